@@ -1,0 +1,43 @@
+# `make demo` and `make test` need nothing but Python >= 3.11: each makes .venv by itself, once.
+PYTHON ?= python3
+PY := .venv/bin/python
+READY := .venv/ready
+
+.PHONY: demo test test-slow test-gpu faults check format clean
+
+demo: $(READY)
+	$(PY) -m viewfuse.demo
+
+test: $(READY) check
+	$(PY) -m pytest -q
+
+test-slow: $(READY)
+	$(PY) -m pytest -q -m slow
+
+test-gpu: $(READY)
+	$(PY) -m pytest -q -m gpu
+
+faults: $(READY)
+	$(PY) -m pytest -q -m fault
+
+check: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(READY)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean:
+	rm -rf .venv build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# torch comes first and alone: with the exact version in place nothing later fetches another build of it.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "viewfuse needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' requirements.lock)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,23 @@
+"""viewfuse clusters samples described by several views when some views of some samples are missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from viewfuse.errors import DataError, Diverged, EmptyClusterWarning, SettingError, ViewfuseError
+from viewfuse.views import Views
+
+if TYPE_CHECKING:
+    from viewfuse.estimator import URRL
+
+__version__ = "0.1.0"
+__all__ = ["URRL", "DataError", "Diverged", "EmptyClusterWarning", "SettingError", "Views", "ViewfuseError"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimator, and torch with it, only when it is asked for."""
+    if name == "URRL":
+        from viewfuse.estimator import URRL
+
+        return URRL
+    raise AttributeError(f"module 'viewfuse' has no attribute {name!r}")

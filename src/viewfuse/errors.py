@@ -1,0 +1,21 @@
+"""Every error that viewfuse raises on purpose. Messages say what is wrong, where, and what to do."""
+
+
+class ViewfuseError(Exception):
+    """The one root: catch this to catch everything that viewfuse raises on purpose."""
+
+
+class DataError(ViewfuseError, ValueError):
+    """The data cannot be used as they are; the message names the place and the cure."""
+
+
+class SettingError(ViewfuseError, ValueError):
+    """A parameter has a value that it cannot have."""
+
+
+class Diverged(ViewfuseError, ArithmeticError):
+    """Training gave a number that is not finite; the message names the epoch and the loss term."""
+
+
+class EmptyClusterWarning(UserWarning):
+    """Fewer clusters than asked for hold a sample."""

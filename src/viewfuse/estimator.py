@@ -1,0 +1,266 @@
+"""URRL: the method with scikit-learn's face."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from viewfuse.errors import EmptyClusterWarning, SettingError
+from viewfuse.model import Model, fit_model
+from viewfuse.settings import Settings
+from viewfuse.views import Views, is_one_table
+
+
+class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Cluster samples described by several views, some of them missing (URRL-IMVC, KDD '24).
+
+    Parameters
+    ----------
+    n_clusters : int, default 8
+        Number of clusters.
+    n_neighbors : int, default 4
+        Length of every neighbour list, the sample itself included.
+    embedding_dim, hidden_dim : int, default 256
+        Widths of the embedding and of the hidden layers.
+    scaling : {"minmax", "standard", "none"}, default "minmax"
+        How columns are scaled; measured on observed rows only.
+    pretrain_epochs, joint_epochs : int, default 20
+        Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides.
+    batch_size, learning_rate, weight_decay : default 64, 1e-3, 4e-5
+        Of Adam.
+    view_dropout : float or "auto", default "auto"
+        Chance that a view is hidden from the augmented branch; "auto" grows with the share of missing views.
+    noise, feature_dropout : float, default 0.05
+        Deviation of the noise added to, and share of the values set to zero in, the augmented branch.
+    robustness_weight, clustering_weight : float, default 1e-3 and 0.1
+        Weights of the two losses beside the reconstruction.
+    imputed_bias : float, default -10
+        Attention bias of views that are filled from donors.
+    ablation : dict, optional
+        Other fields of :class:`viewfuse.settings.Settings`: the switches of the paper's ablations.
+    device : str, default "auto"
+        "cpu", "cuda", "cuda:1", ...; "auto" takes a GPU where there is one.
+    random_state : int, RandomState or None
+        Seed. The global random generators are neither read nor changed.
+    verbose : bool, default False
+        Show a progress bar.
+
+    Attributes
+    ----------
+    labels_ : int array of shape (samples,)
+    embedding_ : float32 array of shape (samples, embedding_dim)
+    soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
+    cluster_centers_ : float32 array of shape (clusters, embedding_dim)
+    history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
+    view_names_ : list of str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from viewfuse import URRL
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0.0, 5.0], 30)[:, None]
+    >>> sound = rng.normal(size=(60, 4)) + group
+    >>> image = rng.normal(size=(60, 9)) - group
+    >>> image[::3] = np.nan  # every third sample has no image
+    >>> labels = URRL(n_clusters=2, random_state=0).fit_predict({"sound": sound, "image": image})
+    >>> len(set(labels[:30])), len(set(labels[30:])), bool(labels[0] != labels[-1])
+    (1, 1, True)
+    """
+
+    _model: Model
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_neighbors: int = 4,
+        embedding_dim: int = 256,
+        hidden_dim: int = 256,
+        scaling: str = "minmax",
+        pretrain_epochs: int = 20,
+        joint_epochs: int = 20,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 4e-5,
+        view_dropout: float | str = "auto",
+        noise: float = 0.05,
+        feature_dropout: float = 0.05,
+        robustness_weight: float = 1e-3,
+        clustering_weight: float = 0.1,
+        imputed_bias: float = -10.0,
+        ablation: Mapping[str, Any] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.embedding_dim = embedding_dim
+        self.hidden_dim = hidden_dim
+        self.scaling = scaling
+        self.pretrain_epochs = pretrain_epochs
+        self.joint_epochs = joint_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.view_dropout = view_dropout
+        self.noise = noise
+        self.feature_dropout = feature_dropout
+        self.robustness_weight = robustness_weight
+        self.clustering_weight = clustering_weight
+        self.imputed_bias = imputed_bias
+        self.ablation = ablation
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> URRL:
+        """Train on the samples and cluster them.
+
+        Parameters
+        ----------
+        X : list or dict of (samples, columns) arrays or data frames, Views, or one 2-D array
+            A row that is all NaN is a missing view.
+        y : ignored
+        """
+        settings, device = self._settings(), _device(self.device)
+        views = self._fit_views(X)
+        model, embedding, history = fit_model(
+            views, settings, self.scaling, _seed(self.random_state), device, progress=bool(self.verbose)
+        )
+        self._model = model
+        self.view_names_ = list(views.names)
+        self.history_ = history
+        self.embedding_ = embedding.cpu().numpy()
+        self.soft_labels_ = model.assign(embedding)
+        self.labels_ = self.soft_labels_.argmax(axis=1)
+        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self._n_features_out = settings.embedding_dim
+        _warn_of_empty_clusters(self.labels_, settings.n_clusters)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Embeddings of shape (samples, embedding_dim) of samples with any subset of the views."""
+        return self._embed(X).cpu().numpy()
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
+        """Fit, and return the embedding of shape (samples, embedding_dim)."""
+        return self.fit(X, y, **fit_params).embedding_
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """Chance of each cluster, of shape (samples, clusters); rows sum to 1."""
+        embedding = self._embed(X)
+        return self._model.assign(embedding)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
+        return self.predict_proba(X).argmax(axis=1)
+
+    def impute(self, X: Any) -> Any:
+        """Fill missing views with what the decoder expects there, in the units of the data.
+
+        Returns
+        -------
+        The kind that was given: a dict or list of float32 arrays with all of the model's views, Views, or one
+        array. Observed rows are returned as they were.
+        """
+        embedding = self._embed(X)
+        views = self._known_views(X)
+        rebuilt = self._model.rebuild(embedding)
+        arrays = tuple(
+            np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names))
+        )
+        if isinstance(X, Views):
+            return views.replace(arrays=arrays, mask=np.ones_like(views.mask))
+        if isinstance(X, Mapping):
+            return dict(zip(views.names, arrays, strict=True))
+        return arrays[0] if is_one_table(X) else list(arrays)
+
+    def _settings(self) -> Settings:
+        shared = {f.name: getattr(self, f.name) for f in fields(Settings) if hasattr(self, f.name)}
+        extra = dict(self.ablation or {})
+        wrong = sorted(set(extra) - {f.name for f in fields(Settings)} | set(extra) & set(shared))
+        if wrong:
+            allowed = [f.name for f in fields(Settings) if f.name not in shared]
+            raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
+        return Settings(**shared, **extra)
+
+    def _fit_views(self, X: Any) -> Views:
+        if is_one_table(X):
+            checked = validate_data(self, X, ensure_all_finite=False)
+            return Views(X if hasattr(X, "iloc") else checked)
+        views = Views.of(X)
+        vars(self).pop("feature_names_in_", None)
+        self.n_features_in_ = sum(views.widths)
+        return views
+
+    def _known_views(self, X: Any) -> Views:
+        """New samples with the views of the model, in its order."""
+        check_is_fitted(self)
+        if is_one_table(X) and len(self._model.names) == 1:
+            checked = validate_data(self, X, reset=False, ensure_all_finite=False)
+            return Views(X if hasattr(X, "iloc") else checked, names=self._model.names)
+        by_name = isinstance(X, (Mapping, Views))
+        return Views.of(X).conform(self._model.names, self._model.widths, by_name=by_name)
+
+    def _embed(self, X: Any) -> torch.Tensor:
+        views = self._known_views(X)
+        self._model = self._model.to(_device(self.device))
+        return self._model.embed(views)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "_model" in state:
+            state["_model"] = copy.deepcopy(state["_model"]).to(torch.device("cpu"))
+        return state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def _seed(random_state: Any) -> int:
+    """A seed from whatever scikit-learn calls a random state, without touching the global generator."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
+        draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
+        return int(draw(2**31 - 1))
+    if not hasattr(random_state, "__index__") or random_state < 0:
+        raise SettingError(f"random_state must be None, an integer of at least 0 or a RandomState; got {random_state!r}")
+    return int(random_state)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingError(f"device {name!r} cannot be used here ({reason}); try device='auto'") from None
+    return torch.device(device.type, device.index or 0) if device.type == "cuda" else device
+
+
+def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:
+    found = len(np.unique(labels))
+    if found < n_clusters:
+        warnings.warn(
+            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters, or try joint_epochs=0",
+            EmptyClusterWarning,
+            stacklevel=3,
+        )

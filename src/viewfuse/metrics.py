@@ -1,0 +1,36 @@
+"""How well found clusters match known classes. For scoring only: labels never reach training."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
+
+from viewfuse.errors import DataError
+
+
+def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Share of samples in the right class under the best one-to-one match of clusters and classes."""
+    true, pred = _paired(y_true, y_pred)
+    counts = contingency_matrix(true, pred)
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    return float(counts[rows, columns].sum() / len(true))
+
+
+def nmi(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Normalised mutual information, arithmetic mean in the denominator."""
+    return float(normalized_mutual_info_score(*_paired(y_true, y_pred)))
+
+
+def ari(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Adjusted Rand index: 1 for the same partition, 0 on average for random ones."""
+    return float(adjusted_rand_score(*_paired(y_true, y_pred)))
+
+
+def _paired(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    if true.ndim != 1 or true.shape != pred.shape or not len(true):
+        raise DataError(f"labels of shapes {true.shape} and {pred.shape} cannot be compared; give two lists of one length")
+    return true, pred

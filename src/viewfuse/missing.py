@@ -1,0 +1,61 @@
+"""Hiding views on purpose, each protocol under its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from viewfuse.errors import DataError, SettingError
+
+
+def paper_mask(
+    n_samples: int,
+    n_views: int,
+    missing_rate: float,
+    missing_number: int,
+    random_state: int | np.random.Generator | None = None,
+) -> NDArray[np.bool_]:
+    """The paper's protocol: a share of the samples lacks a fixed number of views.
+
+    Parameters
+    ----------
+    missing_rate : share of the samples, 0 to 1, that are incomplete (m_r); rounded to whole samples
+    missing_number : views that each of them lacks, chosen at random (m_n); less than `n_views`
+
+    Returns
+    -------
+    boolean array of shape (samples, views); True where a view is present.
+    """
+    if not 0 <= missing_rate <= 1:
+        raise SettingError(f"missing_rate must be from 0 to 1; got {missing_rate!r}")
+    if not 0 <= missing_number < n_views:
+        raise SettingError(
+            f"missing_number must be from 0 to {n_views - 1}, so that every sample keeps a view; got {missing_number!r}"
+        )
+    rng = np.random.default_rng(random_state)
+    mask = np.ones((n_samples, n_views), dtype=bool)
+    chosen = rng.choice(n_samples, size=round(n_samples * missing_rate), replace=False)
+    lost = rng.random((len(chosen), n_views)).argsort(axis=1)[:, :missing_number]
+    mask[chosen[:, None], lost] = False
+    return mask
+
+
+def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: ArrayLike) -> Any:
+    """The views, in a list or dict as given, with rows of NaN where `mask` is False; the input is not changed."""
+    shown = np.asarray(mask, dtype=bool)
+    named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
+    if shown.ndim != 2 or shown.shape[1] != len(named):
+        raise DataError(f"the mask has shape {shown.shape}, but there are {len(named)} views; give (samples, {len(named)})")
+    hidden = {name: _blank(name, view, shown[:, v]) for v, (name, view) in enumerate(named.items())}
+    return hidden if isinstance(views, Mapping) else list(hidden.values())
+
+
+def _blank(name: Any, view: ArrayLike, shown: NDArray[np.bool_]) -> NDArray[Any]:
+    values = np.asarray(view)
+    if values.ndim != 2 or len(values) != len(shown):
+        raise DataError(f"view {name!r} has shape {values.shape}, but the mask has {len(shown)} rows")
+    dtype = np.result_type(values.dtype, np.float32)
+    return np.where(shown[:, None], values.astype(dtype, copy=False), np.array(np.nan, dtype=dtype))

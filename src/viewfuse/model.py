@@ -1,0 +1,91 @@
+"""A fitted model: what is needed to place samples, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from viewfuse.batches import Samples, newcomers, store
+from viewfuse.errors import DataError
+from viewfuse.network import Network
+from viewfuse.recognition import RowIndex, find_rows, index_rows
+from viewfuse.scaling import Scaler, fit_scaler
+from viewfuse.settings import Settings
+from viewfuse.training import History, embed, train
+from viewfuse.views import Views
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained network with the scaled training samples, among which new samples find their neighbours.
+
+    Attributes
+    ----------
+    names, widths : of the views that it was fitted on
+    """
+
+    names: tuple[str, ...]
+    widths: tuple[int, ...]
+    settings: Settings
+    scaler: Scaler
+    stored: Samples
+    index: RowIndex
+    network: Network
+
+    def to(self, device: torch.device) -> Model:
+        """The model on `device`; the network itself moves."""
+        if self.stored.present.device == device:
+            return self
+        parts = {"stored": self.stored.to(device), "index": self.index.to(device), "network": self.network.to(device)}
+        return replace(self, **parts)
+
+    def embed(self, views: Views) -> Tensor:
+        """Embeddings of shape (samples, embedding) of samples with the model's views, any of them missing."""
+        stored = self.stored
+        values, present = _tensors(self.scaler.apply(views), stored.present.device)
+        known = find_rows(self.index, stored.values, stored.present, values, present)
+        return embed(self.network, newcomers(values, present, stored, known), stored, self.settings)
+
+    @torch.no_grad()
+    def assign(self, embedding: Tensor) -> NDArray[np.float32]:
+        """Chances of shape (samples, clusters)."""
+        return self.network.assign(embedding).cpu().numpy()
+
+    @torch.no_grad()
+    def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:
+        """Per view what the decoder expects, of shape (samples, columns), in the units of the data."""
+        return [self.scaler.undo(v, x.cpu().numpy()) for v, x in enumerate(self.network.decode(embedding))]
+
+
+def fit_model(
+    views: Views, settings: Settings, scaling: str, seed: int, device: torch.device, *, progress: bool
+) -> tuple[Model, Tensor, History]:
+    """Scale, search, train; returns the model, the training samples' embeddings and the history."""
+    _refuse_unfit(views, settings.n_clusters)
+    scaler = fit_scaler(views, scaling)
+    values, present = _tensors(scaler.apply(views), device)
+    stored = store(values, present, settings)
+    run = train(stored, settings, seed, progress=progress)
+    index = index_rows(values, present)
+    model = Model(views.names, views.widths, settings, scaler, stored, index, run.network)
+    return model, embed(run.network, stored, stored, settings), run.history
+
+
+def _tensors(views: Views, device: torch.device) -> tuple[list[Tensor], Tensor]:
+    # Tensors cannot say that they are read-only, and torch warns; nothing here writes into them.
+    arrays = [a if a.flags.writeable else a.copy() for a in views.arrays]
+    return [torch.from_numpy(a).to(device) for a in arrays], torch.from_numpy(views.mask).to(device)
+
+
+def _refuse_unfit(views: Views, n_clusters: int) -> None:
+    if len(views) < n_clusters:
+        raise DataError(
+            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
+        )
+    for name, count in zip(views.names, views.mask.sum(axis=0), strict=True):
+        if not count:
+            raise DataError(f"view {name!r} is missing in every row, so nothing can be learned of it; leave it out")

@@ -1,0 +1,140 @@
+"""Nearest neighbours per view, and the donors that stand in for missing views (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from viewfuse.settings import Settings
+
+NOBODY = -1
+"""Stands in a neighbour or donor list where there is no sample."""
+
+_CELLS_PER_CHUNK = 4_000_000
+"""Distances held at a time: 32 MB of float64 instead of samples x samples."""
+
+
+def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
+    """Rows of `pool` closest to each query, in Euclidean distance, exactly.
+
+    Parameters
+    ----------
+    queries : tensor of shape (queries, columns)
+    pool : tensor of shape (rows, columns)
+    same : the queries are the pool, and no row is its own neighbour.
+
+    Returns
+    -------
+    int64 tensor of shape (queries, count): row numbers, nearest first, NOBODY where the pool is too small.
+    """
+    found = min(count, len(pool) - same)
+    near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
+    if found <= 0 or not len(queries):
+        return near
+    # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
+    centre = pool.double().mean(dim=0)
+    points = pool.double() - centre
+    squares = points.square().sum(dim=1)
+    step = max(1, _CELLS_PER_CHUNK // len(pool))
+    for start in range(0, len(queries), step):
+        chunk = queries[start : start + step].double() - centre
+        # |query|^2 is left out: it is the same for all candidates of a query.
+        distances = torch.addmm(squares, chunk, points.T, alpha=-2)
+        if same:
+            own = torch.arange(len(chunk), device=pool.device)
+            distances[own, start + own] = torch.inf
+        near[start : start + step, :found] = distances.topk(found, dim=1, largest=False).indices
+    return near
+
+
+def neighbor_table(
+    values: Sequence[Tensor],
+    present: Tensor,
+    depth: int,
+    new_values: Sequence[Tensor] | None = None,
+    new_present: Tensor | None = None,
+) -> Tensor:
+    """Neighbours of every sample in every view, searched among the samples that have the view.
+
+    Parameters
+    ----------
+    values : per view a tensor of shape (samples, columns)
+    present : boolean tensor of shape (samples, views)
+    new_values, new_present : other samples whose neighbours are wanted; by default the samples themselves,
+        none of which is then its own neighbour.
+
+    Returns
+    -------
+    int64 tensor of shape (samples asked for, views, depth); NOBODY where the view is missing or the list ends.
+    """
+    same = new_values is None or new_present is None
+    asked_values = values if new_values is None else new_values
+    asked_present = present if new_present is None else new_present
+    table = torch.full((*asked_present.shape, depth), NOBODY, dtype=torch.int64, device=present.device)
+    for v, view in enumerate(values):
+        rows = present[:, v].nonzero().squeeze(1)
+        asked = asked_present[:, v].nonzero().squeeze(1)
+        near = nearest(asked_values[v][asked], view[rows], depth, same=same)
+        if len(rows):
+            table[asked, v] = torch.where(near == NOBODY, NOBODY, rows[near.clamp(min=0)])
+    return table
+
+
+def neighbor_lists(near: Tensor, have: Tensor, present: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+    """KNNI in the paper (Algorithm 1), for a batch and all its views at once.
+
+    A view that the sample has lists the sample itself and its nearest neighbours. A view that it lacks lists
+    donors: neighbours in the views that it has, which themselves have the missing view.
+
+    Parameters
+    ----------
+    near : int64 tensor of shape (batch, views, depth): stored samples nearest to each sample, itself not among them
+    have : boolean tensor of shape (batch, views): the views that the sample may use
+    present : boolean tensor of shape (stored samples, views)
+
+    Returns
+    -------
+    members : int64 tensor of shape (batch, views, list length) of stored samples. NOBODY where padded, and in
+        the first place of a view that the sample has: there stands the sample itself.
+    filled : boolean tensor of the same shape: False where padded (m-bar in the paper).
+    """
+    length = settings.list_length
+    donors = _donors(near, have, present, settings)
+    own = torch.full_like(near[:, :, :1], NOBODY)
+    known = torch.cat([own, near[:, :, : length - 1]], dim=2)
+    members = torch.where(have[:, :, None], known, donors)
+    filled = members != NOBODY
+    filled[:, :, 0] |= have
+    return members, filled
+
+
+def _donors(near: Tensor, have: Tensor, present: Tensor, settings: Settings) -> Tensor:
+    """The first `list_length` donors of every view, in the order in which Algorithm 1 meets them."""
+    batch, n_views, _ = near.shape
+    # The printed algorithm counts the sample itself as neighbour 0, so depth k means k - 1 others.
+    depth = settings.donor_depth or settings.list_length
+    usable = near[:, :, : depth - 1] if settings.knn_imputation else near[:, :, :0]
+    usable = torch.where(have[:, :, None], usable, NOBODY)
+    met = usable.transpose(1, 2).reshape(batch, -1)  # (batch, met): nearness outside, views inside
+    helps = present[met.clamp(min=0)] & (met != NOBODY)[:, :, None]  # (batch, met, views)
+    if settings.donor_depth is not None:
+        helps = helps & ~_repeated(met)[:, :, None]
+    return _first(met, helps.transpose(1, 2), settings.list_length)
+
+
+def _repeated(met: Tensor) -> Tensor:
+    """Whether an entry of (batch, met) stands earlier in its row too."""
+    same = met[:, :, None] == met[:, None, :]
+    return same.tril(diagonal=-1).any(dim=2)
+
+
+def _first(met: Tensor, helps: Tensor, length: int) -> Tensor:
+    """The first `length` entries of `met` for which `helps`, of shape (batch, views, met), holds."""
+    rank = helps.cumsum(dim=2) - 1
+    # Entries that do not help, or come too late, are written to a last place that is cut off.
+    place = torch.where(helps & (rank < length), rank, length)
+    chosen = torch.full((*helps.shape[:2], length + 1), NOBODY, dtype=torch.int64, device=met.device)
+    chosen.scatter_(2, place, met[:, None, :].expand_as(place))
+    return chosen[:, :, :length]

@@ -1,0 +1,175 @@
+"""The network: neighbour encoder per view, view encoder, decoder per view, cluster centres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from viewfuse.attention import TransformerBlock
+from viewfuse.batches import Batch
+from viewfuse.errors import SettingError
+from viewfuse.losses import soft_assignment
+from viewfuse.settings import ORDINALS, Settings
+
+
+def cosine_distances(tokens: Tensor) -> Tensor:
+    """d(x) in the paper, section 3.1.1: cosine distances between the tokens of each list.
+
+    A zero vector has distance 1 to everything. Shape (batch, tokens, columns) to (batch, tokens, tokens).
+    """
+    directions = functional.normalize(tokens, dim=-1)
+    return 1.0 - directions @ directions.transpose(-1, -2)
+
+
+def adaptive_mask(filled: Tensor, have: Tensor, settings: Settings) -> Tensor:
+    """TAM in the paper, section 3.1.2: bias per view of 0 (own), gamma (from donors) or minus infinity (nothing).
+
+    Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity.
+
+    Parameters
+    ----------
+    filled : boolean tensor of shape (batch, views, list length)
+    have : boolean tensor of shape (batch, views)
+
+    Returns
+    -------
+    float tensor of shape (batch, views)
+    """
+    imputed = settings.imputed_bias if settings.three_level_mask else 0.0
+    bias = torch.where(filled.any(dim=2), imputed, -torch.inf)
+    return torch.where(have, 0.0, bias)
+
+
+class OutputChoice(nn.Module):
+    """Which of a Transformer's output tokens are handed on: one, their mean, or all through a linear layer."""
+
+    def __init__(self, choice: str, n_tokens: int, width: int) -> None:
+        super().__init__()
+        self.choice = choice
+        self.tokens = slice(None)
+        if choice in ORDINALS:
+            place = ORDINALS.index(choice)
+            if place >= n_tokens:
+                raise SettingError(f"there is no {choice} output: the Transformer has {n_tokens} token(s)")
+            self.tokens = slice(place, place + 1)
+        self.linear = nn.Linear(n_tokens * width, width) if choice == "concat" else None
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """(batch, tokens in `self.tokens`, width) to (batch, width)."""
+        if self.linear is not None:
+            return self.linear(outputs.flatten(1))
+        return outputs.mean(dim=1)
+
+
+class NeighborEncoder(nn.Module):
+    """NDE in the paper, section 3.1.1: fuses the neighbour list of one view."""
+
+    def __init__(self, width: int, settings: Settings) -> None:
+        super().__init__()
+        length = settings.list_length
+        self.distance_code = settings.distance_code
+        self.out_width = width + length if settings.distance_code else width
+        self.block = TransformerBlock(self.out_width, 1, settings.feedforward_ratio * self.out_width)
+        self.output = OutputChoice(settings.neighbor_output, length, self.out_width)
+
+    def forward(self, tokens: Tensor, filled: Tensor) -> Tensor:
+        """(batch, list length, columns) and (batch, list length) to (batch, out width)."""
+        if self.distance_code:
+            tokens = torch.cat([tokens, cosine_distances(tokens)], dim=-1)
+        bias = torch.where(filled, 0.0, -torch.inf).to(tokens.dtype)
+        return self.output(self.block(tokens, bias, self.output.tokens))
+
+
+class ViewEncoder(nn.Module):
+    """VDE in the paper, section 3.1.2: maps all views to one width and fuses them."""
+
+    def __init__(self, widths: Sequence[int], settings: Settings) -> None:
+        super().__init__()
+        hidden, out = settings.hidden_dim, settings.embedding_dim
+        self.settings = settings
+        self.embed = nn.ModuleList(fully_connected([width, hidden, hidden, out]) for width in widths)
+        self.block = TransformerBlock(out, settings.n_heads, settings.feedforward_ratio * out)
+        self.output = OutputChoice(settings.view_output, len(widths), out)
+
+    def forward(self, views: Sequence[Tensor], filled: Tensor, have: Tensor) -> Tensor:
+        """Per view (batch, width) to (batch, embedding)."""
+        tokens = torch.stack([embed(view) for embed, view in zip(self.embed, views, strict=True)], dim=1)
+        bias = adaptive_mask(filled, have, self.settings).to(tokens.dtype)
+        return self.output(self.block(tokens, bias, self.output.tokens))
+
+
+class Network(nn.Module):
+    """f, g and h in the paper, section 3.1: encoder, decoder and clustering module.
+
+    Parameters
+    ----------
+    widths : columns per view
+    """
+
+    def __init__(self, widths: Sequence[int], settings: Settings) -> None:
+        super().__init__()
+        hidden, size = settings.hidden_dim, settings.embedding_dim
+        self.neighbor_encoders = nn.ModuleList(NeighborEncoder(width, settings) for width in widths)
+        self.view_encoder = ViewEncoder([e.out_width for e in self.neighbor_encoders], settings)
+        self.decoders = nn.ModuleList(fully_connected([size, hidden, hidden, hidden, width]) for width in widths)
+        self.centers = nn.Parameter(torch.zeros(settings.n_clusters, size))
+
+    def encode(self, batch: Batch) -> Tensor:
+        """z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
+        views = [
+            encode(tokens, batch.filled[:, v])
+            for v, (encode, tokens) in enumerate(zip(self.neighbor_encoders, batch.tokens, strict=True))
+        ]
+        return self.view_encoder(views, batch.filled, batch.have)
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""
+        return [decode(embedding) for decode in self.decoders]
+
+    def assign(self, embedding: Tensor) -> Tensor:
+        """c = h(z): embeddings to chances of shape (batch, clusters)."""
+        return soft_assignment(embedding, self.centers)
+
+
+def fully_connected(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers between the widths, PReLU between them; no norm, no dropout."""
+    layers: list[nn.Module] = []
+    for wide, narrow in zip(widths[:-1], widths[1:], strict=True):
+        layers += [nn.Linear(wide, narrow), nn.PReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def build_network(widths: Sequence[int], settings: Settings, generator: Generator) -> Network:
+    """A network on the CPU, its weights drawn from `generator` alone."""
+    with torch.device("meta"):  # layers made here draw nothing from the global generator
+        network = Network(widths, settings)
+    network.to_empty(device="cpu")
+    init_weights(network, generator)
+    return network
+
+
+@torch.no_grad()
+def init_weights(network: Network, generator: Generator) -> None:
+    """Every kind of layer and its start.
+
+    | layer     | weight                     | bias                       |
+    |-----------|----------------------------|----------------------------|
+    | Linear    | uniform within 1/sqrt(in)  | uniform within 1/sqrt(in)  |
+    | LayerNorm | 1                          | 0                          |
+    | PReLU     | 0.25                       |                            |
+    | centres   | 0 until they are initialised from the embedding         |
+    """
+    network.centers.zero_()
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            bound = module.in_features**-0.5
+            module.weight.uniform_(-bound, bound, generator=generator)
+            module.bias.uniform_(-bound, bound, generator=generator)
+        elif isinstance(module, nn.LayerNorm):
+            module.weight.fill_(1.0)
+            module.bias.zero_()
+        elif isinstance(module, nn.PReLU):
+            module.weight.fill_(0.25)

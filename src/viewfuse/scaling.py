@@ -1,0 +1,63 @@
+"""Scaling of views, fitted on observed rows only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.errors import SettingError
+from viewfuse.views import Views
+
+KINDS = ("minmax", "standard", "none")
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Column-wise affine maps, one pair of float64 arrays of shape (columns,) per view."""
+
+    kind: str
+    shifts: tuple[NDArray[np.float64], ...]
+    factors: tuple[NDArray[np.float64], ...]
+
+    def apply(self, views: Views) -> Views:
+        """Scaled views; missing rows stay zero."""
+        if self.kind == "none":
+            return views
+        arrays = []
+        for v, array in enumerate(views.arrays):
+            scaled = ((array - self.shifts[v]) / self.factors[v]).astype(np.float32)
+            arrays.append(np.where(views.mask[:, v, None], scaled, np.float32(0)))
+        return views.replace(arrays=tuple(arrays))
+
+    def undo(self, view: int, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Scaled values of one view, of shape (samples, columns), back in the units of the data."""
+        return (values * self.factors[view] + self.shifts[view]).astype(np.float32)
+
+
+def fit_scaler(views: Views, kind: str) -> Scaler:
+    """Measure the observed rows of every view.
+
+    Parameters
+    ----------
+    kind : "minmax" (to 0..1), "standard" (mean 0, deviation 1) or "none". Constant columns become 0.
+    """
+    if kind not in KINDS:
+        raise SettingError(f"scaling must be one of {', '.join(KINDS)}; got {kind!r}")
+    pairs = [_measure(a[views.mask[:, v]], kind) for v, a in enumerate(views.arrays)]
+    return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs))
+
+
+def _measure(rows: NDArray[np.float32], kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if kind == "none" or not len(rows):
+        return np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+    low = rows.min(axis=0).astype(np.float64)
+    high = rows.max(axis=0).astype(np.float64)
+    # A constant column has no width; dividing by 1 keeps it, at zero.
+    constant = high == low
+    if kind == "minmax":
+        return low, np.where(constant, 1.0, high - low)
+    mean = np.where(constant, low, rows.mean(axis=0, dtype=np.float64))
+    return mean, np.where(constant, 1.0, rows.std(axis=0, dtype=np.float64))

@@ -1,0 +1,132 @@
+"""Everything that can be set about the method, in one frozen place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any
+
+from viewfuse.errors import SettingError
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+OUTPUTS = (*ORDINALS, "mean", "concat")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hyperparameters and module switches of URRL-IMVC (paper, appendix "Implementation Details").
+
+    Attributes
+    ----------
+    n_clusters : number of cluster centres, d_c in the paper.
+    n_neighbors : length of every neighbour list, the sample itself included; k in the paper.
+    donor_depth : how many entries of each view's neighbour list are searched for donors of a missing
+        view. None is Algorithm 1 as printed: ``n_neighbors`` entries, and a donor found through two
+        views is listed twice. A number searches that deep and lists each donor once.
+    embedding_dim : width of the unified embedding, d_e.
+    hidden_dim : width of the hidden fully connected layers of view encoder and decoder.
+    n_heads : attention heads of the view encoder; the neighbour encoders have one.
+    feedforward_ratio : width of a Transformer block's feed-forward part over the block's width.
+    pretrain_epochs, joint_epochs : E_p and E_j.
+    batch_size, learning_rate, weight_decay : of Adam.
+    view_dropout : chance that a view is dropped in the augmented branch, phi_1; "auto" is the
+        paper's equation "aug ratio".
+    noise, feature_dropout : phi_2 and phi_3.
+    robustness_weight, clustering_weight : lambda_1 and lambda_2.
+    imputed_bias : gamma, the attention bias of a view that is filled from donors.
+    knn_imputation, augmentation, distance_code, three_level_mask, clustering_module :
+        the modules KNNI, Aug (with the robustness loss), CDPE, TAM and CM of the paper's ablation.
+    neighbor_output, view_output : which Transformer output the two encoders hand on:
+        "first", "second", ... "eighth", "mean", or "concat" (concatenation and a linear layer).
+    """
+
+    n_clusters: int = 8
+    n_neighbors: int = 4
+    donor_depth: int | None = None
+    embedding_dim: int = 256
+    hidden_dim: int = 256
+    n_heads: int = 4
+    feedforward_ratio: int = 2
+    pretrain_epochs: int = 20
+    joint_epochs: int = 20
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    weight_decay: float = 4e-5
+    view_dropout: float | str = "auto"
+    noise: float = 0.05
+    feature_dropout: float = 0.05
+    robustness_weight: float = 1e-3
+    clustering_weight: float = 0.1
+    imputed_bias: float = -10.0
+    knn_imputation: bool = True
+    augmentation: bool = True
+    distance_code: bool = True
+    three_level_mask: bool = True
+    clustering_module: bool = True
+    neighbor_output: str = "first"
+    view_output: str = "mean"
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE_INTEGERS:
+            _require(self, name, _is_integer(getattr(self, name), 1), "an integer of at least 1")
+        for name in ("pretrain_epochs", "joint_epochs"):
+            _require(self, name, _is_integer(getattr(self, name), 0), "an integer of at least 0")
+        for name in ("weight_decay", "noise", "robustness_weight", "clustering_weight"):
+            _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
+        for name in _SWITCHES:
+            _require(self, name, isinstance(getattr(self, name), bool), "True or False")
+        for name in ("neighbor_output", "view_output"):
+            _require(self, name, getattr(self, name) in OUTPUTS, f"one of {', '.join(OUTPUTS)}")
+        self._check_the_rest()
+
+    def _check_the_rest(self) -> None:
+        lr, bias, drop = self.learning_rate, self.imputed_bias, self.view_dropout
+        _require(self, "learning_rate", _is_number(lr, 0.0) and lr > 0, "a number above 0")
+        _require(self, "feature_dropout", _is_rate(self.feature_dropout), "a number from 0 to below 1")
+        # An infinite bias is allowed: it masks imputed views altogether.
+        _require(self, "imputed_bias", isinstance(bias, Real) and bias <= 0, "a number of at most 0")
+        _require(self, "view_dropout", drop == "auto" or _is_rate(drop), "'auto' or a number from 0 to below 1")
+        depth_ok = self.donor_depth is None or _is_integer(self.donor_depth, 1)
+        _require(self, "donor_depth", depth_ok, "None or an integer of at least 1")
+        heads_ok = self.embedding_dim % self.n_heads == 0
+        _require(self, "n_heads", heads_ok, f"a divisor of embedding_dim={self.embedding_dim}")
+
+    @property
+    def list_length(self) -> int:
+        """Entries in a neighbour list: without KNN imputation only the sample itself."""
+        return self.n_neighbors if self.knn_imputation else 1
+
+    @property
+    def search_depth(self) -> int:
+        """Neighbours, other than the sample itself, that are kept of each sample and view."""
+        depth = self.donor_depth if self.donor_depth is not None and self.knn_imputation else 1
+        return max(self.list_length, depth) - 1
+
+    @property
+    def epochs_of_joint_stage(self) -> int:
+        """Epochs of the second stage: none without the clustering module."""
+        return self.joint_epochs if self.clustering_module else 0
+
+
+_POSITIVE_INTEGERS = (
+    "n_clusters", "n_neighbors", "embedding_dim", "hidden_dim", "n_heads", "feedforward_ratio", "batch_size",
+)  # fmt: skip
+_SWITCHES = tuple(f.name for f in fields(Settings) if f.type == "bool")
+
+
+def _require(settings: Settings, name: str, condition: bool, wanted: str) -> None:
+    if not condition:
+        raise SettingError(f"{name} must be {wanted}; got {getattr(settings, name)!r}")
+
+
+def _is_integer(value: Any, least: int) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any, least: float) -> bool:
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    return is_real and least <= value < float("inf")
+
+
+def _is_rate(value: Any) -> bool:
+    return _is_number(value, 0.0) and value < 1
