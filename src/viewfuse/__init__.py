@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from viewfuse.estimator import URRL
 
 __version__ = "0.1.0"
-__all__ = ["URRL", "DataError", "Diverged", "EmptyClusterWarning", "SettingError", "Views", "ViewfuseError"]
+__all__ = ["URRL", "DataError", "Diverged", "EmptyClusterWarning", "SettingError", "ViewfuseError", "Views"]
 
 
 def __getattr__(name: str) -> Any:

@@ -55,4 +55,4 @@ class TransformerBlock(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """(batch, tokens, width) to (batch, heads, tokens, width per head)."""
-        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        return x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2)

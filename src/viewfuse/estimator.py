@@ -36,7 +36,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         How columns are scaled; measured on observed rows only.
     pretrain_epochs, joint_epochs : int, default 20
         Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides.
-    batch_size, learning_rate, weight_decay : default 64, 1e-3, 4e-5
+    batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
         Of Adam.
     view_dropout : float or "auto", default "auto"
         Chance that a view is hidden from the augmented branch; "auto" grows with the share of missing views.
@@ -91,7 +91,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         pretrain_epochs: int = 20,
         joint_epochs: int = 20,
         batch_size: int = 64,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 3e-4,
         weight_decay: float = 4e-5,
         view_dropout: float | str = "auto",
         noise: float = 0.05,
@@ -178,9 +178,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         embedding = self._embed(X)
         views = self._known_views(X)
         rebuilt = self._model.rebuild(embedding)
-        arrays = tuple(
-            np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names))
-        )
+        arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
         if isinstance(X, Views):
             return views.replace(arrays=arrays, mask=np.ones_like(views.mask))
         if isinstance(X, Mapping):
@@ -201,7 +199,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             checked = validate_data(self, X, ensure_all_finite=False)
             return Views(X if hasattr(X, "iloc") else checked)
         views = Views.of(X)
-        vars(self).pop("feature_names_in_", None)
+        self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = sum(views.widths)
         return views
 
@@ -240,7 +238,9 @@ def _seed(random_state: Any) -> int:
         draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
         return int(draw(2**31 - 1))
     if not hasattr(random_state, "__index__") or random_state < 0:
-        raise SettingError(f"random_state must be None, an integer of at least 0 or a RandomState; got {random_state!r}")
+        raise SettingError(
+            f"random_state must be None, an integer of at least 0 or a RandomState; got {random_state!r}"
+        )
     return int(random_state)
 
 

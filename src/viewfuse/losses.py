@@ -43,12 +43,12 @@ def log_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
 
 
 def soft_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
-    """q in the paper: the chance of each cluster, of shape (batch, clusters)."""
+    """Q in the paper: the chance of each cluster, of shape (batch, clusters)."""
     return log_assignment(embedding, centers).exp()
 
 
 def target(assignment: Tensor) -> Tensor:
-    """p in the paper: q squared over the soft cluster sizes, normalised; of shape (batch, clusters)."""
+    """P in the paper: q squared over the soft cluster sizes, normalised; of shape (batch, clusters)."""
     sharpened = assignment.square() / assignment.sum(dim=0)
     return sharpened / sharpened.sum(dim=1, keepdim=True)
 

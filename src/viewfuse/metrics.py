@@ -32,5 +32,7 @@ def ari(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 def _paired(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     true, pred = np.asarray(y_true), np.asarray(y_pred)
     if true.ndim != 1 or true.shape != pred.shape or not len(true):
-        raise DataError(f"labels of shapes {true.shape} and {pred.shape} cannot be compared; give two lists of one length")
+        raise DataError(
+            f"labels of shapes {true.shape} and {pred.shape} cannot be compared; give two lists of one length"
+        )
     return true, pred

@@ -48,7 +48,9 @@ def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: Array
     shown = np.asarray(mask, dtype=bool)
     named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
     if shown.ndim != 2 or shown.shape[1] != len(named):
-        raise DataError(f"the mask has shape {shown.shape}, but there are {len(named)} views; give (samples, {len(named)})")
+        raise DataError(
+            f"the mask has shape {shown.shape}, but there are {len(named)} views; give (samples, {len(named)})"
+        )
     hidden = {name: _blank(name, view, shown[:, v]) for v, (name, view) in enumerate(named.items())}
     return hidden if isinstance(views, Mapping) else list(hidden.values())
 

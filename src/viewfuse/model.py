@@ -15,7 +15,7 @@ from viewfuse.network import Network
 from viewfuse.recognition import RowIndex, find_rows, index_rows
 from viewfuse.scaling import Scaler, fit_scaler
 from viewfuse.settings import Settings
-from viewfuse.training import History, embed, train
+from viewfuse.training import History, embed, embed_stored, train
 from viewfuse.views import Views
 
 
@@ -40,8 +40,9 @@ class Model:
         """The model on `device`; the network itself moves."""
         if self.stored.present.device == device:
             return self
-        parts = {"stored": self.stored.to(device), "index": self.index.to(device), "network": self.network.to(device)}
-        return replace(self, **parts)
+        return replace(
+            self, stored=self.stored.to(device), index=self.index.to(device), network=self.network.to(device)
+        )
 
     def embed(self, views: Views) -> Tensor:
         """Embeddings of shape (samples, embedding) of samples with the model's views, any of them missing."""
@@ -72,7 +73,7 @@ def fit_model(
     run = train(stored, settings, seed, progress=progress)
     index = index_rows(values, present)
     model = Model(views.names, views.widths, settings, scaler, stored, index, run.network)
-    return model, embed(run.network, stored, stored, settings), run.history
+    return model, embed_stored(run), run.history
 
 
 def _tensors(views: Views, device: torch.device) -> tuple[list[Tensor], Tensor]:

@@ -102,7 +102,7 @@ def neighbor_lists(near: Tensor, have: Tensor, present: Tensor, settings: Settin
     """
     length = settings.list_length
     donors = _donors(near, have, present, settings)
-    own = torch.full_like(near[:, :, :1], NOBODY)
+    own = torch.full_like(donors[:, :, :1], NOBODY)
     known = torch.cat([own, near[:, :, : length - 1]], dim=2)
     members = torch.where(have[:, :, None], known, donors)
     filled = members != NOBODY
@@ -112,12 +112,11 @@ def neighbor_lists(near: Tensor, have: Tensor, present: Tensor, settings: Settin
 
 def _donors(near: Tensor, have: Tensor, present: Tensor, settings: Settings) -> Tensor:
     """The first `list_length` donors of every view, in the order in which Algorithm 1 meets them."""
-    batch, n_views, _ = near.shape
     # The printed algorithm counts the sample itself as neighbour 0, so depth k means k - 1 others.
     depth = settings.donor_depth or settings.list_length
     usable = near[:, :, : depth - 1] if settings.knn_imputation else near[:, :, :0]
     usable = torch.where(have[:, :, None], usable, NOBODY)
-    met = usable.transpose(1, 2).reshape(batch, -1)  # (batch, met): nearness outside, views inside
+    met = usable.transpose(1, 2).flatten(1)  # (batch, met): nearness outside, views inside
     helps = present[met.clamp(min=0)] & (met != NOBODY)[:, :, None]  # (batch, met, views)
     if settings.donor_depth is not None:
         helps = helps & ~_repeated(met)[:, :, None]

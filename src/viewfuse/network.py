@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Generator, Tensor, nn
@@ -112,13 +113,14 @@ class Network(nn.Module):
     def __init__(self, widths: Sequence[int], settings: Settings) -> None:
         super().__init__()
         hidden, size = settings.hidden_dim, settings.embedding_dim
-        self.neighbor_encoders = nn.ModuleList(NeighborEncoder(width, settings) for width in widths)
-        self.view_encoder = ViewEncoder([e.out_width for e in self.neighbor_encoders], settings)
+        encoders = [NeighborEncoder(width, settings) for width in widths]
+        self.neighbor_encoders = nn.ModuleList(encoders)
+        self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], settings)
         self.decoders = nn.ModuleList(fully_connected([size, hidden, hidden, hidden, width]) for width in widths)
         self.centers = nn.Parameter(torch.zeros(settings.n_clusters, size))
 
     def encode(self, batch: Batch) -> Tensor:
-        """z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
+        """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
         views = [
             encode(tokens, batch.filled[:, v])
             for v, (encode, tokens) in enumerate(zip(self.neighbor_encoders, batch.tokens, strict=True))
@@ -130,14 +132,14 @@ class Network(nn.Module):
         return [decode(embedding) for decode in self.decoders]
 
     def assign(self, embedding: Tensor) -> Tensor:
-        """c = h(z): embeddings to chances of shape (batch, clusters)."""
+        """C = h(z): embeddings to chances of shape (batch, clusters)."""
         return soft_assignment(embedding, self.centers)
 
 
 def fully_connected(widths: Sequence[int]) -> nn.Sequential:
     """Linear layers between the widths, PReLU between them; no norm, no dropout."""
     layers: list[nn.Module] = []
-    for wide, narrow in zip(widths[:-1], widths[1:], strict=True):
+    for wide, narrow in pairwise(widths):
         layers += [nn.Linear(wide, narrow), nn.PReLU()]
     return nn.Sequential(*layers[:-1])
 

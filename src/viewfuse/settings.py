@@ -50,7 +50,7 @@ class Settings:
     pretrain_epochs: int = 20
     joint_epochs: int = 20
     batch_size: int = 64
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-4
     weight_decay: float = 4e-5
     view_dropout: float | str = "auto"
     noise: float = 0.05

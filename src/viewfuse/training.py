@@ -22,6 +22,7 @@ from viewfuse.settings import Settings
 TERMS = ("reconstruction", "robustness", "clustering")
 _WARD_ROWS = 10_000
 """Ward's method needs rows x rows of memory; larger sets are represented by a sample of this size."""
+_CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 
 History = dict[str, list[float | int | str]]
@@ -69,7 +70,7 @@ def train(stored: Samples, settings: Settings, seed: int, *, progress: bool = Fa
     with tqdm(total=first + second, disable=not progress, unit="epoch", desc="pre-training") as bar:
         for epoch in range(first):
             run_epoch(run, optimizer, epoch, joint=False, bar=bar)
-        set_centers(run, initial_centers(embed(network, stored, stored, settings), settings.n_clusters, seed, ward=second > 0))
+        set_centers(run, initial_centers(embed_stored(run), settings.n_clusters, seed, ward=second > 0))
         bar.set_description("joint training")
         for epoch in range(first, first + second):
             run_epoch(run, optimizer, epoch, joint=True, bar=bar)
@@ -95,7 +96,7 @@ def step(run: Training, optimizer: torch.optim.Optimizer, rows: Tensor, generato
     """One update; returns the loss terms as a tensor of shape (terms,)."""
     terms = batch_losses(run, rows, generator, joint=joint)
     optimizer.zero_grad(set_to_none=True)
-    total_loss(terms, run.settings).backward()
+    torch.autograd.backward(total_loss(terms, run.settings))
     optimizer.step()
     return terms.detach()
 
@@ -159,6 +160,15 @@ def embed(network: Network, samples: Samples, stored: Samples, settings: Setting
     return torch.cat(passes)[: len(samples)]
 
 
+def embed_stored(run: Training) -> Tensor:
+    """Embeddings of the training samples as they are, of shape (samples, embedding); stops if one is not finite."""
+    embedding = embed(run.network, run.stored, run.stored, run.settings)
+    if not torch.isfinite(embedding).all():
+        # The last update of an epoch can break the weights without a loss that shows it.
+        raise Diverged(f"the embedding is not finite after epoch {len(run.history['epoch'])}; {_CURE}")
+    return embedding
+
+
 @torch.no_grad()
 def set_centers(run: Training, centers: NDArray[np.float32]) -> None:
     """Put the cluster centres into the network."""
@@ -189,10 +199,7 @@ def _refuse_non_finite(terms: Tensor, epoch: int) -> None:
         return
     step_number = int(bad.any(dim=1).nonzero()[0])
     names = " and ".join(name for name, is_bad in zip(TERMS, bad[step_number].tolist(), strict=True) if is_bad)
-    raise Diverged(
-        f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}; "
-        "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
-    )
+    raise Diverged(f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}; {_CURE}")
 
 
 def _record(run: Training, epoch: int, terms: list[float], joint: bool, seconds: float) -> None:

@@ -18,6 +18,11 @@ class Table(NamedTuple):
     values: NDArray[Any]
     columns: Sequence[Hashable]
 
+    @property
+    def is_none(self) -> bool:
+        """Whether no sample has the view."""
+        return self.values.shape[1] == 0
+
 
 class Views:
     """Named float32 arrays that describe the same samples, and which of their rows are there.
@@ -59,10 +64,11 @@ class Views:
         names: Sequence[str] | None = None,
     ) -> None:
         given, found_ids = _aligned(_named(data, names))
-        n = _count_rows(given)
+        found = [_table(name, view) for name, view in given.items()]
+        n = _count_rows(found)
+        tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
         self.ids = _checked_ids(ids if ids is not None else found_ids, n)
-        allowed = _checked_mask(mask, n, len(given))
-        tables = [_table(name, view, n) for name, view in given.items()]
+        allowed = _checked_mask(mask, n, len(tables))
         pairs = [_present_rows(t, allowed[:, v], self.ids) for v, t in enumerate(tables)]
         self.names = tuple(given)
         self.columns = tuple(t.columns for t in tables)
@@ -205,14 +211,15 @@ def _aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] 
     return {name: None if view is None else view.reindex(union) for name, view in given.items()}, union
 
 
-def _count_rows(given: dict[str, Any]) -> int:
-    counts = {name: len(view) if hasattr(view, "__len__") else _shape0(view) for name, view in given.items() if view is not None}
+def _count_rows(tables: Sequence[Table]) -> int:
+    counts = {table.name: len(table.values) for table in tables if not table.is_none}
     if not counts:
         raise DataError("every view is None, so there is no sample; pass at least one array")
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
         raise DataError(
-            f"the views have differing row counts ({listed}); give every view one row per sample, all NaN where it is missing"
+            f"the views have differing row counts ({listed}); "
+            "give every view one row per sample, all NaN where it is missing"
         )
     n = next(iter(counts.values()))
     if n == 0:
@@ -220,20 +227,21 @@ def _count_rows(given: dict[str, Any]) -> int:
     return n
 
 
-def _shape0(view: Any) -> int:
-    return int(np.asarray(view).shape[0])
-
-
 def _checked_ids(ids: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
     if ids is None:
         return np.arange(n)
     found = np.asarray(ids)
-    if found.ndim != 1 or len(found) != n:
+    if found.ndim != 1:  # several-level labels are tuples, and each is one id
+        found = np.empty(len(ids), dtype=object)
+        found[:] = list(ids)
+    if len(found) != n:
         raise DataError(f"ids have shape {found.shape}, but the views have {n} rows; give one id per row")
     seen: dict[Hashable, int] = {}
     for row, name in enumerate(found.tolist()):
         if name in seen:
-            raise DataError(f"id {name!r} appears twice, in rows {seen[name]} and {row}; give each sample an id of its own")
+            raise DataError(
+                f"id {name!r} appears twice, in rows {seen[name]} and {row}; give each sample an id of its own"
+            )
         seen[name] = row
     return found
 
@@ -249,15 +257,17 @@ def _checked_mask(mask: ArrayLike | None, n: int, n_views: int) -> NDArray[np.bo
     return given.astype(bool)
 
 
-def _table(name: str, view: Any, n: int) -> Table:
-    """The view as a 2-D numeric array, whatever it came as."""
+def _table(name: str, view: Any) -> Table:
+    """The view as a 2-D numeric array, whatever it came as; None has no columns."""
     if view is None:
-        return Table(name, np.zeros((n, 0), dtype=np.float32), ())
+        return Table(name, np.zeros((0, 0), dtype=np.float32), ())
     if hasattr(view, "toarray"):
         raise DataError(f"view {name!r} is a sparse matrix; pass view.toarray() if it fits in memory")
     values = np.asarray(_rows_for_none(view))
     if values.ndim != 2:
-        raise DataError(f"view {name!r} has {values.ndim} dimension(s), not 2; pass an array of shape (samples, columns)")
+        raise DataError(
+            f"view {name!r} has {values.ndim} dimension(s), not 2; pass an array of shape (samples, columns)"
+        )
     if values.shape[1] == 0:
         raise DataError(f"view {name!r} has no columns (0 feature(s)); leave it out or pass None where nobody has it")
     columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
@@ -303,11 +313,16 @@ def _called(columns: Sequence[Hashable], column: int) -> str:
     return str(column) if name == column else f"{column} ({name!r})"
 
 
+def _labelled(row: int, ids: NDArray[Any]) -> str:
+    name = ids[row : row + 1].tolist()[0]
+    return str(row) if name == row else f"{row} (id {name!r})"
+
+
 def _present_rows(
     table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Check the rows that may be looked at; return float32 values, zero where missing, and who is present."""
-    if table.values.shape[1] == 0:
+    if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
     with np.errstate(over="ignore"):
         values = table.values.astype(np.float32, copy=False)
@@ -326,8 +341,7 @@ def _refuse_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     cells = table.values[row].astype(np.float64)
     with np.errstate(over="ignore"):
         column = int(np.flatnonzero(~np.isfinite(cells.astype(np.float32)))[0])
-    label = "" if ids[row] == row else f" (id {ids[row]!r})"
-    place = f"view {table.name!r}, row {row}{label}, column {_called(table.columns, column)}"
+    place = f"view {table.name!r}, row {_labelled(row, ids)}, column {_called(table.columns, column)}"
     if np.isnan(cells[column]):
         raise DataError(
             f"{place}: NaN in a row that has other values; fill the cell, or make the whole row NaN "
@@ -342,16 +356,18 @@ def _refuse_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
     empty = np.flatnonzero(~mask.any(axis=1))
     if len(empty):
         row = int(empty[0])
-        label = "" if ids[row] == row else f" (id {ids[row]!r})"
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        raise DataError(f"row {row}{label}{more} has no view at all (NaN or masked everywhere); drop such samples")
+        raise DataError(
+            f"row {_labelled(row, ids)}{more} has no view at all (NaN or masked everywhere); drop such samples"
+        )
 
 
 def _refuse_unknown_names(given: Sequence[str], known: Sequence[str]) -> None:
     unknown = [name for name in given if name not in known]
     if unknown:
         raise DataError(
-            f"views {unknown} are unknown; got {list(given)}, the model was fitted on {list(known)}; rename or leave them out"
+            f"views {unknown} are unknown; got {list(given)}, the model was fitted on {list(known)}; "
+            "rename or leave them out"
         )
 
 

@@ -1,0 +1,49 @@
+"""Shared helpers: small data, seeds, and the folder of real data sets where a machine has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings as hypothesis_settings
+
+hypothesis_settings.register_profile("steady", deadline=None, derandomize=True, max_examples=40)
+hypothesis_settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    """Tests that draw from the global generators are repeatable."""
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def blobs():
+    """Three well separated groups in three views of different widths, a third of the views missing."""
+    return make_blobs(90, 3)
+
+
+def make_blobs(n: int, n_clusters: int, widths=(5, 8, 3), missing: float = 0.3, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % n_clusters
+    views = []
+    for width in widths:
+        centres = rng.normal(scale=4.0, size=(n_clusters, width))
+        views.append((centres[labels] + rng.normal(size=(n, width))).astype(np.float32))
+    mask = rng.random((n, len(widths))) >= missing
+    mask[np.arange(n), rng.integers(len(widths), size=n)] = True
+    for v, view in enumerate(views):
+        view[~mask[:, v]] = np.nan
+    return views, labels, mask
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real data sets; they are not part of the project."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs the folder of real data sets, which does not come with the project")
+    return folder

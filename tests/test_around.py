@@ -1,0 +1,93 @@
+"""Metrics, masks, the shipped data and the simple alternatives."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import make_blobs
+from viewfuse import DataError, SettingError, metrics
+from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
+from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
+from viewfuse.missing import apply_mask, paper_mask
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=20))
+def test_accuracy_is_the_best_over_all_matches(pairs):
+    true, pred = np.array(pairs).T
+    best = max(np.mean([match[p] == t for t, p in pairs]) for match in permutations(range(4)))
+    assert metrics.clustering_accuracy(true, pred) == pytest.approx(best)
+
+
+def test_metrics_of_known_cases():
+    assert metrics.clustering_accuracy(["a", "a", "b"], [5, 5, 1]) == 1.0
+    assert metrics.clustering_accuracy([0, 0, 1, 1], [0, 1, 2, 3]) == 0.5
+    assert metrics.nmi([0, 0, 1, 1], [1, 1, 0, 0]) == pytest.approx(1.0)
+    assert metrics.ari([0, 0, 1, 1], [1, 1, 0, 0]) == pytest.approx(1.0)
+    assert metrics.ari([0, 0, 1, 1], [0, 1, 0, 1]) < 0.1
+    with pytest.raises(DataError, match=r"shapes \(2,\) and \(3,\) cannot be compared"):
+        metrics.ari([0, 1], [0, 1, 2])
+
+
+@given(st.integers(1, 60), st.integers(1, 6), st.floats(0, 1), st.integers(0, 99))
+def test_the_papers_mask(n, n_views, rate, seed):
+    number = seed % n_views
+    mask = paper_mask(n, n_views, rate, number, random_state=seed)
+    lost = (~mask).sum(axis=1)
+    assert set(lost) <= {0, number}
+    assert number == 0 or (lost > 0).sum() == round(n * rate)
+    assert (mask == paper_mask(n, n_views, rate, number, random_state=seed)).all()
+
+
+def test_every_view_is_as_likely_to_go():
+    lost = (~paper_mask(20_000, 4, 1.0, 2, random_state=0)).mean(axis=0)
+    assert lost == pytest.approx([0.5] * 4, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rate", "number", "words"),
+    [(1.5, 1, "missing_rate must be from 0 to 1"), (0.5, 3, "from 0 to 2"), (0.5, -1, "from 0 to 2")],
+)
+def test_impossible_masks_are_refused(rate, number, words):
+    with pytest.raises(SettingError, match=words):
+        paper_mask(10, 3, rate, number)
+
+
+def test_masks_are_applied_to_copies():
+    views = [np.arange(6).reshape(3, 2), np.ones((3, 1))]
+    mask = [[1, 1], [0, 1], [1, 0]]
+    hidden = apply_mask(views, mask)
+    assert np.isnan(hidden[0][1]).all()
+    assert np.isnan(hidden[1][2]).all()
+    assert np.isnan(hidden[0]).sum() + np.isnan(hidden[1]).sum() == 3
+    assert views[0].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert list(apply_mask({"a": views[0], "b": views[1]}, mask)) == ["a", "b"]
+    with pytest.raises(DataError, match=r"mask has shape \(3, 2\), but there are 1 views"):
+        apply_mask(views[:1], mask)
+    with pytest.raises(DataError, match=r"view 1 has shape \(2, 1\), but the mask has 3 rows"):
+        apply_mask([views[0], views[1][:2]], mask)
+
+
+def test_handwritten_is_what_the_paper_says():
+    views, labels = load_handwritten()
+    assert [view.shape for view in views] == [(2000, width) for width in (240, 76, 216, 47, 64, 6)]
+    assert all(view.dtype == np.float32 and np.isfinite(view).all() for view in views)
+    assert np.bincount(labels).tolist() == [200] * 10
+    assert len(HANDWRITTEN_VIEWS) == 6
+
+
+def test_shipped_handwritten_is_the_shared_one(shared_data):
+    with np.load(shared_data / "handwritten.npz") as shared:
+        views, labels = load_handwritten()
+        assert all(np.array_equal(view, shared[f"view_{v}"]) for v, view in enumerate(views))
+        assert np.array_equal(labels, shared["labels"])
+
+
+@pytest.mark.parametrize("cluster", [kmeans_after_mean, kmeans_after_knn])
+def test_simple_alternatives_find_easy_groups(cluster):
+    views, labels, _ = make_blobs(90, 3, missing=0.1)
+    assert metrics.clustering_accuracy(labels, cluster(views, 3)) >= 0.9

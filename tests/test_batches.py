@@ -1,0 +1,109 @@
+"""Gathering, view dropout and noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reference
+from test_neighbors import incomplete_data
+from viewfuse import batches
+from viewfuse.batches import add_noise, drop_views, impute, newcomers, plain_batch, store, two_branches
+from viewfuse.missing import paper_mask
+from viewfuse.neighbors import NOBODY
+from viewfuse.settings import Settings
+
+
+def stored_samples(values, mask, settings):
+    return store([torch.from_numpy(view) for view in values], torch.from_numpy(mask), settings)
+
+
+@given(incomplete_data(), st.integers(1, 6))
+def test_gathered_values_and_fill_mask_are_those_of_the_paper(data, k):
+    values, mask, _ = data
+    settings = Settings(n_neighbors=k)
+    stored = stored_samples(values, mask, settings)
+    batch = plain_batch(stored, stored, settings)
+    for i in range(len(mask)):
+        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, k)
+        assert (batch.filled[i].numpy() == filled).all()
+        for v, block in enumerate(tokens):
+            assert batch.tokens[v][i].numpy() == pytest.approx(block)
+
+
+@given(incomplete_data())
+def test_hidden_values_reach_nothing(data):
+    values, mask, rng = data
+    settings = Settings(n_neighbors=3)
+    junk = [
+        np.where(mask[:, v, None], view, rng.normal(size=view.shape)).astype(np.float32)
+        for v, view in enumerate(values)
+    ]
+    clean, dirty = stored_samples(values, mask, settings), stored_samples(junk, mask, settings)
+    for a, b in zip(
+        plain_batch(clean, clean, settings).tokens, plain_batch(dirty, dirty, settings).tokens, strict=True
+    ):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.0, 0.15), (0.25, 0.17), (0.5, 0.23), (0.75, 0.32), (1.0, 0.46)])
+def test_view_dropout_grows_with_the_missing_rate_as_in_the_paper(rate, expected):
+    """The paper's last column of the view dropout table: Caltech101-7, five views, three of them missing."""
+    mask = torch.from_numpy(paper_mask(1400, 5, rate, 3, random_state=0))
+    assert round(batches.view_dropout_rate(mask), 2) == expected
+
+
+@given(incomplete_data(), st.sampled_from([0.0, 0.2, 0.9]))
+def test_dropping_views_adds_none_and_leaves_one(data, rate):
+    _, mask, rng = data
+    present = torch.from_numpy(mask)
+    have = drop_views(present, rate, torch.Generator().manual_seed(int(rng.integers(1000))))
+    assert not (have & ~present).any()
+    assert have.any(dim=1).all()
+    assert rate > 0 or torch.equal(have, present)
+
+
+def test_views_drop_at_the_asked_rate():
+    present = torch.ones(20_000, 4, dtype=torch.bool)
+    have = drop_views(present, 0.3, torch.Generator().manual_seed(0))
+    kept_by_force = 0.3**4 / 4
+    assert float(have.float().mean()) == pytest.approx(0.7 + kept_by_force, abs=0.005)
+
+
+def test_noise_has_its_size_and_spares_padding():
+    values = [np.full((400, 50), 2.0, dtype=np.float32)]
+    settings = Settings(n_neighbors=4, noise=0.5, feature_dropout=0.2)
+    stored = stored_samples([values[0][:3]], np.ones((3, 1), dtype=bool), settings)
+    clean = plain_batch(stored, stored, settings)  # three samples: the fourth place is padding
+    noisy = add_noise(clean, settings, torch.Generator().manual_seed(0))
+    assert (noisy.tokens[0][:, 3] == 0).all()
+    shown = noisy.tokens[0][:, :3]
+    assert float((shown == 0).float().mean()) == pytest.approx(0.2, abs=0.05)
+    assert float(shown[shown != 0].mean()) == pytest.approx(2.0, abs=0.1)
+    assert float(shown[shown != 0].std()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_both_branches_come_in_one_batch():
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(8, width)).astype(np.float32) for width in (3, 5)]
+    settings = Settings(n_neighbors=2, noise=0.0, feature_dropout=0.0)
+    stored = stored_samples(values, np.ones((8, 2), dtype=bool), settings)
+    both = two_branches(stored, stored, settings, 0.5, torch.Generator().manual_seed(0))
+    plain = plain_batch(stored, stored, settings)
+    assert torch.equal(both.tokens[0][:8], plain.tokens[0])
+    expected = impute(stored, both.have[8:], stored, settings)
+    assert torch.equal(both.tokens[1][8:], expected.tokens[1])
+    assert not torch.equal(both.have[8:], plain.have)
+
+
+def test_newcomers_find_their_neighbours_among_the_stored():
+    values = [torch.tensor([[0.0], [10.0], [20.0]])]
+    settings = Settings(n_neighbors=2)
+    stored = store(values, torch.ones(3, 1, dtype=torch.bool), settings)
+    new = [torch.tensor([[9.0], [20.0]])]
+    samples = newcomers(new, torch.ones(2, 1, dtype=torch.bool), stored, torch.tensor([NOBODY, 2]))
+    batch = plain_batch(samples, stored, settings)
+    assert batch.tokens[0][:, :, 0].tolist() == [[9.0, 10.0], [20.0, 10.0]]  # the second one is stored sample 2

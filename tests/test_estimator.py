@@ -1,0 +1,288 @@
+"""URRL as its users see it."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.metrics import silhouette_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from conftest import make_blobs
+from viewfuse import URRL, DataError, EmptyClusterWarning, SettingError, Views, metrics
+
+SMALL = {
+    "embedding_dim": 32,
+    "hidden_dim": 32,
+    "pretrain_epochs": 15,
+    "joint_epochs": 10,
+    "batch_size": 32,
+    "learning_rate": 2e-3,
+}
+
+
+def small(n_clusters=3, **params):
+    return URRL(n_clusters, **{**SMALL, "random_state": 0, **params})
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_blobs(90, 3)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return small().fit(data[0])
+
+
+@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:can't perform this test:Warning")
+@parametrize_with_checks([URRL()])
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+def test_groups_are_found(data, fitted):
+    assert metrics.clustering_accuracy(data[1], fitted.labels_) >= 0.97
+
+
+def test_fitted_attributes_agree_with_each_other(data, fitted):
+    n = len(data[1])
+    assert fitted.embedding_.shape == (n, 32)
+    assert fitted.soft_labels_.shape == (n, 3)
+    assert fitted.soft_labels_.sum(axis=1) == pytest.approx(np.ones(n), abs=1e-5)
+    assert (fitted.soft_labels_.argmax(axis=1) == fitted.labels_).all()
+    assert fitted.cluster_centers_.shape == (3, 32)
+    assert len(fitted.history_["epoch"]) == 25
+
+
+def test_training_samples_are_placed_as_in_training_to_the_bit(data, fitted):
+    views = data[0]
+    assert np.array_equal(fitted.transform(views), fitted.embedding_)
+    assert np.array_equal(fitted.predict_proba(views), fitted.soft_labels_)
+    assert np.array_equal(fitted.predict([view[40:50] for view in views]), fitted.labels_[40:50])
+
+
+@pytest.mark.parametrize("kept", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_new_samples_with_any_subset_of_views(fitted, kept):
+    views, labels, _ = make_blobs(90, 3, missing=0.0)  # the same groups, all views known
+    new = [view + 0.01 if v in kept else None for v, view in enumerate(views)]
+    assert metrics.clustering_accuracy(labels, fitted.predict(new)) >= 0.85
+    named = {f"view_{v}": view + 0.01 for v, view in enumerate(views) if v in kept}
+    assert np.array_equal(fitted.predict(named), fitted.predict(new))
+    assert np.array_equal(fitted.predict(dict(reversed(named.items()))), fitted.predict(new))
+
+
+def test_same_seed_same_labels_to_the_bit(data):
+    one, two, other = (small(random_state=s, pretrain_epochs=2, joint_epochs=2).fit(data[0]) for s in (3, 3, 4))
+    assert np.array_equal(one.embedding_, two.embedding_)
+    assert np.array_equal(one.labels_, two.labels_)
+    assert not np.array_equal(one.embedding_, other.embedding_)
+
+
+def test_global_random_state_and_input_are_untouched(data):
+    views = [view.copy() for view in data[0]]
+    for view in views:
+        view.flags.writeable = False
+    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    small(random_state=None, pretrain_epochs=1, joint_epochs=1).fit(views).predict(views)
+    assert torch.equal(before[0], torch.random.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(views, data[0], strict=True))
+
+
+def test_hidden_values_reach_nothing(data):
+    views, _, mask = data
+    junk = [np.where(mask[:, v, None], view, 1e6) for v, view in enumerate(views)]
+    quick = small(pretrain_epochs=1, joint_epochs=1)
+    clean, dirty = clone(quick).fit(views), clone(quick).fit(Views(junk, mask=mask))
+    assert np.array_equal(clean.embedding_, dirty.embedding_)
+
+
+def test_impute_fills_missing_places_only(data, fitted):
+    views, _, mask = data
+    filled = fitted.impute(views)
+    truth = make_blobs(90, 3, missing=0.0)[0]
+    for v, view in enumerate(filled):
+        assert np.array_equal(view[mask[:, v]], views[v][mask[:, v]])
+        error = np.abs(view - truth[v])[~mask[:, v]].mean()
+        mean_guess = np.abs(np.nanmean(views[v], axis=0) - truth[v])[~mask[:, v]].mean()
+        assert error < 0.7 * mean_guess
+    named = fitted.impute({"view_1": views[1][:0:-1][mask[:0:-1, 1]]})
+    assert list(named) == ["view_0", "view_1", "view_2"]
+    whole = fitted.impute(Views(views))
+    assert whole.mask.all()
+    assert np.array_equal(whole.arrays[2], filled[2])
+
+
+def test_impute_of_one_table_gives_one_table():
+    table = make_blobs(40, 2, widths=(4,), missing=0.0)[0][0]
+    model = small(2, pretrain_epochs=1, joint_epochs=0).fit(table)
+    assert np.array_equal(model.impute(table), table)
+
+
+@pytest.mark.parametrize(
+    ("n", "params"),
+    [
+        (12, {"n_neighbors": 30}),
+        (5, {"n_clusters": 5, "batch_size": 64}),
+        (1, {"n_clusters": 1}),
+        (30, {"n_clusters": 1}),
+        (30, {"joint_epochs": 0}),
+        (30, {"pretrain_epochs": 0, "joint_epochs": 0}),
+        (30, {"n_neighbors": 1}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
+def test_edge_sizes(n, params):
+    views = make_blobs(n, 3, missing=0.4)[0]
+    if any(np.isnan(view).all() for view in views):
+        views = make_blobs(n, 3, missing=0.0)[0]
+    model = small(**{"pretrain_epochs": 1, "joint_epochs": 1, **params}).fit(views)
+    assert np.isfinite(model.embedding_).all()
+    assert set(model.labels_) <= set(range(model.n_clusters))
+
+
+@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_duplicate_rows_and_constant_columns():
+    table = np.ones((20, 3))
+    table[10:, 0] = 2.0
+    model = small(4, pretrain_epochs=1, joint_epochs=1).fit([table, np.zeros((20, 2))])
+    assert np.isfinite(model.embedding_).all()
+
+
+def test_views_that_never_meet_have_no_donors():
+    views = make_blobs(20, 2, widths=(3, 4), missing=0.0)[0]
+    views[0][::2] = np.nan
+    views[1][1::2] = np.nan
+    model = small(2, pretrain_epochs=1, joint_epochs=1).fit(views)
+    assert np.isfinite(model.embedding_).all()
+    assert all(np.isfinite(view).all() for view in model.impute(views))
+
+
+def test_empty_clusters_are_counted_and_warned_of():
+    with (
+        pytest.warns(EmptyClusterWarning, match=r"\d+ of 6 clusters are empty"),
+        pytest.warns(Warning, match="distinct"),
+    ):
+        small(6, pretrain_epochs=1, joint_epochs=0).fit(np.repeat([[0.0, 1.0], [1.0, 0.0]], 10, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"n_clusters": 91}, DataError, "n_samples=90 should be >= n_clusters=91"),
+        ({"scaling": "robust"}, SettingError, "scaling must be one of"),
+        ({"device": "warp"}, SettingError, "device 'warp' cannot be used here"),
+        ({"random_state": -1}, SettingError, "random_state must be"),
+        ({"random_state": "x"}, SettingError, "random_state must be"),
+        (
+            {"ablation": {"n_clusters": 4}},
+            SettingError,
+            r"ablation cannot set \['n_clusters'\]; it can set \['donor_depth'",
+        ),
+        ({"ablation": {"magic": 4}}, SettingError, r"ablation cannot set \['magic'\]"),
+        ({"ablation": {"n_heads": 5}}, SettingError, "n_heads must be a divisor of embedding_dim=32"),
+    ],
+)
+def test_wrong_parameters_are_refused_in_one_sentence(data, change, error, words):
+    model = small(**change)
+    with pytest.raises(error, match=words):
+        model.fit(data[0])
+    assert not hasattr(model, "labels_")
+
+
+def test_a_view_that_nobody_has_cannot_be_fitted(data):
+    with pytest.raises(DataError, match="view 'view_1' is missing in every row"):
+        small().fit([data[0][0][data[2][:, 0]], None])
+
+
+def test_prediction_input_must_fit_the_model(data, fitted):
+    views = [np.nan_to_num(view) for view in data[0]]
+    with pytest.raises(DataError, match="2 views were given, but the model was fitted on 3"):
+        fitted.predict(views[:2])
+    with pytest.raises(DataError, match=r"views \['rna'\] are unknown"):
+        fitted.predict({"rna": views[0]})
+    with pytest.raises(DataError, match="view 'view_1' has 5 columns, but the model was fitted on 8"):
+        fitted.predict([views[0], views[0], views[2]])
+    with pytest.raises(DataError, match="1 views were given, but the model was fitted on 3"):
+        fitted.predict(views[0])
+
+
+def test_ablation_switches_reach_the_network(data):
+    model = small(pretrain_epochs=1, joint_epochs=1, ablation={"clustering_module": False, "distance_code": False}).fit(
+        data[0]
+    )
+    assert model.history_["stage"] == ["pre-training"]
+    assert model._model.network.neighbor_encoders[0].out_width == 5
+
+
+def test_clone_pickle_and_refit(data, fitted):
+    copy = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(copy.predict(data[0]), fitted.labels_)
+    assert clone(fitted).get_params() == fitted.get_params()
+    model = small(2, pretrain_epochs=1, joint_epochs=1).fit(pd.DataFrame({"a": range(9), "b": range(9)}))
+    assert list(model.feature_names_in_) == ["a", "b"]
+    model.fit(data[0])
+    assert not hasattr(model, "feature_names_in_")
+    assert model.n_features_in_ == 16
+
+
+def test_pipeline_and_set_output(data):
+    table = np.concatenate([np.nan_to_num(view) for view in data[0]], axis=1)
+    pipeline = Pipeline([("scale", StandardScaler()), ("urrl", small(pretrain_epochs=1, joint_epochs=1))])
+    framed = pipeline.set_output(transform="pandas").fit_transform(table)
+    assert list(framed.columns[:2]) == ["urrl0", "urrl1"]
+    assert pipeline.predict(table).shape == (90,)
+
+
+def test_pipeline_grid_search_and_set_output_on_views(data):
+    views = Views(dict(zip("abc", data[0], strict=True)))
+    pipeline = Pipeline([("same", FunctionTransformer()), ("urrl", small(pretrain_epochs=2, joint_epochs=1))])
+    framed = clone(pipeline["urrl"]).set_output(transform="pandas").fit_transform(views)
+    assert framed.shape == (90, 32)
+
+    def silhouette(model, held_out, y=None):
+        return silhouette_score(model.transform(held_out), model.predict(held_out))
+
+    search = GridSearchCV(pipeline, {"urrl__n_clusters": [2, 3]}, scoring=silhouette, cv=2, error_score="raise").fit(
+        views
+    )
+    assert search.best_params_["urrl__n_clusters"] in (2, 3)
+    assert search.predict(views).shape == (90,)
+
+
+def test_progress_is_shown_on_request(data, capsys):
+    small(pretrain_epochs=1, joint_epochs=1, verbose=True).fit(data[0])
+    shown = capsys.readouterr()
+    assert "joint training: 100%" in shown.err
+    assert "loss=" in shown.err
+    assert not shown.out
+    small(pretrain_epochs=1, joint_epochs=1).fit(data[0])
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", [np.int64(3), np.random.RandomState(3), np.random.default_rng(3)])
+def test_every_kind_of_random_state(data, seed):
+    assert small(pretrain_epochs=1, joint_epochs=0, random_state=seed).fit(data[0]).labels_.shape == (90,)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_finds_the_same_groups_and_its_model_moves_to_the_cpu(data):
+    model = small(device="cuda").fit(data[0])
+    assert metrics.clustering_accuracy(data[1], model.labels_) >= 0.97
+    on_cpu = pickle.loads(pickle.dumps(model)).set_params(device="cpu")
+    assert np.abs(on_cpu.transform(data[0]) - model.embedding_).max() < 1e-2
+    assert (on_cpu.predict(data[0]) == model.labels_).mean() >= 0.99
+    twice = small(device="cuda").fit(data[0])
+    assert (twice.labels_ == model.labels_).mean() >= 0.99

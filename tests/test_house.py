@@ -1,0 +1,92 @@
+"""The house rules: imports point one way, torch stays out of the light modules, the documents are true."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "viewfuse"
+ORDER = (
+    "errors", "settings", "views", "scaling", "neighbors", "recognition", "batches", "attention", "losses", "network",
+    "training", "model", "estimator", "metrics", "missing", "baselines", "datasets", "demo",
+)  # fmt: skip
+WITHOUT_TORCH = ("errors", "settings", "views", "scaling", "metrics", "missing", "datasets")
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Modules of the project that a file imports; the estimator, where it asks for URRL."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "viewfuse":
+            inside = node.module.split(".")[1:]
+            names = inside[:1] or ["estimator" if alias.name == "URRL" else alias.name for alias in node.names]
+            found.update(names)
+        assert not (isinstance(node, ast.ImportFrom) and node.level), f"relative import in {path}"
+    return found
+
+
+def test_every_module_has_its_place():
+    here = {path.stem for path in SOURCE.glob("*.py")} | {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert here - {"__init__"} == set(ORDER)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_imports_point_upwards(name):
+    path = SOURCE / f"{name}.py"
+    files = [path] if path.exists() else sorted((SOURCE / name).glob("*.py"))
+    above = set(ORDER[: ORDER.index(name)])
+    for file in files:
+        assert imported_modules(file) <= above | {name}, f"{file.name} imports what stands below it"
+
+
+def test_light_modules_do_without_torch():
+    names = ", ".join(f"viewfuse.{name}" for name in WITHOUT_TORCH)
+    code = f"import sys, viewfuse, {names}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_unknown_names_are_unknown():
+    import viewfuse
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        viewfuse.nothing  # noqa: B018
+
+
+def test_readme_example_runs(capsys):
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    scope: dict = {}
+    exec(compile(block, "README.md", "exec"), scope)
+    labels = scope["labels"]
+    assert [len(set(labels[i : i + 50])) for i in (0, 50, 100)] == [1, 1, 1]
+    assert len(set(labels)) == 3
+    assert capsys.readouterr().out.strip() == f"[{labels[0]} {labels[1]}]"
+
+
+def table_rows() -> list[tuple[str, str]]:
+    text = (ROOT / "docs" / "paper.md").read_text()
+    return re.findall(r"^\|[^|]+\|[^|]+\| `([^`]+)` \| `([^`]+)` \|$", text, re.M)
+
+
+def test_the_map_of_the_paper_is_whole():
+    assert len(table_rows()) >= 24
+
+
+@pytest.mark.parametrize(("function", "test"), table_rows())
+def test_the_map_of_the_paper_leads_somewhere(function, test):
+    module, name = function.rsplit(".", 1)
+    assert hasattr(importlib.import_module(f"viewfuse.{module}"), name)
+    file, test_name = test.split("::")
+    assert re.search(rf"^def {test_name}\(", (ROOT / "tests" / file).read_text(), re.M)
+
+
+def test_files_stay_readable():
+    lengths = {path.name: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+    assert max(lengths.values()) <= 400, lengths

@@ -1,0 +1,111 @@
+"""Neighbour search and donors against brute force and against Algorithm 1 written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reference
+from viewfuse import neighbors
+from viewfuse.neighbors import NOBODY, nearest, neighbor_lists, neighbor_table
+from viewfuse.settings import Settings
+
+
+@st.composite
+def incomplete_data(draw, max_rows=14, max_views=4):
+    """Views of random widths with a mask that leaves every sample a view."""
+    n, n_views = draw(st.integers(1, max_rows)), draw(st.integers(1, max_views))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    widths = [draw(st.integers(1, 6)) for _ in range(n_views)]
+    mask = rng.random((n, n_views)) >= draw(st.sampled_from([0.0, 0.3, 0.6, 0.9]))
+    mask[np.arange(n), rng.integers(n_views, size=n)] = True
+    values = [rng.normal(size=(n, width)).astype(np.float32) * mask[:, v, None] for v, width in enumerate(widths)]
+    return values, mask, rng
+
+
+def lists_of(values, mask, have, settings):
+    tensors = [torch.from_numpy(view) for view in values]
+    near = neighbor_table(tensors, torch.from_numpy(mask), settings.search_depth)
+    return neighbor_lists(near, torch.from_numpy(have), torch.from_numpy(mask), settings)
+
+
+@given(incomplete_data(), st.integers(1, 20), st.sampled_from([None, 1, 2, 6, 30]), st.booleans())
+def test_lists_are_those_of_algorithm_1(data, k, depth, drop):
+    values, mask, rng = data
+    have = mask.copy()
+    if drop:  # views dropped by augmentation are missing for the sample, but not for its neighbours
+        have &= rng.random(mask.shape) >= 0.5
+        have[np.arange(len(mask)), mask.argmax(axis=1)] = True
+    members, filled = lists_of(values, mask, have, Settings(n_neighbors=k, donor_depth=depth))
+    for i in range(len(mask)):
+        for v in range(mask.shape[1]):
+            expected = reference.algorithm_1(values, mask, have[i], i, v, k, depth)
+            found = [i if have[i, v] and a == 0 else j for a, j in enumerate(members[i, v].tolist()) if filled[i, v, a]]
+            assert found == expected
+            assert filled[i, v].tolist() == [a < len(expected) for a in range(k)]
+
+
+@given(incomplete_data())
+def test_nobody_is_their_own_donor(data):
+    values, mask, _ = data
+    have = np.zeros_like(mask)
+    have[np.arange(len(mask)), mask.argmax(axis=1)] = True
+    members, _ = lists_of(values, mask, have, Settings(n_neighbors=5))
+    assert not (members == torch.arange(len(mask))[:, None, None]).any()
+
+
+def test_without_imputation_a_list_is_the_sample_itself():
+    values = [np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)]
+    mask = np.array([[True, False], [True, True], [True, True]])
+    members, filled = lists_of(values, mask, mask, Settings(knn_imputation=False, donor_depth=9))
+    assert members.shape == (3, 2, 1)
+    assert (members == NOBODY).all()
+    assert (filled[:, :, 0].numpy() == mask).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 10_000])
+def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
+    monkeypatch.setattr(neighbors, "_CELLS_PER_CHUNK", chunk)
+    rng = np.random.default_rng(0)
+    pool, queries = rng.normal(size=(40, 6)) + 1e4, rng.normal(size=(9, 6)) + 1e4
+    found = nearest(torch.from_numpy(queries), torch.from_numpy(pool), 5, same=False).numpy()
+    distances = ((queries[:, None] - pool) ** 2).sum(axis=2)
+    assert (found == distances.argsort(axis=1)[:, :5]).all()
+
+
+def test_search_leaves_out_the_query_itself_even_among_duplicates():
+    pool = torch.zeros(6, 3)
+    found = nearest(pool, pool, 5, same=True)
+    assert [sorted(row) for row in found.tolist()] == [[j for j in range(6) if j != i] for i in range(6)]
+
+
+def test_short_lists_end_with_nobody():
+    pool = torch.tensor([[0.0], [1.0], [3.0]])
+    assert nearest(pool, pool, 4, same=True).tolist() == [
+        [1, 2, NOBODY, NOBODY],
+        [0, 2, NOBODY, NOBODY],
+        [1, 0, NOBODY, NOBODY],
+    ]
+    assert nearest(pool[:0], pool, 2, same=False).shape == (0, 2)
+    assert nearest(pool, pool[:0], 2, same=False).tolist() == [[NOBODY, NOBODY]] * 3
+
+
+def test_search_holds_no_square_matrix():
+    """The memory of the search does not grow with the square of the samples."""
+    pool = torch.rand(30_000, 2)
+    biggest = 0
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            nonlocal biggest
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                biggest = max(biggest, result.numel())
+            return result
+
+    with Watch():
+        nearest(pool[:2000], pool, 3, same=False)
+    assert biggest <= neighbors._CELLS_PER_CHUNK

@@ -1,0 +1,46 @@
+"""Stored samples are recognised, and nobody else."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+
+from test_neighbors import incomplete_data
+from viewfuse.neighbors import NOBODY
+from viewfuse.recognition import find_rows, fingerprints, index_rows
+
+
+@given(incomplete_data())
+def test_stored_samples_are_found_and_changed_ones_are_not(data):
+    values, mask, _ = data
+    tensors, present = [torch.from_numpy(view) for view in values], torch.from_numpy(mask)
+    index = index_rows(tensors, present)
+    assert find_rows(index, tensors, present, tensors, present).tolist() == list(range(len(mask)))
+    moved = [view + 1e-3 for view in tensors]
+    assert (find_rows(index, tensors, present, moved, present) == NOBODY).all()
+    if mask.shape[1] > 1:
+        other = present.clone()
+        other[:, 0] = ~other[:, 0]
+        assert (find_rows(index, tensors, present, tensors, other) == NOBODY).all()
+
+
+def test_equal_fingerprints_are_not_enough(monkeypatch):
+    monkeypatch.setattr(
+        "viewfuse.recognition.fingerprints", lambda values, present: torch.zeros(len(present), dtype=torch.int64)
+    )
+    stored, present = [torch.tensor([[1.0], [2.0]])], torch.ones(2, 1, dtype=torch.bool)
+    found = find_rows(index_rows(stored, present), stored, present, [torch.tensor([[1.0], [3.0]])], present)
+    assert found.tolist() == [0, NOBODY]
+
+
+def test_both_zeros_are_one():
+    present = torch.ones(1, 1, dtype=torch.bool)
+    assert torch.equal(fingerprints([torch.tensor([[0.0]])], present), fingerprints([torch.tensor([[-0.0]])], present))
+
+
+def test_fingerprints_rarely_collide():
+    rng = np.random.default_rng(0)
+    bits = torch.from_numpy(rng.integers(0, 2, size=(20_000, 40)).astype(np.float32))
+    keys = fingerprints([bits], torch.ones(20_000, 1, dtype=torch.bool))
+    assert len(keys.unique()) == len(bits.unique(dim=0))

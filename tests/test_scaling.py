@@ -1,0 +1,54 @@
+"""Scaling looks at observed rows only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from test_neighbors import incomplete_data
+from viewfuse import SettingError, Views
+from viewfuse.scaling import fit_scaler
+
+
+@given(incomplete_data(), st.sampled_from(["minmax", "standard", "none"]))
+def test_observed_rows_are_scaled_and_come_back(data, kind):
+    values, mask, _ = data
+    views = Views(values, mask=mask)
+    scaler = fit_scaler(views, kind)
+    scaled = scaler.apply(views)
+    for v, array in enumerate(scaled.arrays):
+        rows, original = array[mask[:, v]], values[v][mask[:, v]]
+        assert (array[~mask[:, v]] == 0).all()
+        assert scaler.undo(v, rows) == pytest.approx(original, abs=1e-5)
+        if kind == "minmax" and len(rows) > 1:
+            assert rows.min(axis=0) == pytest.approx(np.zeros(rows.shape[1]), abs=1e-6)
+            assert rows.max(axis=0) == pytest.approx(np.ones(rows.shape[1]), abs=1e-6)
+        if kind == "standard" and len(rows) > 1:
+            assert rows.mean(axis=0) == pytest.approx(np.zeros(rows.shape[1]), abs=1e-5)
+            assert rows.std(axis=0) == pytest.approx(np.ones(rows.shape[1]), abs=1e-4)
+
+
+def test_hidden_values_do_not_move_the_scale():
+    table = np.array([[0.0], [10.0], [1e6]])
+    views = Views([table, np.ones((3, 1))], mask=[[1, 1], [1, 1], [0, 1]])
+    assert fit_scaler(views, "minmax").apply(views).arrays[0].ravel().tolist() == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", ["minmax", "standard"])
+@pytest.mark.parametrize("value", [0.0, 0.1, -3e30])
+def test_constant_columns_survive(kind, value):
+    views = Views(np.full((4, 2), value))
+    assert (fit_scaler(views, kind).apply(views).arrays[0] == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["minmax", "standard"])
+def test_huge_ranges_stay_finite(kind):
+    views = Views(np.array([[-3e38, 1.0], [3e38, 2.0], [0.0, 2.0]]))
+    assert np.isfinite(fit_scaler(views, kind).apply(views).arrays[0]).all()
+
+
+def test_unknown_kinds_are_refused():
+    with pytest.raises(SettingError, match="scaling must be one of minmax, standard, none; got 'robust'"):
+        fit_scaler(Views(np.ones((2, 2))), "robust")

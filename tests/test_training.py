@@ -1,0 +1,187 @@
+"""Two stages, their losses, their random numbers, and how they stop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import make_blobs
+from viewfuse import Diverged, Views, losses, training
+from viewfuse.batches import impute, store
+from viewfuse.network import build_network
+from viewfuse.scaling import fit_scaler
+from viewfuse.settings import Settings
+from viewfuse.training import Training, batch_losses, embed, initial_centers, shuffled_batches, total_loss, train
+
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
+CPU = torch.device("cpu")
+
+
+def stored_blobs(settings, n=60, missing=0.3):
+    views = Views(make_blobs(n, 3, missing=missing)[0])
+    scaled = fit_scaler(views, "minmax").apply(views)
+    return store([torch.from_numpy(a) for a in scaled.arrays], torch.from_numpy(scaled.mask), settings)
+
+
+def run_for(settings, **data):
+    stored = stored_blobs(settings, **data)
+    widths = [view.shape[1] for view in stored.values]
+    network = build_network(widths, settings, torch.Generator().manual_seed(0))
+    return Training(network, stored, settings, 0.2, 0)
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 99))
+def test_batches_are_full_and_hold_no_row_twice(n, size, seed):
+    batches = list(shuffled_batches(n, size, torch.Generator().manual_seed(seed)))
+    assert len(batches) == max(1, n // size)
+    assert {len(batch) for batch in batches} == {min(n, size)}
+    rows = torch.cat(batches).tolist()
+    assert len(set(rows)) == len(rows)
+
+
+def test_losses_of_a_batch_are_those_of_the_two_branches():
+    settings = Settings(**SMALL, noise=0.0, feature_dropout=0.0, view_dropout=0.0, n_clusters=3)
+    run = run_for(settings)
+    run.rate = 0.0  # nothing is augmented, so both branches are the plain one
+    run.network.centers.data.normal_()
+    rows = torch.arange(7)
+    terms = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=True).detach()
+    samples = run.stored.take(rows)
+    z = run.network.encode(impute(samples, samples.present, run.stored, settings))
+    expected = [
+        losses.reconstruction(run.network.decode(z), samples.values, samples.present),
+        losses.robustness(z, z),
+        losses.clustering(z, run.network.centers),
+    ]
+    assert terms.tolist() == pytest.approx([float(t.detach()) for t in expected], rel=1e-4)
+    weighted = terms[0] + settings.robustness_weight * terms[1] + settings.clustering_weight * terms[2]
+    assert float(total_loss(terms, settings)) == pytest.approx(float(weighted))
+
+
+def test_dropped_views_are_reconstructed_and_missing_ones_are_not():
+    settings = Settings(**SMALL)
+    run = run_for(settings)
+    run.rate = 0.9
+    rows = torch.arange(10)
+    before = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=False)[0].detach()
+    for v, view in enumerate(run.stored.values):  # junk in hidden places
+        view[~run.stored.present[:, v]] = 1e3
+    after = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=False)[0].detach()
+    assert float(before) == float(after)
+    with torch.no_grad():  # a decoder that rebuilds nothing but zeros pays for every view that is there, dropped or not
+        for decoder in run.network.decoders:
+            decoder[-1].weight.zero_()
+            decoder[-1].bias.zero_()
+    samples = run.stored.take(rows)
+    means = torch.stack([view.square().mean(dim=1) for view in samples.values], dim=1)
+    loss = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=False)[0].detach()
+    assert float(loss) == pytest.approx(float((means * samples.present).sum(dim=1).mean()), rel=1e-5)
+
+
+def test_without_augmentation_there_is_no_robustness_loss_and_one_branch():
+    run = run_for(Settings(**SMALL, augmentation=False))
+    terms = batch_losses(run, torch.arange(9), torch.Generator().manual_seed(0), joint=False).detach()
+    assert float(terms[1]) == 0
+    again = batch_losses(run, torch.arange(9), torch.Generator().manual_seed(5), joint=False)
+    assert torch.equal(terms, again)
+
+
+def test_history_has_a_row_per_epoch_and_the_loss_falls():
+    settings = Settings(**{**SMALL, "pretrain_epochs": 12, "joint_epochs": 3}, n_clusters=3, learning_rate=3e-3)
+    history = train(stored_blobs(settings), settings, 0).history
+    assert history["epoch"] == list(range(1, 16))
+    assert history["stage"] == ["pre-training"] * 12 + ["joint"] * 3
+    assert history["reconstruction"][11] < 0.5 * history["reconstruction"][0]
+    assert set(history["clustering"][:12]) == {0.0}
+    assert all(value > 0 for value in history["clustering"][12:])
+
+
+def test_joint_stage_moves_the_centres_and_pretraining_does_not():
+    settings = Settings(**SMALL, n_clusters=3)
+    stored = stored_blobs(settings)
+    first = Settings(**{**SMALL, "joint_epochs": 0}, n_clusters=3)
+    kmeans = train(stored, first, 0)
+    labels = kmeans.network.assign(embed(kmeans.network, stored, stored, first)).argmax(dim=1)
+    points = embed(kmeans.network, stored, stored, first)
+    for c in range(3):  # without a joint stage the centres are those of k-means
+        assert torch.allclose(kmeans.network.centers[c], points[labels == c].mean(dim=0), atol=1e-4)
+    joint = train(stored, settings, 0)
+    ward = initial_centers(points, 3, 0, ward=True)
+    assert not np.allclose(joint.network.centers.detach().numpy(), ward)
+
+
+def test_ward_centres_are_the_means_of_its_clusters():
+    points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0], [9.0, 8.5]])
+    centers = initial_centers(points, 2, 0, ward=True)
+    assert centers[centers[:, 0].argsort()] == pytest.approx(np.array([[0.0, 0.5], [9.0, 8.5]]))
+    assert initial_centers(points, 1, 0, ward=True).tolist() == [points.mean(dim=0).tolist()]
+
+
+def test_ward_on_many_rows_looks_at_a_sample(monkeypatch):
+    monkeypatch.setattr(training, "_WARD_ROWS", 50)
+    rng = np.random.default_rng(0)
+    points = torch.from_numpy(np.repeat([[0.0, 0.0], [9.0, 9.0]], 400, axis=0) + rng.normal(size=(800, 2)) * 0.1)
+    centers = initial_centers(points, 2, 0, ward=True)
+    assert np.sort(centers[:, 0]) == pytest.approx([0.0, 9.0], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "words"),
+    [
+        (2, "the reconstruction .*loss is not finite in epoch 1, step 1; lower learning_rate"),
+        (0, "the embedding is not finite after epoch 0; lower learning_rate"),
+    ],
+)
+def test_a_number_that_is_not_finite_stops_the_run_and_is_named(epochs, words):
+    settings = Settings(**{**SMALL, "pretrain_epochs": epochs}, n_clusters=3)
+    stored = stored_blobs(settings)
+    stored.values[0][stored.present[:, 0]] = 1e30
+    with pytest.raises(Diverged, match=words):
+        train(stored, settings, 0)
+
+
+def test_a_huge_learning_rate_stops_within_an_epoch():
+    settings = Settings(**{**SMALL, "learning_rate": 1e6}, n_clusters=3)
+    with pytest.raises(Diverged, match="epoch 1"):
+        train(stored_blobs(settings), settings, 0)
+
+
+def test_random_numbers_of_an_epoch_depend_on_seed_and_epoch_alone():
+    def draw(*key):
+        return torch.rand(3, generator=training.generator_for(*key, CPU)).tolist()
+
+    assert draw(0, 4) == draw(0, 4)
+    assert len({tuple(draw(*key)) for key in [(0, -1), (0, 0), (0, 1), (1, -1), (1, 0)]}) == 5
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"knn_imputation": False},
+        {"augmentation": False},
+        {"distance_code": False, "three_level_mask": False},
+        {"clustering_module": False},
+        {"neighbor_output": "mean", "view_output": "concat"},
+        {"n_neighbors": 80},
+        {"donor_depth": 9},
+    ],
+)
+def test_every_ablation_trains(switches):
+    settings = Settings(**SMALL, **switches, n_clusters=3)
+    run = train(stored_blobs(settings), settings, 0)
+    assert all(np.isfinite(run.history["total"]))
+    assert len(run.history["epoch"]) == (2 if switches.get("clustering_module") is False else 4)
+
+
+def test_an_embedding_does_not_depend_on_its_company_to_the_bit():
+    settings = Settings(**SMALL, n_clusters=3)
+    run = run_for(settings, n=150)
+    together = embed(run.network, run.stored, run.stored, settings)
+    order = torch.randperm(150)
+    shuffled = embed(run.network, run.stored.take(order), run.stored, settings)
+    alone = embed(run.network, run.stored.take(slice(149, 150)), run.stored, settings)
+    assert torch.equal(together[order], shuffled)
+    assert torch.equal(together[149:], alone)

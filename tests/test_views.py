@@ -1,0 +1,169 @@
+"""What counts as data, what as missing, and what is refused with which words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from test_neighbors import incomplete_data
+from viewfuse import DataError, Views
+
+A = np.arange(6.0).reshape(3, 2)
+B = np.ones((3, 4))
+NAN = np.nan
+
+
+def with_cell(value, row=1, column=1, dtype=float):
+    table = A.astype(dtype)
+    table[row, column] = value
+    return table
+
+
+def test_a_list_a_dict_and_one_table():
+    assert Views([A, B]).names == ("view_0", "view_1")
+    assert Views({"rna": A, "protein": B}).names == ("rna", "protein")
+    assert Views(A).widths == (2,)
+    assert Views(A.tolist()).widths == (2,)
+    assert Views((A, B), names=["x", "y"]).names == ("x", "y")
+    assert all(array.dtype == np.float32 for array in Views([A, B]).arrays)
+
+
+def test_zeros_are_data_and_nan_rows_are_missing():
+    first, second = np.zeros((3, 2)), B.copy()
+    second[1] = NAN
+    views = Views([first, second])
+    assert views.mask.tolist() == [[True, True], [True, False], [True, True]]
+    assert (views.arrays[1][1] == 0).all()
+
+
+def test_none_is_a_view_that_nobody_has_or_a_row_that_lacks_it():
+    assert Views([A, None]).mask.tolist() == [[True, False]] * 3
+    assert Views([A, [None, [1.0, 2.0], [3.0, 4.0]]]).mask[:, 1].tolist() == [False, True, True]
+
+
+@given(incomplete_data())
+def test_mask_and_nan_rows_say_the_same(data):
+    values, mask, rng = data
+    blanked = [np.where(mask[:, v, None], view, NAN) for v, view in enumerate(values)]
+    junk = [np.where(mask[:, v, None], view, rng.choice([NAN, np.inf, 7.0])) for v, view in enumerate(values)]
+    by_nan, by_mask = Views(blanked), Views(junk, mask=mask)
+    assert (by_nan.mask == mask).all()
+    assert (by_mask.mask == mask).all()
+    for one, other in zip(by_nan.arrays, by_mask.arrays, strict=True):
+        assert (one == other).all()
+
+
+def test_frames_keep_columns_and_ids():
+    frame = pd.DataFrame(A, columns=["g1", "g2"], index=["p1", "p2", "p3"])
+    views = Views({"rna": frame, "other": B})
+    assert views.ids.tolist() == ["p1", "p2", "p3"]
+    assert list(views.columns[0]) == ["g1", "g2"]
+    assert Views([pl.DataFrame(A)]).widths == (2,)
+
+
+def test_labelled_frames_are_joined_by_their_labels():
+    rna = pd.DataFrame({"g": [1.0, 2.0]}, index=["p1", "p2"])
+    protein = pd.DataFrame({"q": [30.0, 20.0]}, index=["p3", "p2"])
+    views = Views({"rna": rna, "protein": protein})
+    assert views.ids.tolist() == ["p1", "p2", "p3"]
+    assert views.mask.tolist() == [[True, False], [True, True], [False, True]]
+    assert views.arrays[1].ravel().tolist() == [0.0, 20.0, 30.0]
+
+
+def test_input_is_not_changed_and_may_be_read_only():
+    table = with_cell(0.0)
+    table[2] = NAN
+    table.flags.writeable = False
+    before = table.copy()
+    views = Views([table, B], mask=[[0, 1], [1, 1], [0, 1]])
+    assert np.array_equal(table, before, equal_nan=True)
+    assert views.mask[:, 0].tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        ([], {}, "no views were given"),
+        ({}, {}, "no views were given"),
+        ([None, None], {}, "every view is None"),
+        ([A, B[:2]], {}, r"differing row counts \('view_0' has 3, 'view_1' has 2\)"),
+        ([A, np.empty((3, 0))], {}, "'view_1' has no columns"),
+        ([np.empty((0, 2))], {}, "have no rows"),
+        ([A[0], B], {}, "'view_0' has 1 dimension"),
+        ([A, np.ones((3, 2, 2))], {}, "'view_1' has 3 dimension"),
+        ({"rna": with_cell(NAN)}, {}, "view 'rna', row 1, column 1: NaN .* fill the cell, or make the whole row NaN"),
+        ({"rna": with_cell(np.inf)}, {}, "view 'rna', row 1, column 1: the value is inf; replace"),
+        ({"rna": with_cell(-np.inf)}, {"ids": list("xyz")}, r"row 1 \(id 'y'\), column 1"),
+        ({"rna": with_cell(1e39)}, {}, "view 'rna', row 1, column 1: 1e\\+39 is too large"),
+        ([A, with_cell("high", dtype=object)], {}, "'view_1', row 1, column 1: 'high' is not a number; encode"),
+        ([A, A.astype(str)], {}, "'view_1' holds <U32 values, not real numbers"),
+        ([A, A.astype(complex)], {}, "'view_1' holds complex128 values"),
+        ([A, B], {"mask": [[1, 1], [0, 0], [0, 1]]}, "row 1 has no view at all .* drop such samples"),
+        ([A, B], {"mask": np.zeros((3, 2)), "ids": list("xyz")}, r"row 0 \(id 'x'\) and 2 more has no view"),
+        ([A, B], {"mask": np.ones((2, 3))}, r"mask has shape \(2, 3\), but 3 rows of 2 views need \(3, 2\)"),
+        ([A, B], {"mask": np.full((3, 2), 2)}, "other than True/False"),
+        ([A, B], {"ids": ["a", "b", "a"]}, "id 'a' appears twice, in rows 0 and 2"),
+        ([A, B], {"ids": ["a"]}, "one id per row"),
+        ([A, B], {"names": ["a"]}, "1 names were given for 2 views"),
+        ([A, B], {"names": ["a", "a"]}, "two views have one name"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_with_its_place_and_the_cure(data, options, words):
+    with pytest.raises(DataError, match=words):
+        Views(data, **options)
+
+
+def test_bad_frames_are_refused_by_name():
+    good = pd.DataFrame(A, index=["p1", "p2", "p3"], columns=["g1", "g2"])
+    with pytest.raises(DataError, match=r"view 'rna', row 2 \(id 'p3'\), column 1 \('g2'\): NaN"):
+        Views({"rna": good.replace(5.0, NAN)})
+    with pytest.raises(DataError, match=r"view 'rna', row 0, column 1 \('stage'\): 'II' is not a number"):
+        Views({"rna": pd.DataFrame({"age": [1, 2, 3], "stage": ["II", "I", "I"]})})
+    with pytest.raises(DataError, match="view 'b': row label 'p1' appears twice"):
+        Views({"a": good, "b": good.set_axis(["p1", "p1", "p2"])})
+    with pytest.raises(DataError, match=r"\['b'\] have none, so the rows cannot be matched"):
+        Views({"a": good, "c": good.set_axis(["p3", "p4", "p5"]), "b": B})
+
+
+def test_rows_can_be_picked_in_every_way_that_scikit_learn_picks_them():
+    views = Views({"a": A, "b": B}, ids=["x", "y", "z"])
+    assert len(views) == 3
+    assert views.shape == (3, 2)
+    for rows in ([2, 0], np.array([2, 0]), (np.array([2, 0]), ...)):
+        assert views[rows].ids.tolist() == ["z", "x"]
+    assert views[np.array([True, False, True])].arrays[0].tolist() == [[0, 1], [4, 5]]
+    assert views[1:].ids.tolist() == ["y", "z"]
+    assert views[-1].ids.tolist() == ["z"]
+    assert [part.ids[0] for part in views] == ["x", "y", "z"]
+
+
+def test_views_are_matched_by_name_or_by_order():
+    views = Views({"b": B, "a": A})
+    fitted = views.conform(["a", "c", "b"], [2, 5, 4], by_name=True)
+    assert fitted.widths == (2, 5, 4)
+    assert fitted.mask.tolist() == [[True, False, True]] * 3
+    assert (fitted.arrays[0] == A).all()
+    with pytest.raises(
+        DataError, match=r"views \['b'\] are unknown; got \['b', 'a'\], the model was fitted on \['a', 'c'\]"
+    ):
+        views.conform(["a", "c"], [2, 5], by_name=True)
+    with pytest.raises(DataError, match="2 views were given, but the model was fitted on 1"):
+        views.conform(["a"], [2], by_name=False)
+    with pytest.raises(DataError, match="view 'a' has 2 columns, but the model was fitted on 9"):
+        views.conform(["a", "b"], [9, 4], by_name=True)
+
+
+def test_a_short_description():
+    assert repr(Views({"a": A, "b": B}, mask=[[1, 1], [0, 1], [0, 1]])) == (
+        "Views(3 samples; a: 2 columns, 1 present; b: 4 columns, 3 present)"
+    )
+
+
+@given(st.sampled_from(["i1", "i4", "u2", "f2", "f4", "f8", "?", "O"]))
+def test_numeric_types_are_taken(dtype):
+    table = np.array([[1, 0], [0, 1], [1, 1]]).astype(dtype)
+    assert Views([table]).arrays[0].tolist() == [[1, 0], [0, 1], [1, 1]]
