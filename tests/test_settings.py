@@ -15,7 +15,7 @@ from viewfuse.settings import Settings
         ("n_clusters", 0, "an integer of at least 1; got 0"),
         ("n_neighbors", 2.5, "an integer of at least 1; got 2.5"),
         ("batch_size", True, "an integer"),
-        ("pretrain_epochs", -1, "an integer of at least 0"),
+        ("pretrain_epochs", -1, "'auto' or an integer of at least 0"),
         ("learning_rate", 0, "a number above 0"),
         ("learning_rate", float("nan"), "a number above 0"),
         ("learning_rate", "fast", "a number above 0"),
@@ -57,5 +57,12 @@ def test_lengths_of_lists(fields, length, depth):
 
 
 def test_no_joint_stage_without_the_clustering_module():
-    assert Settings(joint_epochs=5).epochs_of_joint_stage == 5
-    assert Settings(joint_epochs=5, clustering_module=False).epochs_of_joint_stage == 0
+    assert Settings(pretrain_epochs=3, joint_epochs=5).epochs(100) == (3, 5)
+    assert Settings(pretrain_epochs=3, joint_epochs=5, clustering_module=False).epochs(100) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("n", "epochs"), [(1, 200), (150, 200), (1400, 30), (2000, 20), (9600, 20), (19_200, 10), (10**6, 1)]
+)
+def test_small_sets_get_enough_steps_and_large_ones_not_too_many(n, epochs):
+    assert Settings().epochs(n) == (epochs, epochs)

@@ -34,8 +34,9 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Widths of the embedding and of the hidden layers.
     scaling : {"minmax", "standard", "none"}, default "minmax"
         How columns are scaled; measured on observed rows only.
-    pretrain_epochs, joint_epochs : int, default 20
-        Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides.
+    pretrain_epochs, joint_epochs : int or "auto", default "auto"
+        Epochs without and with the clustering loss; "auto" is 20 each for 2000 to 10 000 samples, more for fewer,
+        fewer for more. Without a joint stage k-means on the embedding decides.
     batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
         Of Adam.
     view_dropout : float or "auto", default "auto"
@@ -88,8 +89,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         embedding_dim: int = 256,
         hidden_dim: int = 256,
         scaling: str = "minmax",
-        pretrain_epochs: int = 20,
-        joint_epochs: int = 20,
+        pretrain_epochs: int | str = "auto",
+        joint_epochs: int | str = "auto",
         batch_size: int = 64,
         learning_rate: float = 3e-4,
         weight_decay: float = 4e-5,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import ceil
 from numbers import Real
 from typing import Any
 
@@ -27,7 +28,7 @@ class Settings:
     hidden_dim : width of the hidden fully connected layers of view encoder and decoder.
     n_heads : attention heads of the view encoder; the neighbour encoders have one.
     feedforward_ratio : width of a Transformer block's feed-forward part over the block's width.
-    pretrain_epochs, joint_epochs : E_p and E_j.
+    pretrain_epochs, joint_epochs : E_p and E_j; "auto" is sized by the number of samples, see `epochs`.
     batch_size, learning_rate, weight_decay : of Adam.
     view_dropout : chance that a view is dropped in the augmented branch, phi_1; "auto" is the
         paper's equation "aug ratio".
@@ -47,8 +48,8 @@ class Settings:
     hidden_dim: int = 256
     n_heads: int = 4
     feedforward_ratio: int = 2
-    pretrain_epochs: int = 20
-    joint_epochs: int = 20
+    pretrain_epochs: int | str = "auto"
+    joint_epochs: int | str = "auto"
     batch_size: int = 64
     learning_rate: float = 3e-4
     weight_decay: float = 4e-5
@@ -70,7 +71,8 @@ class Settings:
         for name in _POSITIVE_INTEGERS:
             _require(self, name, _is_integer(getattr(self, name), 1), "an integer of at least 1")
         for name in ("pretrain_epochs", "joint_epochs"):
-            _require(self, name, _is_integer(getattr(self, name), 0), "an integer of at least 0")
+            value = getattr(self, name)
+            _require(self, name, value == "auto" or _is_integer(value, 0), "'auto' or an integer of at least 0")
         for name in ("weight_decay", "noise", "robustness_weight", "clustering_weight"):
             _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
         for name in _SWITCHES:
@@ -102,10 +104,16 @@ class Settings:
         depth = self.donor_depth if self.donor_depth is not None and self.knn_imputation else 1
         return max(self.list_length, depth) - 1
 
-    @property
-    def epochs_of_joint_stage(self) -> int:
-        """Epochs of the second stage: none without the clustering module."""
-        return self.joint_epochs if self.clustering_module else 0
+    def epochs(self, n_samples: int) -> tuple[int, int]:
+        """Epochs of the two stages; the second has none without the clustering module.
+
+        "auto" is 20 epochs, but at least 620 steps (small sets need more epochs), at most 3000 steps (large ones
+        need fewer, as in the paper) and at most 200 epochs.
+        """
+        per_epoch = max(1, n_samples // self.batch_size)
+        sized = min(200, ceil(min(max(20 * per_epoch, 620), 3000) / per_epoch))
+        first, second = (sized if isinstance(e, str) else e for e in (self.pretrain_epochs, self.joint_epochs))
+        return first, second if self.clustering_module else 0
 
 
 _POSITIVE_INTEGERS = (

@@ -66,7 +66,7 @@ def train(stored: Samples, settings: Settings, seed: int, *, progress: bool = Fa
     optimizer = torch.optim.Adam(
         network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
-    first, second = settings.pretrain_epochs, settings.epochs_of_joint_stage
+    first, second = settings.epochs(len(stored))
     with tqdm(total=first + second, disable=not progress, unit="epoch", desc="pre-training") as bar:
         for epoch in range(first):
             run_epoch(run, optimizer, epoch, joint=False, bar=bar)
