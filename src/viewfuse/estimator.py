@@ -74,7 +74,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     >>> sound = rng.normal(size=(60, 4)) + group
     >>> image = rng.normal(size=(60, 9)) - group
     >>> image[::3] = np.nan  # every third sample has no image
-    >>> labels = URRL(n_clusters=2, random_state=0).fit_predict({"sound": sound, "image": image})
+    >>> model = URRL(n_clusters=2, pretrain_epochs=20, joint_epochs=10, random_state=0)
+    >>> labels = model.fit_predict({"sound": sound, "image": image})
     >>> len(set(labels[:30])), len(set(labels[30:])), bool(labels[0] != labels[-1])
     (1, 1, True)
     """
