@@ -14,34 +14,37 @@ def knn(values, mask, view, i, count):
     return [i, *others][:count]
 
 
-def algorithm_1(values, mask, row_mask, i, view, k, depth=None):
-    """KNN list of view `view` of sample `i`, whose own indicator is `row_mask`, as sample numbers.
-
-    With `depth` the search goes that deep and lists each donor once (the project's own reading).
-    """
+def algorithm_1(values, mask, row_mask, i, view, k):
+    """KNN list of view `view` of sample `i`, whose own indicator is `row_mask`, as sample numbers."""
     if row_mask[view]:
         return knn(values, mask, view, i, k)
     found = []
-    for a in range(depth or k):
+    for a in range(k):
         for b in range(mask.shape[1]):
             if b == view or not row_mask[b]:
                 continue
-            neighbors = knn(values, mask, b, i, depth or k)
+            neighbors = knn(values, mask, b, i, k)
             if a >= len(neighbors):
                 continue
             j = neighbors[a]
             is_self = j == i  # its view is missing, or dropped: it is never its own donor
-            if mask[j, view] and not is_self and not (depth and j in found):
+            if mask[j, view] and not is_self:
                 found.append(j)
     return found[:k]
 
 
-def knn_imputation(values, mask, row_mask, i, k, depth=None):
+def knn_list(values, mask, row_mask, i, view, k, depth):
+    """Algorithm 1; where it finds nobody, its search repeated with `depth` neighbours (the project's addition)."""
+    printed = algorithm_1(values, mask, row_mask, i, view, k)
+    return printed or algorithm_1(values, mask, row_mask, i, view, max(k, depth))[:k]
+
+
+def knn_imputation(values, mask, row_mask, i, k, depth):
     """x-bar per view, of shape (k, columns), and m-bar of shape (views, k)."""
     tokens, filled = [], np.zeros((mask.shape[1], k), dtype=bool)
     for v in range(mask.shape[1]):
         block = np.zeros((k, values[v].shape[1]))
-        for place, j in enumerate(algorithm_1(values, mask, row_mask, i, v, k, depth)):
+        for place, j in enumerate(knn_list(values, mask, row_mask, i, v, k, depth)):
             block[place] = values[v][j]
             filled[v, place] = True
         tokens.append(block)

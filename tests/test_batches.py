@@ -28,7 +28,7 @@ def test_gathered_values_and_fill_mask_are_those_of_the_paper(data, k):
     stored = stored_samples(values, mask, settings)
     batch = plain_batch(stored, stored, settings)
     for i in range(len(mask)):
-        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, k)
+        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, k, settings.donor_depth)
         assert (batch.filled[i].numpy() == filled).all()
         for v, block in enumerate(tokens):
             assert batch.tokens[v][i].numpy() == pytest.approx(block)

@@ -94,7 +94,7 @@ def test_embedding_is_that_of_the_paper(data, k):
     network = network_for(values, settings)
     found = network.encode(double_batch(values, mask, settings)).detach().numpy()
     for i in range(len(mask)):
-        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, k)
+        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, k, settings.donor_depth)
         expected = reference.encode(network, tokens, filled, mask[i], settings.imputed_bias)
         assert np.abs(found[i] - expected).max() <= 1e-6
 

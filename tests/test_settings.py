@@ -23,7 +23,7 @@ from viewfuse.settings import Settings
         ("feature_dropout", 1.0, "a number from 0 to below 1"),
         ("view_dropout", "often", "'auto' or a number"),
         ("imputed_bias", 3.0, "a number of at most 0"),
-        ("donor_depth", 0, "None or an integer"),
+        ("donor_depth", 0, "an integer of at least 1"),
         ("n_heads", 7, "a divisor of embedding_dim=256"),
         ("augmentation", "yes", "True or False"),
         ("view_output", "last", "one of first, second"),
@@ -44,11 +44,11 @@ def test_numpy_numbers_are_numbers():
 @pytest.mark.parametrize(
     ("fields", "length", "depth"),
     [
-        ({"n_neighbors": 4}, 4, 3),
+        ({"n_neighbors": 4, "donor_depth": 1}, 4, 3),
         ({"n_neighbors": 4, "donor_depth": 10}, 4, 9),
         ({"n_neighbors": 4, "donor_depth": 2}, 4, 3),
         ({"n_neighbors": 4, "donor_depth": 10, "knn_imputation": False}, 1, 0),
-        ({"n_neighbors": 1}, 1, 0),
+        ({"n_neighbors": 1}, 1, 9),
     ],
 )
 def test_lengths_of_lists(fields, length, depth):

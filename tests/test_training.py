@@ -166,7 +166,7 @@ def test_random_numbers_of_an_epoch_depend_on_seed_and_epoch_alone():
         {"clustering_module": False},
         {"neighbor_output": "mean", "view_output": "concat"},
         {"n_neighbors": 80},
-        {"donor_depth": 9},
+        {"donor_depth": 1},
     ],
 )
 def test_every_ablation_trains(switches):

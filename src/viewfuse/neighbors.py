@@ -86,7 +86,8 @@ def neighbor_lists(near: Tensor, have: Tensor, present: Tensor, settings: Settin
     """KNNI in the paper (Algorithm 1), for a batch and all its views at once.
 
     A view that the sample has lists the sample itself and its nearest neighbours. A view that it lacks lists
-    donors: neighbours in the views that it has, which themselves have the missing view.
+    donors: neighbours in the views that it has, which themselves have the missing view. Only where the printed
+    algorithm finds nobody, more distant neighbours are tried: a view without any content helps nobody.
 
     Parameters
     ----------
@@ -112,21 +113,13 @@ def neighbor_lists(near: Tensor, have: Tensor, present: Tensor, settings: Settin
 
 def _donors(near: Tensor, have: Tensor, present: Tensor, settings: Settings) -> Tensor:
     """The first `list_length` donors of every view, in the order in which Algorithm 1 meets them."""
-    # The printed algorithm counts the sample itself as neighbour 0, so depth k means k - 1 others.
-    depth = settings.donor_depth or settings.list_length
-    usable = near[:, :, : depth - 1] if settings.knn_imputation else near[:, :, :0]
-    usable = torch.where(have[:, :, None], usable, NOBODY)
+    usable = torch.where(have[:, :, None], near, NOBODY)
     met = usable.transpose(1, 2).flatten(1)  # (batch, met): nearness outside, views inside
     helps = present[met.clamp(min=0)] & (met != NOBODY)[:, :, None]  # (batch, met, views)
-    if settings.donor_depth is not None:
-        helps = helps & ~_repeated(met)[:, :, None]
+    # The printed algorithm counts the sample itself as neighbour 0, so its k neighbours are k - 1 others.
+    printed = (settings.list_length - 1) * have.shape[1]
+    helps[:, printed:] &= ~helps[:, :printed].any(dim=1, keepdim=True)
     return _first(met, helps.transpose(1, 2), settings.list_length)
-
-
-def _repeated(met: Tensor) -> Tensor:
-    """Whether an entry of (batch, met) stands earlier in its row too."""
-    same = met[:, :, None] == met[:, None, :]
-    return same.tril(diagonal=-1).any(dim=2)
 
 
 def _first(met: Tensor, helps: Tensor, length: int) -> Tensor:

@@ -21,9 +21,8 @@ class Settings:
     ----------
     n_clusters : number of cluster centres, d_c in the paper.
     n_neighbors : length of every neighbour list, the sample itself included; k in the paper.
-    donor_depth : how many entries of each view's neighbour list are searched for donors of a missing
-        view. None is Algorithm 1 as printed: ``n_neighbors`` entries, and a donor found through two
-        views is listed twice. A number searches that deep and lists each donor once.
+    donor_depth : Algorithm 1 searches ``n_neighbors`` entries of each list for donors of a missing view. Where
+        that finds nobody, so many are searched; a number up to ``n_neighbors`` is the algorithm as printed.
     embedding_dim : width of the unified embedding, d_e.
     hidden_dim : width of the hidden fully connected layers of view encoder and decoder.
     n_heads : attention heads of the view encoder; the neighbour encoders have one.
@@ -43,7 +42,7 @@ class Settings:
 
     n_clusters: int = 8
     n_neighbors: int = 4
-    donor_depth: int | None = None
+    donor_depth: int = 10
     embedding_dim: int = 256
     hidden_dim: int = 256
     n_heads: int = 4
@@ -88,8 +87,6 @@ class Settings:
         # An infinite bias is allowed: it masks imputed views altogether.
         _require(self, "imputed_bias", isinstance(bias, Real) and bias <= 0, "a number of at most 0")
         _require(self, "view_dropout", drop == "auto" or _is_rate(drop), "'auto' or a number from 0 to below 1")
-        depth_ok = self.donor_depth is None or _is_integer(self.donor_depth, 1)
-        _require(self, "donor_depth", depth_ok, "None or an integer of at least 1")
         heads_ok = self.embedding_dim % self.n_heads == 0
         _require(self, "n_heads", heads_ok, f"a divisor of embedding_dim={self.embedding_dim}")
 
@@ -101,8 +98,7 @@ class Settings:
     @property
     def search_depth(self) -> int:
         """Neighbours, other than the sample itself, that are kept of each sample and view."""
-        depth = self.donor_depth if self.donor_depth is not None and self.knn_imputation else 1
-        return max(self.list_length, depth) - 1
+        return max(self.n_neighbors, self.donor_depth) - 1 if self.knn_imputation else 0
 
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
@@ -117,7 +113,8 @@ class Settings:
 
 
 _POSITIVE_INTEGERS = (
-    "n_clusters", "n_neighbors", "embedding_dim", "hidden_dim", "n_heads", "feedforward_ratio", "batch_size",
+    "n_clusters", "n_neighbors", "donor_depth", "embedding_dim", "hidden_dim",
+    "n_heads", "feedforward_ratio", "batch_size",
 )  # fmt: skip
 _SWITCHES = tuple(f.name for f in fields(Settings) if f.type == "bool")
 
