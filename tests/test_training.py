@@ -14,7 +14,16 @@ from viewfuse.batches import impute, store
 from viewfuse.network import build_network
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
-from viewfuse.training import Training, batch_losses, embed, initial_centers, shuffled_batches, total_loss, train
+from viewfuse.training import (
+    Training,
+    batch_losses,
+    embed,
+    initial_centers,
+    shuffled_batches,
+    total_loss,
+    train,
+    ward_centers,
+)
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
 CPU = torch.device("cpu")
@@ -109,23 +118,55 @@ def test_joint_stage_moves_the_centres_and_pretraining_does_not():
     for c in range(3):  # without a joint stage the centres are those of k-means
         assert torch.allclose(kmeans.network.centers[c], points[labels == c].mean(dim=0), atol=1e-4)
     joint = train(stored, settings, 0)
-    ward = initial_centers(points, 3, 0, ward=True)
-    assert not np.allclose(joint.network.centers.detach().numpy(), ward)
+    start = initial_centers(points, 3, 0)
+    assert not np.allclose(joint.network.centers.detach().numpy(), start)
 
 
 def test_ward_centres_are_the_means_of_its_clusters():
-    points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0], [9.0, 8.5]])
-    centers = initial_centers(points, 2, 0, ward=True)
+    points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0], [9.0, 8.5]], dtype=np.float32)
+    centers = ward_centers(points, 2)
     assert centers[centers[:, 0].argsort()] == pytest.approx(np.array([[0.0, 0.5], [9.0, 8.5]]))
-    assert initial_centers(points, 1, 0, ward=True).tolist() == [points.mean(dim=0).tolist()]
+    assert initial_centers(torch.from_numpy(points), 1, 0).tolist() == [points.mean(axis=0).tolist()]
 
 
-def test_ward_on_many_rows_looks_at_a_sample(monkeypatch):
-    monkeypatch.setattr(training, "_WARD_ROWS", 50)
+def three_groups(n=120):
     rng = np.random.default_rng(0)
-    points = torch.from_numpy(np.repeat([[0.0, 0.0], [9.0, 9.0]], 400, axis=0) + rng.normal(size=(800, 2)) * 0.1)
-    centers = initial_centers(points, 2, 0, ward=True)
-    assert np.sort(centers[:, 0]) == pytest.approx([0.0, 9.0], abs=0.1)
+    return torch.from_numpy(
+        np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], n // 3, axis=0) + rng.normal(size=(n, 2)) * 0.1
+    )
+
+
+def test_a_bad_start_from_ward_is_noticed(monkeypatch):
+    split_and_merged = np.array([[0.0, 0.05], [0.0, -0.05], [4.5, 4.5]])
+    monkeypatch.setattr(training, "ward_centers", lambda points, n_clusters: split_and_merged)
+    centers = initial_centers(three_groups(), 3, 0)
+    assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
+
+
+def test_a_good_start_from_ward_is_kept(monkeypatch):
+    class Draws(training.KMeans):
+        """Every k-means that starts from draws ends in a poor place."""
+
+        def fit(self, X, y=None, sample_weight=None):
+            super().fit(X)
+            if isinstance(self.init, str):
+                self.inertia_, self.cluster_centers_ = np.inf, np.zeros((3, 2))
+            return self
+
+    monkeypatch.setattr(training, "KMeans", Draws)
+    centers = initial_centers(three_groups(), 3, 0)
+    assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
+
+
+def test_many_rows_start_from_a_sample(monkeypatch):
+    monkeypatch.setattr(training, "_WARD_ROWS", 50)
+    points = three_groups(900)
+    sizes = []
+    monkeypatch.setattr(training, "ward_centers", lambda sample, k: sizes.append(len(sample)) or sample[:k])
+    centers = initial_centers(points, 3, 0)
+    assert sizes == [50]
+    means = np.array([points[i : i + 300].mean(dim=0).numpy() for i in (0, 300, 600)])
+    assert np.sort(centers, axis=0) == pytest.approx(np.sort(means, axis=0), abs=1e-3)
 
 
 @pytest.mark.parametrize(

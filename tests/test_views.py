@@ -74,6 +74,14 @@ def test_labelled_frames_are_joined_by_their_labels():
     assert views.arrays[1].ravel().tolist() == [0.0, 20.0, 30.0]
 
 
+def test_every_kind_of_nothing_in_a_frame_is_nan():
+    frame = pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [0.5, None, 2.5]})
+    assert Views([frame, B]).mask[:, 0].tolist() == [True, False, True]
+    masked = np.ma.masked_array(A, mask=[[0, 0], [1, 1], [0, 0]])
+    assert Views([masked, B]).mask[:, 0].tolist() == [True, False, True]
+    assert Views([pl.DataFrame({"a": [1, None, 3]}), B]).mask[:, 0].tolist() == [True, False, True]
+
+
 def test_input_is_not_changed_and_may_be_read_only():
     table = with_cell(0.0)
     table[2] = NAN
@@ -95,6 +103,7 @@ def test_input_is_not_changed_and_may_be_read_only():
         ([np.empty((0, 2))], {}, "have no rows"),
         ([A[0], B], {}, "'view_0' has 1 dimension"),
         ([A, np.ones((3, 2, 2))], {}, "'view_1' has 3 dimension"),
+        ([A, [[1.0, 2.0], [3.0], [4.0]]], {}, "'view_1' has rows of different lengths"),
         ({"rna": with_cell(NAN)}, {}, "view 'rna', row 1, column 1: NaN .* fill the cell, or make the whole row NaN"),
         ({"rna": with_cell(np.inf)}, {}, "view 'rna', row 1, column 1: the value is inf; replace"),
         ({"rna": with_cell(-np.inf)}, {"ids": list("xyz")}, r"row 1 \(id 'y'\), column 1"),

@@ -154,7 +154,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Embeddings of shape (samples, embedding_dim) of samples with any subset of the views."""
-        return self._embed(X).cpu().numpy()
+        return self._embed(self._known_views(X)).cpu().numpy()
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
         """Fit, and return the embedding of shape (samples, embedding_dim)."""
@@ -162,7 +162,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Chance of each cluster, of shape (samples, clusters); rows sum to 1."""
-        embedding = self._embed(X)
+        embedding = self._embed(self._known_views(X))
         return self._model.assign(embedding)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -177,8 +177,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         The kind that was given: a dict or list of float32 arrays with all of the model's views, Views, or one
         array. Observed rows are returned as they were.
         """
-        embedding = self._embed(X)
         views = self._known_views(X)
+        embedding = self._embed(views)
         rebuilt = self._model.rebuild(embedding)
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
         if isinstance(X, Views):
@@ -214,8 +214,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         by_name = isinstance(X, (Mapping, Views))
         return Views.of(X).conform(self._model.names, self._model.widths, by_name=by_name)
 
-    def _embed(self, X: Any) -> torch.Tensor:
-        views = self._known_views(X)
+    def _embed(self, views: Views) -> torch.Tensor:
         self._model = self._model.to(_device(self.device))
         return self._model.embed(views)
 

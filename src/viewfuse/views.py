@@ -263,7 +263,7 @@ def _table(name: str, view: Any) -> Table:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
     if hasattr(view, "toarray"):
         raise DataError(f"view {name!r} is a sparse matrix; pass view.toarray() if it fits in memory")
-    values = np.asarray(_rows_for_none(view))
+    values = _array(name, view)
     if values.ndim != 2:
         raise DataError(
             f"view {name!r} has {values.ndim} dimension(s), not 2; pass an array of shape (samples, columns)"
@@ -276,9 +276,24 @@ def _table(name: str, view: Any) -> Table:
     return Table(name, values, columns)
 
 
-def _rows_for_none(view: Any) -> Any:
+def _array(name: str, view: Any) -> NDArray[Any]:
+    if isinstance(view, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(view.astype(np.float64), np.nan))
+    if isinstance(view, (list, tuple)):
+        view = _rows_for_none(view)
+    try:
+        values = np.asarray(view)
+    except ValueError:
+        raise DataError(f"view {name!r} has rows of different lengths; give every row the same columns") from None
+    if values.dtype.kind == "O" and hasattr(view, "iloc"):
+        values = values.copy()
+        values[view.isna().to_numpy()] = np.nan  # pandas has several values for "nothing"
+    return values
+
+
+def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
     """A list of rows in which None stands for a missing row, with NaN rows instead."""
-    if not isinstance(view, (list, tuple)) or all(row is not None for row in view):
+    if all(row is not None for row in view):
         return view
     width = max((len(row) for row in view if row is not None), default=1)
     return [[np.nan] * width if row is None else row for row in view]
