@@ -14,10 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
-    "errors", "settings", "views", "scaling", "neighbors", "recognition", "batches", "attention", "losses", "network",
-    "training", "model", "estimator", "metrics", "missing", "baselines", "datasets", "demo",
+    "errors", "settings", "tables", "views", "scaling", "neighbors", "recognition", "batches", "attention", "losses",
+    "network", "training", "model", "estimator", "metrics", "missing", "baselines", "datasets", "demo",
 )  # fmt: skip
-WITHOUT_TORCH = ("errors", "settings", "views", "scaling", "metrics", "missing", "datasets")
+WITHOUT_TORCH = ("errors", "settings", "tables", "views", "scaling", "metrics", "missing", "datasets")
 
 
 def imported_modules(path: Path) -> set[str]:

@@ -1,0 +1,135 @@
+"""One view, whatever it came as, becomes a table of numbers; what is not a number is refused with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.errors import DataError
+
+
+class Table(NamedTuple):
+    """One view as it was given: values with NaN rows where missing, and what its columns are called."""
+
+    name: str
+    values: NDArray[Any]
+    columns: Sequence[Hashable]
+
+    @property
+    def is_none(self) -> bool:
+        """Whether no sample has the view."""
+        return self.values.shape[1] == 0
+
+
+def read_table(name: str, view: Any) -> Table:
+    """The view as a 2-D numeric array, whatever it came as; None has no columns."""
+    if view is None:
+        return Table(name, np.zeros((0, 0), dtype=np.float32), ())
+    if hasattr(view, "toarray"):
+        raise DataError(f"view {name!r} is a sparse matrix; pass view.toarray() if it fits in memory")
+    values = _array(name, view)
+    if values.ndim != 2:
+        raise DataError(
+            f"view {name!r} has {values.ndim} dimension(s), not 2; pass an array of shape (samples, columns)"
+        )
+    if values.shape[1] == 0:
+        raise DataError(f"view {name!r} has no columns (0 feature(s)); leave it out or pass None where nobody has it")
+    columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
+    if values.dtype.kind not in "fiub":
+        values = _numbers(name, values, columns)
+    return Table(name, values, columns)
+
+
+def _array(name: str, view: Any) -> NDArray[Any]:
+    if isinstance(view, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(view.astype(np.float64), np.nan))
+    if isinstance(view, (list, tuple)):
+        view = _rows_for_none(view)
+    try:
+        values = np.asarray(view)
+    except ValueError:
+        raise DataError(f"view {name!r} has rows of different lengths; give every row the same columns") from None
+    if values.dtype.kind == "O" and hasattr(view, "iloc"):
+        values = values.copy()
+        values[view.isna().to_numpy()] = np.nan  # pandas has several values for "nothing"
+    return values
+
+
+def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
+    """A list of rows in which None stands for a missing row, with NaN rows instead."""
+    if all(row is not None for row in view):
+        return view
+    width = max((len(row) for row in view if row is not None), default=1)
+    return [[np.nan] * width if row is None else row for row in view]
+
+
+def _numbers(name: str, values: NDArray[Any], columns: Sequence[Hashable]) -> NDArray[np.float64]:
+    """Object cells as numbers; None cells are NaN. Anything else is refused with its place."""
+    if values.dtype.kind == "O":
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError):
+            row, column, cell = _first_bad_cell(values)
+            raise DataError(
+                f"view {name!r}, row {row}, column {_called(columns, column)}: {cell!r} is not a number; "
+                "encode it as numbers or drop the column"
+            ) from None
+    raise DataError(f"view {name!r} holds {values.dtype} values, not real numbers; encode them as numbers or drop them")
+
+
+def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
+    for row, cells in enumerate(values):
+        for column, cell in enumerate(cells):
+            try:
+                np.float64(np.nan if cell is None else cell)
+            except (TypeError, ValueError):
+                return row, column, cell
+    return 0, 0, values[0, 0]
+
+
+def _called(columns: Sequence[Hashable], column: int) -> str:
+    name = columns[column]
+    return str(column) if name == column else f"{column} ({name!r})"
+
+
+def labelled(row: int, ids: NDArray[Any]) -> str:
+    """A row number, with the sample's id where that is another."""
+    name = ids[row : row + 1].tolist()[0]
+    return str(row) if name == row else f"{row} (id {name!r})"
+
+
+def present_rows(
+    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Check the rows that may be looked at; return float32 values, zero where missing, and who is present."""
+    if table.is_none:
+        return table.values, np.zeros(len(ids), dtype=bool)
+    with np.errstate(over="ignore"):
+        values = table.values.astype(np.float32, copy=False)
+    finite = np.isfinite(values).all(axis=1)
+    present = allowed & finite
+    suspects = np.flatnonzero(allowed & ~finite)
+    gone = np.isnan(values[suspects]).all(axis=1)
+    if not gone.all():
+        _refuse_row(table, int(suspects[~gone][0]), ids)
+    if not present.all():
+        values = np.where(present[:, None], values, np.float32(0))
+    return np.ascontiguousarray(values), present
+
+
+def _refuse_row(table: Table, row: int, ids: NDArray[Any]) -> None:
+    cells = table.values[row].astype(np.float64)
+    with np.errstate(over="ignore"):
+        column = int(np.flatnonzero(~np.isfinite(cells.astype(np.float32)))[0])
+    place = f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}"
+    if np.isnan(cells[column]):
+        raise DataError(
+            f"{place}: NaN in a row that has other values; fill the cell, or make the whole row NaN "
+            "to say that this sample lacks the view"
+        )
+    if np.isinf(cells[column]):
+        raise DataError(f"{place}: the value is inf; replace it by a finite number")
+    raise DataError(f"{place}: {cells[column]:.3g} is too large for 32-bit floats, it would be inf; rescale the column")
