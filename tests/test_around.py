@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +51,13 @@ def test_every_view_is_as_likely_to_go():
 
 @pytest.mark.parametrize(
     ("rate", "number", "words"),
-    [(1.5, 1, "missing_rate must be from 0 to 1"), (0.5, 3, "from 0 to 2"), (0.5, -1, "from 0 to 2")],
+    [
+        (1.5, 1, "missing_rate must be from 0 to 1"),
+        ("0.5", 1, "missing_rate must be from 0 to 1"),
+        (0.5, 3, "from 0 to 2"),
+        (0.5, -1, "missing_number must be a whole number"),
+        (0.5, 1.0, "missing_number must be a whole number"),
+    ],
 )
 def test_impossible_masks_are_refused(rate, number, words):
     with pytest.raises(SettingError, match=words):
@@ -66,10 +73,28 @@ def test_masks_are_applied_to_copies():
     assert np.isnan(hidden[0]).sum() + np.isnan(hidden[1]).sum() == 3
     assert views[0].tolist() == [[0, 1], [2, 3], [4, 5]]
     assert list(apply_mask({"a": views[0], "b": views[1]}, mask)) == ["a", "b"]
-    with pytest.raises(DataError, match=r"mask has shape \(3, 2\), but there are 1 views"):
+    with pytest.raises(DataError, match=r"mask has shape \(3, 2\), but 3 rows of 1 views need \(3, 1\)"):
         apply_mask(views[:1], mask)
     with pytest.raises(DataError, match=r"view 1 has shape \(2, 1\), but the mask has 3 rows"):
         apply_mask([views[0], views[1][:2]], mask)
+
+
+def test_masked_frames_stay_frames():
+    frame = pd.DataFrame({"g": [1, 2, 3]}, index=["p1", "p2", "p3"])
+    hidden = apply_mask([frame, np.ones((3, 1))], [[1, 1], [0, 1], [1, 0]])
+    assert hidden[0].index.tolist() == ["p1", "p2", "p3"]
+    assert hidden[0]["g"].isna().tolist() == [False, True, False]
+    with pytest.raises(DataError, match="other than True/False"):
+        apply_mask([frame, frame], [[1, np.nan]] * 3)
+    with pytest.raises(DataError, match="one table or Views were given"):
+        apply_mask(np.ones((3, 2)), [[1]] * 3)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, np.nan], ["a", None, "b"]])
+def test_missing_labels_are_not_a_class(labels):
+    for score in (metrics.clustering_accuracy, metrics.nmi, metrics.ari):
+        with pytest.raises(DataError, match=r"y_true, row \d: the label is missing"):
+            score(labels, [0, 1, 1])
 
 
 def test_handwritten_is_what_the_paper_says():

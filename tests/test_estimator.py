@@ -187,8 +187,10 @@ def test_empty_clusters_are_counted_and_warned_of():
             SettingError,
             r"ablation cannot set \['n_clusters'\]; it can set \['donor_depth'",
         ),
+        ({"ablation": "KNNI"}, SettingError, "ablation must be None or a dict"),
+        ({"device": "meta"}, SettingError, "only cpu and cuda are supported"),
         ({"ablation": {"magic": 4}}, SettingError, r"ablation cannot set \['magic'\]"),
-        ({"ablation": {"n_heads": 5}}, SettingError, "n_heads must be a divisor of embedding_dim=32"),
+        ({"ablation": {"n_heads": 5}}, SettingError, "embedding_dim must be a multiple of n_heads=5; got 32"),
     ],
 )
 def test_wrong_parameters_are_refused_in_one_sentence(data, change, error, words):
@@ -213,6 +215,47 @@ def test_prediction_input_must_fit_the_model(data, fitted):
         fitted.predict([views[0], views[0], views[2]])
     with pytest.raises(DataError, match="1 views were given, but the model was fitted on 3"):
         fitted.predict(views[0])
+
+
+def test_values_far_from_all_known_ones_are_refused(data, fitted):
+    strange = np.nan_to_num(data[0][0][:2]).astype(np.float64)
+    strange[1, 0] = 9.96921e36
+    with pytest.raises(DataError, match="row 1: its values are too far from those that the model was fitted on"):
+        fitted.predict({"view_0": strange})
+
+
+def test_no_rows_are_refused(data, fitted):
+    with pytest.raises(DataError, match="no rows"):
+        fitted.predict(Views(data[0])[np.zeros(90, dtype=bool)])
+
+
+def test_a_view_given_as_y_is_refused(data):
+    with pytest.raises(DataError, match=r"pass all views together: fit\(\[first, second\]\)"):
+        small().fit(data[0][0], data[0][1])
+
+
+def test_a_failed_refit_leaves_the_model_as_it_was(data):
+    table = np.nan_to_num(data[0][0])
+    model = small(pretrain_epochs=1, joint_epochs=0).fit(table)
+    with pytest.raises(DataError):
+        model.fit(data[0][1])
+    assert np.array_equal(model.predict(table), model.labels_)
+
+
+def test_the_model_does_not_change_with_the_callers_arrays(data):
+    views = [np.nan_to_num(view) for view in data[0]]
+    model = small(pretrain_epochs=1, joint_epochs=0, scaling="none").fit(views)
+    probe = [view[:3] + 0.1 for view in views]
+    before = model.predict_proba(probe)
+    for view in views:
+        view[:] = 0
+    assert np.array_equal(before, model.predict_proba(probe))
+
+
+def test_labels_say_whose_they_are(data):
+    frames = [pd.DataFrame(np.nan_to_num(view), index=[f"p{i}" for i in range(90)]) for view in data[0]]
+    model = small(pretrain_epochs=1, joint_epochs=0).fit([frames[0], frames[1][::-1], frames[2]])
+    assert model.ids_.tolist() == [f"p{i}" for i in range(90)]
 
 
 def test_ablation_switches_reach_the_network(data):

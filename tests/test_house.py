@@ -14,10 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
-    "errors", "settings", "tables", "views", "scaling", "neighbors", "recognition", "batches", "attention", "losses",
+    "errors", "settings", "tables", "inputs", "views", "scaling", "neighbors", "recognition", "batches", "attention",
+    "losses",
     "network", "training", "model", "estimator", "metrics", "missing", "baselines", "datasets", "demo",
 )  # fmt: skip
-WITHOUT_TORCH = ("errors", "settings", "tables", "views", "scaling", "metrics", "missing", "datasets")
+WITHOUT_TORCH = ("errors", "settings", "tables", "inputs", "views", "scaling", "metrics", "missing", "datasets")
 
 
 def imported_modules(path: Path) -> set[str]:

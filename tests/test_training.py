@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 def stored_blobs(settings, n=60, missing=0.3):
     views = Views(make_blobs(n, 3, missing=missing)[0])
     scaled = fit_scaler(views, "minmax").apply(views)
-    return store([torch.from_numpy(a) for a in scaled.arrays], torch.from_numpy(scaled.mask), settings)
+    return store([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
 
 def run_for(settings, **data):

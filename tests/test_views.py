@@ -110,13 +110,27 @@ def test_input_is_not_changed_and_may_be_read_only():
         ({"rna": with_cell(1e39)}, {}, "view 'rna', row 1, column 1: 1e\\+39 is too large"),
         ([A, with_cell("high", dtype=object)], {}, "'view_1', row 1, column 1: 'high' is not a number; encode"),
         ([A, A.astype(str)], {}, "'view_1' holds <U32 values, not real numbers"),
-        ([A, A.astype(complex)], {}, "'view_1' holds complex128 values"),
+        ([A, A.astype(complex)], {}, "'view_1': Complex data not supported"),
         ([A, B], {"mask": [[1, 1], [0, 0], [0, 1]]}, "row 1 has no view at all .* drop such samples"),
         ([A, B], {"mask": np.zeros((3, 2)), "ids": list("xyz")}, r"row 0 \(id 'x'\) and 2 more has no view"),
         ([A, B], {"mask": np.ones((2, 3))}, r"mask has shape \(2, 3\), but 3 rows of 2 views need \(3, 2\)"),
         ([A, B], {"mask": np.full((3, 2), 2)}, "other than True/False"),
         ([A, B], {"ids": ["a", "b", "a"]}, "id 'a' appears twice, in rows 0 and 2"),
         ([A, B], {"ids": ["a"]}, "one id per row"),
+        ([A, B], {"ids": "abc"}, "one id per row"),
+        ([A, B], {"ids": np.eye(3)}, "one id per row"),
+        ([A, B], {"ids": ["a", None, "b"]}, "the id of row 1 is missing"),
+        ([A, B], {"mask": np.array([["True"] * 2] * 3)}, "other than True/False"),
+        ([A, B], {"mask": np.ma.masked_array(np.ones((3, 2)), mask=False)}, "other than True/False"),
+        ([A, B], {"mask": pd.DataFrame(1, index=range(3), columns=["x", "y"])}, r"columns \['x', 'y'\], but the views"),
+        ([A[:, 0], B[:, 0]], {}, r"'view_0' has 1 dimension\(s\), not 2. Reshape your data .*reshape\(-1, 1\)"),
+        ({1, 2}, {}, "a set is no collection of views"),
+        ("data.csv", {}, "a str is no collection of views"),
+        ((view for view in [A, B]), {}, "a generator is no collection of views; pass a list or dict"),
+        ([A, 1.7e9 + np.arange(3.0)[:, None]], {}, "'view_1', column 0: its values differ by less than 32-bit floats"),
+        ([A, 1e-50 * np.arange(3.0)[:, None]], {}, "'view_1', column 0: its values differ by less than 32-bit floats"),
+        ([A, with_cell(10**400, dtype=object)], {}, "'view_1', row 1, column 1: 1000.*000 is not a number"),
+        ([A, Views(B)], {}, "Views are several tables"),
         ([A, B], {"names": ["a"]}, "1 names were given for 2 views"),
         ([A, B], {"names": ["a", "a"]}, "two views have one name"),
     ],
@@ -124,6 +138,72 @@ def test_input_is_not_changed_and_may_be_read_only():
 def test_bad_input_is_refused_with_its_place_and_the_cure(data, options, words):
     with pytest.raises(DataError, match=words):
         Views(data, **options)
+
+
+def test_whole_number_labels_are_labels():
+    left, right = pd.DataFrame(A), pd.DataFrame(B)
+    for first, second in [(left.drop(0), right), (left[::-1], right), (left.iloc[[2, 0, 1]], right)]:
+        views = Views([first, second])
+        assert sorted(views.ids.tolist()) == [0, 1, 2]
+        for row, name in enumerate(views.ids):
+            assert not views.mask[row, 0] or views.arrays[0][row].tolist() == A[name].tolist()
+    assert Views([left.drop(0), right]).mask.sum(axis=0).tolist() == [2, 3]
+
+
+def test_labels_that_cannot_be_matched_are_refused():
+    with pytest.raises(DataError, match=r"share no row label \('0' against 0\)"):
+        Views([pd.DataFrame(A, index=list("012")), pd.DataFrame(B, index=[0, 2, 1])])
+    with pytest.raises(DataError, match="view 'view_0': a row label is missing"):
+        Views([pd.DataFrame(A, index=["a", None, "b"]), B])
+    levels = pd.MultiIndex.from_product([["x"], [0, 1, 2]])
+    assert Views([pd.DataFrame(A, index=levels), B]).ids.tolist() == [("x", 0), ("x", 1), ("x", 2)]
+    with pytest.raises(DataError, match="share no row label"):
+        Views([pd.DataFrame(A, index=levels), pd.DataFrame(B, index=list("abc"))])
+
+
+def test_a_mask_with_names_is_taken_by_name():
+    mask = pd.DataFrame({"b": [False, True, True], "a": [True, True, True]})
+    assert Views({"a": A, "b": B}, mask=mask).mask.tolist() == [[True, False], [True, True], [True, True]]
+
+
+def test_ids_of_two_types_stay_apart():
+    assert Views([A, B], ids=[1, "1", 2]).ids.tolist() == [1, "1", 2]
+
+
+def test_cells_of_a_matlab_file_are_views():
+    cells = np.empty((1, 2), dtype=object)
+    cells[0, 0], cells[0, 1] = A, B
+    assert Views(cells).widths == (2, 4)
+
+
+def test_hidden_cells_may_hold_anything():
+    table = np.array([["n/a", "n/a"], [1.0, 2.0], [3.0, 4.0]], dtype=object)
+    assert Views([table, B], mask=[[0, 1], [1, 1], [1, 1]]).arrays[0].tolist() == [[0, 0], [1, 2], [3, 4]]
+
+
+def test_views_cannot_be_written_to():
+    table = A.astype(np.float32)
+    views = Views([table, B])
+    with pytest.raises(ValueError, match="read-only"):
+        views.arrays[0][0] = 7
+    with pytest.raises(ValueError, match="read-only"):
+        views.mask[0] = False
+    table[0] = 9  # the caller's own array stays writable
+
+
+@pytest.mark.parametrize("rows", ["a", None, (slice(None), 0), (0, "a")])
+def test_views_are_not_picked_by_index(rows):
+    with pytest.raises(DataError, match="picks no samples; give row numbers"):
+        Views([A, B])[rows]
+
+
+def test_columns_must_have_the_fitted_names_where_they_have_names():
+    frame = pd.DataFrame(A, columns=["g1", "g2"])
+    views = Views({"rna": frame})
+    assert views.conform(["rna"], [["g1", "g2"]], by_name=True).widths == (2,)
+    assert views.conform(["rna"], [range(2)], by_name=True).widths == (2,)
+    with pytest.raises(DataError, match="view 'rna', column 0: 'g1' was given where the model was fitted on 'g2'"):
+        views.conform(["rna"], [["g2", "g1"]], by_name=True)
 
 
 def test_bad_frames_are_refused_by_name():
@@ -152,18 +232,18 @@ def test_rows_can_be_picked_in_every_way_that_scikit_learn_picks_them():
 
 def test_views_are_matched_by_name_or_by_order():
     views = Views({"b": B, "a": A})
-    fitted = views.conform(["a", "c", "b"], [2, 5, 4], by_name=True)
+    fitted = views.conform(["a", "c", "b"], [range(2), range(5), range(4)], by_name=True)
     assert fitted.widths == (2, 5, 4)
     assert fitted.mask.tolist() == [[True, False, True]] * 3
     assert (fitted.arrays[0] == A).all()
     with pytest.raises(
         DataError, match=r"views \['b'\] are unknown; got \['b', 'a'\], the model was fitted on \['a', 'c'\]"
     ):
-        views.conform(["a", "c"], [2, 5], by_name=True)
+        views.conform(["a", "c"], [range(2), range(5)], by_name=True)
     with pytest.raises(DataError, match="2 views were given, but the model was fitted on 1"):
-        views.conform(["a"], [2], by_name=False)
+        views.conform(["a"], [range(2)], by_name=False)
     with pytest.raises(DataError, match="view 'a' has 2 columns, but the model was fitted on 9"):
-        views.conform(["a", "b"], [9, 4], by_name=True)
+        views.conform(["a", "b"], [range(9), range(4)], by_name=True)
 
 
 def test_a_short_description():

@@ -9,6 +9,10 @@ class DataError(ViewfuseError, ValueError):
     """The data cannot be used as they are; the message names the place and the cure."""
 
 
+class NotANumber(DataError, TypeError):
+    """A cell holds something that is not a number."""
+
+
 class SettingError(ViewfuseError, ValueError):
     """A parameter has a value that it cannot have."""
 

@@ -6,6 +6,8 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields
+from numbers import Integral
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from viewfuse.errors import EmptyClusterWarning, SettingError
+from viewfuse.errors import DataError, EmptyClusterWarning, SettingError
 from viewfuse.model import Model, fit_model
 from viewfuse.settings import Settings
 from viewfuse.views import Views, is_one_table
@@ -64,6 +66,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     view_names_ : list of str
+    ids_ : array of shape (samples,): which sample a row of the above is
 
     Examples
     --------
@@ -137,12 +140,14 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         y : ignored
         """
         settings, device = self._settings(), _device(self.device)
-        views = self._fit_views(X)
+        _refuse_second_view(y)
+        views = Views.of(X)
         model, embedding, history = fit_model(
             views, settings, self.scaling, _seed(self.random_state), device, progress=bool(self.verbose)
         )
+        self._remember_columns(X, views)
         self._model = model
-        self.view_names_ = list(views.names)
+        self.view_names_, self.ids_ = list(views.names), views.ids
         self.history_ = history
         self.embedding_ = embedding.cpu().numpy()
         self.soft_labels_ = model.assign(embedding)
@@ -189,30 +194,34 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def _settings(self) -> Settings:
         shared = {f.name: getattr(self, f.name) for f in fields(Settings) if hasattr(self, f.name)}
+        if not isinstance(self.ablation, (Mapping, NoneType)):
+            raise SettingError(f"ablation must be None or a dict of settings; got {self.ablation!r}")
         extra = dict(self.ablation or {})
-        wrong = sorted(set(extra) - {f.name for f in fields(Settings)} | set(extra) & set(shared))
+        wrong = sorted(set(extra) - {f.name for f in fields(Settings)} | set(extra) & set(shared), key=str)
         if wrong:
             allowed = [f.name for f in fields(Settings) if f.name not in shared]
             raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
         return Settings(**shared, **extra)
 
-    def _fit_views(self, X: Any) -> Views:
-        if is_one_table(X):
-            checked = validate_data(self, X, ensure_all_finite=False)
-            return Views(X if hasattr(X, "iloc") else checked)
-        views = Views.of(X)
-        self.__dict__.pop("feature_names_in_", None)
-        self.n_features_in_ = sum(views.widths)
-        return views
-
     def _known_views(self, X: Any) -> Views:
         """New samples with the views of the model, in its order."""
         check_is_fitted(self)
-        if is_one_table(X) and len(self._model.names) == 1:
-            checked = validate_data(self, X, reset=False, ensure_all_finite=False)
-            return Views(X if hasattr(X, "iloc") else checked, names=self._model.names)
+        one_table = is_one_table(X) and len(self._model.names) == 1
+        views = Views(X, names=self._model.names) if one_table else Views.of(X)
+        if not len(views):
+            raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
+        if one_table:
+            validate_data(self, X, reset=False, skip_check_array=True)
         by_name = isinstance(X, (Mapping, Views))
-        return Views.of(X).conform(self._model.names, self._model.widths, by_name=by_name)
+        return views.conform(self._model.names, self._model.columns, by_name=by_name)
+
+    def _remember_columns(self, X: Any, views: Views) -> None:
+        """Set what scikit-learn wants to know of the columns."""
+        self.__dict__.pop("feature_names_in_", None)
+        if is_one_table(X):
+            validate_data(self, X, skip_check_array=True)
+        else:
+            self.n_features_in_ = sum(views.widths)
 
     def _embed(self, views: Views) -> torch.Tensor:
         self._model = self._model.to(_device(self.device))
@@ -238,7 +247,7 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
         draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
         return int(draw(2**31 - 1))
-    if not hasattr(random_state, "__index__") or random_state < 0:
+    if not isinstance(random_state, Integral) or random_state < 0:
         raise SettingError(
             f"random_state must be None, an integer of at least 0 or a RandomState; got {random_state!r}"
         )
@@ -250,11 +259,18 @@ def _device(name: str) -> torch.device:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("only cpu and cuda are supported")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SettingError(f"device {name!r} cannot be used here ({reason}); try device='auto'") from None
     return torch.device(device.type, device.index or 0) if device.type == "cuda" else device
+
+
+def _refuse_second_view(y: Any) -> None:
+    if len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
 
 
 def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:

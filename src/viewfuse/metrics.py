@@ -30,9 +30,19 @@ def ari(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def _paired(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    true, pred = np.asarray(y_true), np.asarray(y_pred)
-    if true.ndim != 1 or true.shape != pred.shape or not len(true):
+    true, pred = _labels("y_true", y_true), _labels("y_pred", y_pred)
+    if true.shape != pred.shape or not len(true):
         raise DataError(
             f"labels of shapes {true.shape} and {pred.shape} cannot be compared; give two lists of one length"
         )
     return true, pred
+
+
+def _labels(name: str, labels: ArrayLike) -> NDArray[np.generic]:
+    found = np.asarray(labels)
+    if found.ndim != 1:
+        raise DataError(f"{name} has {found.ndim} dimensions; give one label per sample")
+    missing = [row for row, label in enumerate(found.tolist()) if label is None or label != label]
+    if missing:
+        raise DataError(f"{name}, row {missing[0]}: the label is missing; leave such samples out of both lists")
+    return found

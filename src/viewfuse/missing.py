@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.errors import DataError, SettingError
+from viewfuse.inputs import checked_mask, is_table
 
 
 def paper_mask(
@@ -29,9 +31,12 @@ def paper_mask(
     -------
     boolean array of shape (samples, views); True where a view is present.
     """
-    if not 0 <= missing_rate <= 1:
+    for name, count in {"n_samples": n_samples, "n_views": n_views, "missing_number": missing_number}.items():
+        if not isinstance(count, Integral) or count < (name == "n_views"):
+            raise SettingError(f"{name} must be a whole number of at least {int(name == 'n_views')}; got {count!r}")
+    if not isinstance(missing_rate, Real) or not 0 <= missing_rate <= 1:
         raise SettingError(f"missing_rate must be from 0 to 1; got {missing_rate!r}")
-    if not 0 <= missing_number < n_views:
+    if missing_number >= n_views:
         raise SettingError(
             f"missing_number must be from 0 to {n_views - 1}, so that every sample keeps a view; got {missing_number!r}"
         )
@@ -45,19 +50,21 @@ def paper_mask(
 
 def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: ArrayLike) -> Any:
     """The views, in a list or dict as given, with rows of NaN where `mask` is False; the input is not changed."""
-    shown = np.asarray(mask, dtype=bool)
+    if is_table(views):
+        raise DataError("one table or Views were given; pass a list or dict of views")
     named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
-    if shown.ndim != 2 or shown.shape[1] != len(named):
-        raise DataError(
-            f"the mask has shape {shown.shape}, but there are {len(named)} views; give (samples, {len(named)})"
-        )
+    shown = checked_mask(mask, len(np.asarray(mask)), [str(name) for name in named])
     hidden = {name: _blank(name, view, shown[:, v]) for v, (name, view) in enumerate(named.items())}
     return hidden if isinstance(views, Mapping) else list(hidden.values())
 
 
-def _blank(name: Any, view: ArrayLike, shown: NDArray[np.bool_]) -> NDArray[Any]:
-    values = np.asarray(view)
-    if values.ndim != 2 or len(values) != len(shown):
+def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
+    values = view if hasattr(view, "iloc") else np.asarray(view)
+    if len(values.shape) != 2 or len(values) != len(shown):
         raise DataError(f"view {name!r} has shape {values.shape}, but the mask has {len(shown)} rows")
+    if hasattr(view, "iloc"):  # frames stay frames, with their labels
+        return view.where(np.broadcast_to(shown[:, None], view.shape))
+    if isinstance(view, np.ma.MaskedArray):
+        values = np.asarray(np.ma.filled(view.astype(np.float64), np.nan))
     dtype = np.result_type(values.dtype, np.float32)
     return np.where(shown[:, None], values.astype(dtype, copy=False), np.array(np.nan, dtype=dtype))

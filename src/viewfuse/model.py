@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from viewfuse.network import Network
 from viewfuse.recognition import RowIndex, find_rows, index_rows
 from viewfuse.scaling import Scaler, fit_scaler
 from viewfuse.settings import Settings
+from viewfuse.tables import labelled
 from viewfuse.training import History, embed, embed_stored, train
 from viewfuse.views import Views
 
@@ -25,11 +27,11 @@ class Model:
 
     Attributes
     ----------
-    names, widths : of the views that it was fitted on
+    names, columns : of the views that it was fitted on
     """
 
     names: tuple[str, ...]
-    widths: tuple[int, ...]
+    columns: tuple[Sequence[Hashable], ...]
     settings: Settings
     scaler: Scaler
     stored: Samples
@@ -49,7 +51,9 @@ class Model:
         stored = self.stored
         values, present = _tensors(self.scaler.apply(views), stored.present.device)
         known = find_rows(self.index, stored.values, stored.present, values, present)
-        return embed(self.network, newcomers(values, present, stored, known), stored, self.settings)
+        embedding = embed(self.network, newcomers(values, present, stored, known), stored, self.settings)
+        _refuse_strangers(embedding, views)
+        return embedding
 
     @torch.no_grad()
     def assign(self, embedding: Tensor) -> NDArray[np.float32]:
@@ -72,14 +76,22 @@ def fit_model(
     stored = store(values, present, settings)
     run = train(stored, settings, seed, progress=progress)
     index = index_rows(values, present)
-    model = Model(views.names, views.widths, settings, scaler, stored, index, run.network)
+    model = Model(views.names, views.columns, settings, scaler, stored, index, run.network)
     return model, embed_stored(run), run.history
 
 
 def _tensors(views: Views, device: torch.device) -> tuple[list[Tensor], Tensor]:
-    # Tensors cannot say that they are read-only, and torch warns; nothing here writes into them.
-    arrays = [a if a.flags.writeable else a.copy() for a in views.arrays]
-    return [torch.from_numpy(a).to(device) for a in arrays], torch.from_numpy(views.mask).to(device)
+    # Copies: the model must not change when the caller's arrays do.
+    return [torch.tensor(array, device=device) for array in views.arrays], torch.tensor(views.mask, device=device)
+
+
+def _refuse_strangers(embedding: Tensor, views: Views) -> None:
+    bad = (~torch.isfinite(embedding).all(dim=1)).nonzero()
+    if len(bad):
+        raise DataError(
+            f"row {labelled(int(bad[0]), views.ids)}: its values are too far from those that the model was fitted on; "
+            "look for fill values and other units"
+        )
 
 
 def _refuse_unfit(views: Views, n_clusters: int) -> None:

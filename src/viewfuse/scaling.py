@@ -28,7 +28,8 @@ class Scaler:
             return views
         arrays = []
         for v, array in enumerate(views.arrays):
-            scaled = ((array - self.shifts[v]) / self.factors[v]).astype(np.float32)
+            with np.errstate(over="ignore"):  # the model refuses what is not finite, with its row
+                scaled = ((array - self.shifts[v]) / self.factors[v]).astype(np.float32)
             arrays.append(np.where(views.mask[:, v, None], scaled, np.float32(0)))
         return views.replace(arrays=tuple(arrays))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import ceil
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from viewfuse.errors import SettingError
@@ -71,7 +71,7 @@ class Settings:
             _require(self, name, _is_integer(getattr(self, name), 1), "an integer of at least 1")
         for name in ("pretrain_epochs", "joint_epochs"):
             value = getattr(self, name)
-            _require(self, name, value == "auto" or _is_integer(value, 0), "'auto' or an integer of at least 0")
+            _require(self, name, _is_auto(value) or _is_integer(value, 0), "'auto' or an integer of at least 0")
         for name in ("weight_decay", "noise", "robustness_weight", "clustering_weight"):
             _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
         for name in _SWITCHES:
@@ -86,9 +86,9 @@ class Settings:
         _require(self, "feature_dropout", _is_rate(self.feature_dropout), "a number from 0 to below 1")
         # An infinite bias is allowed: it masks imputed views altogether.
         _require(self, "imputed_bias", isinstance(bias, Real) and bias <= 0, "a number of at most 0")
-        _require(self, "view_dropout", drop == "auto" or _is_rate(drop), "'auto' or a number from 0 to below 1")
-        heads_ok = self.embedding_dim % self.n_heads == 0
-        _require(self, "n_heads", heads_ok, f"a divisor of embedding_dim={self.embedding_dim}")
+        _require(self, "view_dropout", _is_auto(drop) or _is_rate(drop), "'auto' or a number from 0 to below 1")
+        fits = self.embedding_dim % self.n_heads == 0
+        _require(self, "embedding_dim", fits, f"a multiple of n_heads={self.n_heads}")
 
     @property
     def list_length(self) -> int:
@@ -124,8 +124,12 @@ def _require(settings: Settings, name: str, condition: bool, wanted: str) -> Non
         raise SettingError(f"{name} must be {wanted}; got {getattr(settings, name)!r}")
 
 
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
 def _is_integer(value: Any, least: int) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _is_number(value: Any, least: float) -> bool:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, NotANumber
 
 
 class Table(NamedTuple):
-    """One view as it was given: values with NaN rows where missing, and what its columns are called."""
+    """One view as it was given, and what its columns are called."""
 
     name: str
     values: NDArray[Any]
@@ -28,18 +29,26 @@ def read_table(name: str, view: Any) -> Table:
     """The view as a 2-D numeric array, whatever it came as; None has no columns."""
     if view is None:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
-    if hasattr(view, "toarray"):
-        raise DataError(f"view {name!r} is a sparse matrix; pass view.toarray() if it fits in memory")
+    if hasattr(type(view), "toarray"):
+        raise DataError(f"view {name!r} is sparse; pass view.toarray() if it fits in memory")
     values = _array(name, view)
     if values.ndim != 2:
         raise DataError(
-            f"view {name!r} has {values.ndim} dimension(s), not 2; pass an array of shape (samples, columns)"
+            f"view {name!r} has {values.ndim} dimension(s), not 2. Reshape your data to (samples, columns): "
+            "array.reshape(-1, 1) is one column, array.reshape(1, -1) is one sample"
         )
     if values.shape[1] == 0:
-        raise DataError(f"view {name!r} has no columns (0 feature(s)); leave it out or pass None where nobody has it")
+        raise DataError(
+            f"view {name!r} has no columns: 0 feature(s) (shape={values.shape}) while a minimum of 1 is required; "
+            "leave it out, or pass None where nobody has it"
+        )
     columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
-    if values.dtype.kind not in "fiub":
-        values = _numbers(name, values, columns)
+    if values.dtype.kind == "c":
+        raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
+    if values.dtype.kind not in "fiubO":
+        raise DataError(
+            f"view {name!r} holds {values.dtype} values, not real numbers; encode them as numbers or drop them"
+        )
     return Table(name, values, columns)
 
 
@@ -50,8 +59,13 @@ def _array(name: str, view: Any) -> NDArray[Any]:
         view = _rows_for_none(view)
     try:
         values = np.asarray(view)
+    except DataError:
+        raise
     except ValueError:
         raise DataError(f"view {name!r} has rows of different lengths; give every row the same columns") from None
+    except (TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
     if values.dtype.kind == "O" and hasattr(view, "iloc"):
         values = values.copy()
         values[view.isna().to_numpy()] = np.nan  # pandas has several values for "nothing"
@@ -66,18 +80,19 @@ def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
     return [[np.nan] * width if row is None else row for row in view]
 
 
-def _numbers(name: str, values: NDArray[Any], columns: Sequence[Hashable]) -> NDArray[np.float64]:
-    """Object cells as numbers; None cells are NaN. Anything else is refused with its place."""
-    if values.dtype.kind == "O":
-        try:
-            return values.astype(np.float64)
-        except (TypeError, ValueError):
-            row, column, cell = _first_bad_cell(values)
-            raise DataError(
-                f"view {name!r}, row {row}, column {_called(columns, column)}: {cell!r} is not a number; "
-                "encode it as numbers or drop the column"
-            ) from None
-    raise DataError(f"view {name!r} holds {values.dtype} values, not real numbers; encode them as numbers or drop them")
+def _numbers(table: Table, allowed: NDArray[np.bool_]) -> NDArray[Any]:
+    """Object cells as numbers, None as NaN, in the rows that may be looked at; anything else is refused."""
+    if table.values.dtype.kind != "O":
+        return table.values
+    values = np.where(allowed[:, None], table.values, np.nan)
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        row, column, cell = _first_bad_cell(values)
+        raise NotANumber(
+            f"view {table.name!r}, row {row}, column {_called(table.columns, column)}: {reprlib.repr(cell)} is not a "
+            "number; encode it or drop the column (an argument must be a number or a string of a number)"
+        ) from None
 
 
 def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
@@ -85,7 +100,7 @@ def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
         for column, cell in enumerate(cells):
             try:
                 np.float64(np.nan if cell is None else cell)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return row, column, cell
     return 0, 0, values[0, 0]
 
@@ -107,17 +122,34 @@ def present_rows(
     """Check the rows that may be looked at; return float32 values, zero where missing, and who is present."""
     if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
+    given = _numbers(table, allowed)
     with np.errstate(over="ignore"):
-        values = table.values.astype(np.float32, copy=False)
+        values = given.astype(np.float32, copy=False)
     finite = np.isfinite(values).all(axis=1)
     present = allowed & finite
     suspects = np.flatnonzero(allowed & ~finite)
     gone = np.isnan(values[suspects]).all(axis=1)
     if not gone.all():
-        _refuse_row(table, int(suspects[~gone][0]), ids)
+        _refuse_row(table._replace(values=given), int(suspects[~gone][0]), ids)
+    _refuse_lost_digits(table, given[present], values[present])
     if not present.all():
         values = np.where(present[:, None], values, np.float32(0))
-    return np.ascontiguousarray(values), present
+    values = np.ascontiguousarray(values).view()
+    values.flags.writeable = False  # it may be the caller's own memory
+    return values, present
+
+
+def _refuse_lost_digits(table: Table, given: NDArray[Any], values: NDArray[np.float32]) -> None:
+    """Refuse a column that varies, but not within the digits of float32."""
+    if len(given) < 2 or given.dtype in (np.float32, np.float16, np.bool_):
+        return
+    lost = (values == values[0]).all(axis=0) & (given != given[0]).any(axis=0)
+    if lost.any():
+        column = int(np.flatnonzero(lost)[0])
+        raise DataError(
+            f"view {table.name!r}, column {_called(table.columns, column)}: its values differ by less than 32-bit "
+            "floats can tell; subtract their mean, or rescale them"
+        )
 
 
 def _refuse_row(table: Table, row: int, ids: NDArray[Any]) -> None:

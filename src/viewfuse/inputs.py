@@ -1,0 +1,155 @@
+"""What was given is sorted out: which views there are, whose rows belong together, ids and masks."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.errors import DataError
+
+
+def is_table(data: Any) -> bool:
+    """Whether `data` is one 2-D table rather than a collection of views."""
+    if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
+        return not (isinstance(data, np.ndarray) and _is_cell_array(data))
+    if isinstance(data, Mapping) or not isinstance(data, (list, tuple)):
+        return False
+    return bool(data) and all(isinstance(row, (list, tuple)) and not _is_nested(row) for row in data)
+
+
+def _is_nested(row: Sequence[Any]) -> bool:
+    return any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in row[:1])
+
+
+def _is_cell_array(data: NDArray[Any]) -> bool:
+    """Whether an object array holds views, as arrays read from MATLAB files do."""
+    return data.dtype == object and data.size > 0 and all(getattr(cell, "ndim", 0) == 2 for cell in data.ravel()[:1])
+
+
+def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """The views by name, in order."""
+    if is_table(data):
+        data = [data]
+    elif isinstance(data, np.ndarray):
+        data = list(data.ravel())
+    if not isinstance(data, (Mapping, list, tuple)):
+        raise DataError(
+            f"a {type(data).__name__} is no collection of views; pass a list or dict of (samples, columns) arrays"
+        )
+    views = list(data.values()) if isinstance(data, Mapping) else list(data)
+    found = [str(key) for key in data] if isinstance(data, Mapping) else [f"view_{v}" for v in range(len(views))]
+    chosen = found if names is None else [str(name) for name in names]
+    if not views:
+        raise DataError("no views were given; pass a list or dict with at least one (samples, columns) array")
+    if len(chosen) != len(views):
+        raise DataError(f"{len(chosen)} names were given for {len(views)} views; give one name per view")
+    if len(set(chosen)) != len(chosen):
+        raise DataError(f"two views have one name in {chosen}; give each view a name of its own")
+    return dict(zip(chosen, views, strict=True))
+
+
+def aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] | None]:
+    """Join labelled frames by the union of their row labels, in the order of first appearance.
+
+    Returns the views, and the labels where there are any.
+    """
+    frames = {name: view for name, view in given.items() if view is not None}
+    labelled = {name: view.index for name, view in frames.items() if _has_row_labels(view)}
+    if any(index.dtype.kind in "iu" for index in labelled.values()):
+        # 0, 1, 2, ... next to other whole numbers are labels, too.
+        labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc")}
+    for name, index in labelled.items():
+        _refuse_bad_labels(name, index)
+    indexes = list(labelled.values())
+    if all(index.equals(indexes[0]) for index in indexes):
+        return given, indexes[0] if indexes else None
+    _refuse_unmatchable(labelled, frames)
+    union = list(dict.fromkeys(label for index in indexes for label in index))
+    return {name: None if view is None else view.reindex(union) for name, view in given.items()}, union
+
+
+def _has_row_labels(view: Any) -> bool:
+    """Whether a pandas frame carries labels of its own, rather than the default 0, 1, 2, ..."""
+    if not hasattr(view, "iloc"):
+        return False
+    index = view.index
+    is_default = type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2)
+    return not is_default
+
+
+def _refuse_bad_labels(name: str, index: Any) -> None:
+    if index.nlevels == 1 and index.hasnans:
+        raise DataError(f"view {name!r}: a row label is missing; give every row the id of its sample")
+    if index.has_duplicates:
+        twice = index[index.duplicated()].tolist()[0]
+        raise DataError(
+            f"view {name!r}: row label {twice!r} appears twice; keep one row per sample, "
+            "or reset_index(drop=True) if the labels mean nothing"
+        )
+
+
+def _refuse_unmatchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
+    if len(labelled) < len(frames):
+        raise DataError(
+            f"views {sorted(labelled)} have row labels that differ, but {sorted(set(frames) - set(labelled))} have "
+            "none, so the rows cannot be matched; give every view an index of sample ids"
+        )
+    (first, index), *others = labelled.items()
+    for name, other in others:
+        if other.nlevels != index.nlevels or not len(index.intersection(other)):
+            raise DataError(
+                f"views {first!r} and {name!r} share no row label ({index.tolist()[0]!r} against "
+                f"{other.tolist()[0]!r}); give both the same kind of sample ids"
+            )
+
+
+def checked_ids(ids: Any, n: int) -> NDArray[Any]:
+    """One id per sample, each once; 0, 1, 2, ... by default."""
+    if ids is None:
+        return np.arange(n)
+    is_list = hasattr(ids, "__len__") and not isinstance(ids, (str, set, dict)) and len(ids) == n
+    if not is_list or not (_are_tuples(ids) or len(np.shape(ids)) == 1):
+        raise DataError(f"ids must be a list of {n} names, one id per row; got {reprlib.repr(ids)}")
+    listed = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    seen: dict[Hashable, int] = {}
+    for row, name in enumerate(listed):
+        if name is None or name != name:
+            raise DataError(f"the id of row {row} is missing; give each sample an id of its own")
+        if name in seen:
+            raise DataError(
+                f"id {name!r} appears twice, in rows {seen[name]} and {row}; give each sample an id of its own"
+            )
+        seen[name] = row
+    if len({type(name) for name in listed}) == 1 and not isinstance(listed[0], tuple):
+        return np.array(listed)
+    found = np.empty(n, dtype=object)  # 1 and "1" are two ids, and a tuple is one
+    found[:] = listed
+    return found
+
+
+def _are_tuples(ids: Any) -> bool:
+    """Whether the ids are labels of several levels."""
+    return hasattr(ids, "__len__") and not isinstance(ids, np.ndarray) and all(isinstance(name, tuple) for name in ids)
+
+
+def checked_mask(mask: Any, n: int, names: Sequence[str]) -> NDArray[np.bool_]:
+    """A boolean mask of shape (samples, views); True where a view may be looked at."""
+    if mask is None:
+        return np.ones((n, len(names)), dtype=bool)
+    columns = [str(column) for column in getattr(mask, "columns", [])]
+    if columns and sorted(columns) == sorted(names):
+        mask = np.asarray(mask)[:, [columns.index(name) for name in names]]
+    elif columns and columns != [str(v) for v in range(len(names))]:
+        raise DataError(f"the mask has columns {columns}, but the views are {list(names)}; name them alike")
+    given = np.asarray(mask)
+    if given.shape != (n, len(names)):
+        raise DataError(
+            f"the mask has shape {given.shape}, but {n} rows of {len(names)} views need ({n}, {len(names)})"
+        )
+    if isinstance(mask, np.ma.MaskedArray) or given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
+        raise DataError("the mask holds values other than True/False (1/0); give True where a view is present")
+    return given.astype(bool)
