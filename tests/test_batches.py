@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -97,6 +99,9 @@ def test_both_branches_come_in_one_batch():
     expected = impute(stored, both.have[8:], stored, settings)
     assert torch.equal(both.tokens[1][8:], expected.tokens[1])
     assert not torch.equal(both.have[8:], plain.have)
+    noisy = two_branches(stored, stored, replace(settings, noise=0.1), 0.0, torch.Generator().manual_seed(0))
+    assert torch.equal(noisy.tokens[0][:8], plain.tokens[0])
+    assert not torch.isclose(noisy.tokens[0][8:], plain.tokens[0]).any()
 
 
 def test_newcomers_find_their_neighbours_among_the_stored():

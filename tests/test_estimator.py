@@ -71,6 +71,33 @@ def test_training_samples_are_placed_as_in_training_to_the_bit(data, fitted):
     assert np.array_equal(fitted.predict([view[40:50] for view in views]), fitted.labels_[40:50])
 
 
+def test_equal_training_samples_are_placed_as_in_training():
+    rng = np.random.default_rng(0)
+    kinds = np.eye(3)[rng.integers(3, size=120)]
+    other = rng.normal(size=(120, 2))
+    other[::2] = np.nan
+    model = small(pretrain_epochs=1, joint_epochs=0).fit([kinds, other])
+    assert np.array_equal(model.transform([kinds, other]), model.embedding_)
+    reversed_rows = Views([kinds, other])[::-1]
+    assert np.array_equal(model.transform(reversed_rows), model.embedding_[::-1])
+    assert small(pretrain_epochs=1, joint_epochs=0, scaling="none").fit(reversed_rows).labels_.shape == (120,)
+
+
+def test_names_that_cannot_be_used_are_refused_before_the_work():
+    frame = pd.DataFrame(np.eye(12)[:, :3], columns=["a", 1, "b"])
+    model = small(pretrain_epochs=10**6)
+    with pytest.raises(DataError, match="names of the columns cannot be used"):
+        model.fit(frame)
+
+
+def test_the_global_dtype_does_not_matter(data):
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert small(pretrain_epochs=1, joint_epochs=1).fit(data[0]).embedding_.dtype == np.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("kept", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
 def test_new_samples_with_any_subset_of_views(fitted, kept):
     views, labels, _ = make_blobs(90, 3, missing=0.0)  # the same groups, all views known

@@ -109,3 +109,19 @@ def test_search_holds_no_square_matrix():
     with Watch():
         nearest(pool[:2000], pool, 3, same=False)
     assert biggest <= neighbors._CELLS_PER_CHUNK
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 10_000])
+def test_equal_distances_are_decided_alike_in_any_company(monkeypatch, chunk):
+    rng = np.random.default_rng(0)
+    pool, queries = (torch.from_numpy(rng.integers(0, 2, size=(n, 30)).astype(np.float32)) for n in (300, 40))
+    together = nearest(queries, pool, 5, same=False)
+    monkeypatch.setattr(neighbors, "_CELLS_PER_CHUNK", chunk)
+    assert torch.equal(together, nearest(queries, pool, 5, same=False))
+    assert torch.equal(together[7:8], nearest(queries[7:8], pool, 5, same=False))
+
+
+def test_equal_distances_do_not_favour_the_first_rows():
+    pool = torch.zeros(1000, 3)
+    found = nearest(torch.zeros(1, 3), pool, 100, same=False)
+    assert 300 < float(found.double().mean()) < 700

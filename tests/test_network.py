@@ -124,7 +124,7 @@ def test_training_mode_company_and_order_change_nothing(data, gamma):
 
 
 @given(incomplete_data())
-def test_the_order_of_views_changes_nothing(data):
+def test_the_order_of_views_changes_nothing_in_the_network(data):
     values, mask, rng = data
     settings = Settings(embedding_dim=8, hidden_dim=6, n_heads=2)
     network = network_for(values, settings)

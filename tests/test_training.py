@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import reference
 from conftest import make_blobs
-from viewfuse import Diverged, Views, losses, training
-from viewfuse.batches import impute, store
+from viewfuse import Diverged, Views, training
+from viewfuse.batches import store, two_branches
 from viewfuse.network import build_network
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
@@ -52,22 +53,33 @@ def test_batches_are_full_and_hold_no_row_twice(n, size, seed):
 
 
 def test_losses_of_a_batch_are_those_of_the_two_branches():
-    settings = Settings(**SMALL, noise=0.0, feature_dropout=0.0, view_dropout=0.0, n_clusters=3)
+    settings = Settings(**SMALL, noise=0.3, feature_dropout=0.2, n_clusters=3)
     run = run_for(settings)
-    run.rate = 0.0  # nothing is augmented, so both branches are the plain one
+    run.rate = 0.5
     run.network.centers.data.normal_()
     rows = torch.arange(7)
-    terms = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=True).detach()
-    samples = run.stored.take(rows)
-    z = run.network.encode(impute(samples, samples.present, run.stored, settings))
+    with torch.no_grad():
+        terms = batch_losses(run, rows, torch.Generator().manual_seed(3), joint=True)
+        samples = run.stored.take(rows)
+        z = run.network.encode(two_branches(samples, run.stored, settings, 0.5, torch.Generator().manual_seed(3)))
+        rebuilt = [x.double().numpy() for x in run.network.decode(z[7:])]
+    plain, augmented = z[:7].double().numpy(), z[7:].double().numpy()
     expected = [
-        losses.reconstruction(run.network.decode(z), samples.values, samples.present),
-        losses.robustness(z, z),
-        losses.clustering(z, run.network.centers),
+        reference.loss_rec(rebuilt, [x.numpy() for x in samples.values], samples.present.numpy()),
+        reference.loss_aug(plain, augmented),
+        reference.loss_clu(augmented, run.network.centers.detach().double().numpy()),
     ]
-    assert terms.tolist() == pytest.approx([float(t.detach()) for t in expected], rel=1e-4)
+    assert terms.tolist() == pytest.approx(expected, rel=1e-4)
+    assert reference.loss_aug(augmented, plain) != pytest.approx(expected[1], rel=1e-3)
     weighted = terms[0] + settings.robustness_weight * terms[1] + settings.clustering_weight * terms[2]
     assert float(total_loss(terms, settings)) == pytest.approx(float(weighted))
+
+
+def test_every_epoch_has_an_order_of_its_own():
+    orders = [torch.cat(list(shuffled_batches(32, 8, training.generator_for(0, e, CPU)))).tolist() for e in (0, 1)]
+    assert orders[0] != orders[1]
+    assert orders[0] != sorted(orders[0])
+    assert sorted(orders[0]) == list(range(32))
 
 
 def test_dropped_views_are_reconstructed_and_missing_ones_are_not():

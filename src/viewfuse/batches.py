@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from viewfuse.neighbors import NOBODY, neighbor_lists, neighbor_table
+from viewfuse.recognition import find_rows, index_rows
 from viewfuse.settings import Settings
 
 LEAST_VIEW_DROPOUT = 0.15
@@ -59,8 +60,10 @@ class Batch:
 
 
 def store(values: Sequence[Tensor], present: Tensor, settings: Settings) -> Samples:
-    """Samples that are each other's neighbours: the training set."""
-    return Samples(values, present, neighbor_table(values, present, settings.search_depth))
+    """Samples that are each other's neighbours: the training set. Equal samples have one list of neighbours."""
+    near = neighbor_table(values, present, settings.search_depth)
+    first = find_rows(index_rows(values, present), values, present, values, present)
+    return Samples(values, present, near[first])
 
 
 def newcomers(values: Sequence[Tensor], present: Tensor, stored: Samples, known: Tensor) -> Samples:

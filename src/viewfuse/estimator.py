@@ -140,8 +140,9 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         y : ignored
         """
         settings, device = self._settings(), _device(self.device)
-        _refuse_second_view(y)
+        _refuse_second_view(X, y)
         views = Views.of(X)
+        copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         model, embedding, history = fit_model(
             views, settings, self.scaling, _seed(self.random_state), device, progress=bool(self.verbose)
         )
@@ -218,10 +219,13 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _remember_columns(self, X: Any, views: Views) -> None:
         """Set what scikit-learn wants to know of the columns."""
         self.__dict__.pop("feature_names_in_", None)
-        if is_one_table(X):
-            validate_data(self, X, skip_check_array=True)
-        else:
+        if not is_one_table(X):
             self.n_features_in_ = sum(views.widths)
+            return
+        try:
+            validate_data(self, X, skip_check_array=True)
+        except TypeError as error:
+            raise DataError(f"the names of the columns cannot be used; {error}") from None
 
     def _embed(self, views: Views) -> torch.Tensor:
         self._model = self._model.to(_device(self.device))
@@ -268,8 +272,8 @@ def _device(name: str) -> torch.device:
     return torch.device(device.type, device.index or 0) if device.type == "cuda" else device
 
 
-def _refuse_second_view(y: Any) -> None:
-    if len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+def _refuse_second_view(X: Any, y: Any) -> None:
+    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
         raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
 
 

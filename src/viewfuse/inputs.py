@@ -98,13 +98,15 @@ def _refuse_unmatchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) 
             f"views {sorted(labelled)} have row labels that differ, but {sorted(set(frames) - set(labelled))} have "
             "none, so the rows cannot be matched; give every view an index of sample ids"
         )
-    (first, index), *others = labelled.items()
-    for name, other in others:
-        if other.nlevels != index.nlevels or not len(index.intersection(other)):
-            raise DataError(
-                f"views {first!r} and {name!r} share no row label ({index.tolist()[0]!r} against "
-                f"{other.tolist()[0]!r}); give both the same kind of sample ids"
-            )
+    for name, index in labelled.items():
+        others = {other: labels for other, labels in labelled.items() if other != name}
+        if any(o.nlevels == index.nlevels and len(index.intersection(o)) for o in others.values()):
+            continue
+        other, labels = next(iter(others.items()))
+        raise DataError(
+            f"view {name!r} shares no row label with any other view ({index.tolist()[0]!r} against "
+            f"{labels.tolist()[0]!r} in {other!r}); give all the same kind of sample ids"
+        )
 
 
 def checked_ids(ids: Any, n: int) -> NDArray[Any]:

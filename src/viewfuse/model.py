@@ -20,6 +20,8 @@ from viewfuse.tables import labelled
 from viewfuse.training import History, embed, embed_stored, train
 from viewfuse.views import Views
 
+_ROWS_AT_A_TIME = 1024
+
 
 @dataclass(frozen=True)
 class Model:
@@ -58,7 +60,9 @@ class Model:
     @torch.no_grad()
     def assign(self, embedding: Tensor) -> NDArray[np.float32]:
         """Chances of shape (samples, clusters)."""
-        return self.network.assign(embedding).cpu().numpy()
+        # Rows, clusters and columns at once would be far larger than the embedding.
+        chunks = [self.network.assign(rows) for rows in torch.split(embedding, _ROWS_AT_A_TIME)]
+        return torch.cat(chunks).cpu().numpy()
 
     @torch.no_grad()
     def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:
@@ -82,7 +86,8 @@ def fit_model(
 
 def _tensors(views: Views, device: torch.device) -> tuple[list[Tensor], Tensor]:
     # Copies: the model must not change when the caller's arrays do.
-    return [torch.tensor(array, device=device) for array in views.arrays], torch.tensor(views.mask, device=device)
+    values = [torch.tensor(np.ascontiguousarray(array), device=device) for array in views.arrays]
+    return values, torch.tensor(np.ascontiguousarray(views.mask), device=device)
 
 
 def _refuse_strangers(embedding: Tensor, views: Views) -> None:

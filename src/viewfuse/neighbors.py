@@ -16,6 +16,11 @@ _CELLS_PER_CHUNK = 4_000_000
 """Distances held at a time: 32 MB of float64 instead of samples x samples."""
 
 
+_GRAIN = 1e-11
+"""Differences of squared distances below this share of the largest square are rounding."""
+_TINY = 1e-300
+
+
 def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
     """Rows of `pool` closest to each query, in Euclidean distance, exactly.
 
@@ -37,16 +42,25 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
     centre = pool.double().mean(dim=0)
     points = pool.double() - centre
     squares = points.square().sum(dim=1)
+    lots = _tie_breakers(len(pool), pool.device)
     step = max(1, _CELLS_PER_CHUNK // len(pool))
     for start in range(0, len(queries), step):
         chunk = queries[start : start + step].double() - centre
-        # |query|^2 is left out: it is the same for all candidates of a query.
-        distances = torch.addmm(squares, chunk, points.T, alpha=-2)
+        own_squares = chunk.square().sum(dim=1, keepdim=True)
+        distances = torch.addmm(squares, chunk, points.T, alpha=-2).add_(own_squares)
+        # Rounding differs with the shape of the chunk. Distances that only rounding tells apart are equal here, so
+        # that a sample's neighbours do not depend on its company.
+        distances.div_(_GRAIN * (squares.max() + own_squares) + _TINY).round_().add_(lots)
         if same:
             own = torch.arange(len(chunk), device=pool.device)
             distances[own, start + own] = torch.inf
         near[start : start + step, :found] = distances.topk(found, dim=1, largest=False).indices
     return near
+
+
+def _tie_breakers(n: int, device: torch.device) -> Tensor:
+    """Numbers in 0..1 that decide between equal distances: fixed, and blind to the order of the rows in a file."""
+    return (torch.arange(n, device=device) * 2_654_435_761 % 2**32).double() / 2**32
 
 
 def neighbor_table(

@@ -45,11 +45,11 @@ def find_rows(
 
 
 def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
-    """One 64-bit number per sample, from the bits of float32 values; int64 tensor of shape (samples,)."""
+    """One 64-bit number per sample, from the bits of the values in float32; int64 tensor of shape (samples,)."""
     generator = np.random.default_rng(20240825)
     total = _weighted(present.long(), generator)
     for view in values:
-        bits = (view + 0.0).view(torch.int32)  # + 0.0 makes the two zeros one
+        bits = (view.float() + 0.0).view(torch.int32)  # + 0.0 makes the two zeros one
         total = total + _weighted(bits.long(), generator)
     return total
 

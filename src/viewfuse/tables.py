@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import DataError, NotANumber
 
+_ROWS_THAT_VARY = 10
+"""A few rows may be alike by chance; only from so many on is a column judged."""
+_ROUNDING = 1e-12
+"""Values that differ by less, relative to their size, are one value up to rounding."""
+
 
 class Table(NamedTuple):
     """One view as it was given, and what its columns are called."""
@@ -141,9 +146,11 @@ def present_rows(
 
 def _refuse_lost_digits(table: Table, given: NDArray[Any], values: NDArray[np.float32]) -> None:
     """Refuse a column that varies, but not within the digits of float32."""
-    if len(given) < 2 or given.dtype in (np.float32, np.float16, np.bool_):
+    if len(given) < _ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return
-    lost = (values == values[0]).all(axis=0) & (given != given[0]).any(axis=0)
+    low, high = given.min(axis=0).astype(np.float64), given.max(axis=0).astype(np.float64)
+    varies = high - low > _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    lost = varies & (values == values[0]).all(axis=0)
     if lost.any():
         column = int(np.flatnonzero(lost)[0])
         raise DataError(

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 from torch import Generator, Tensor
 from tqdm.auto import tqdm
 
@@ -188,7 +189,8 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
         return points.mean(axis=0, keepdims=True)
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
     sample = points if len(points) <= _WARD_ROWS else points[state.choice(len(points), _WARD_ROWS, replace=False)]
-    with warnings.catch_warnings():
+    # K-means adds up in the order in which threads arrive: one thread gives the same sums every time.
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
         # Fewer distinct points than clusters leave clusters empty, of which the estimator warns.
         warnings.simplefilter("ignore", ConvergenceWarning)
         from_ward = KMeans(n_clusters, init=ward_centers(sample, n_clusters), n_init=1).fit(sample)
