@@ -112,7 +112,7 @@ def test_input_is_not_changed_and_may_be_read_only():
         ([A, A.astype(str)], {}, "'view_1' holds <U32 values, not real numbers"),
         ([A, A.astype(complex)], {}, "'view_1': Complex data not supported"),
         ([A, B], {"mask": [[1, 1], [0, 0], [0, 1]]}, "row 1 has no view at all .* drop such samples"),
-        ([A, B], {"mask": np.zeros((3, 2)), "ids": list("xyz")}, r"row 0 \(id 'x'\) and 2 more has no view"),
+        ([A, B], {"mask": np.zeros((3, 2)), "ids": list("xyz")}, r"row 0 \(id 'x'\) and 2 more have no view"),
         ([A, B], {"mask": np.ones((2, 3))}, r"mask has shape \(2, 3\), but 3 rows of 2 views need \(3, 2\)"),
         ([A, B], {"mask": np.full((3, 2), 2)}, "other than True/False"),
         ([A, B], {"ids": ["a", "b", "a"]}, "id 'a' appears twice, in rows 0 and 2"),

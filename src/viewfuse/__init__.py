@@ -14,6 +14,10 @@ __version__ = "0.1.0"
 __all__ = ["URRL", "DataError", "Diverged", "EmptyClusterWarning", "SettingError", "ViewfuseError", "Views"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Import the estimator, and torch with it, only when it is asked for."""
     if name == "URRL":

@@ -85,7 +85,7 @@ def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
     return [[np.nan] * width if row is None else row for row in view]
 
 
-def _numbers(table: Table, allowed: NDArray[np.bool_]) -> NDArray[Any]:
+def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDArray[Any]:
     """Object cells as numbers, None as NaN, in the rows that may be looked at; anything else is refused."""
     if table.values.dtype.kind != "O":
         return table.values
@@ -95,8 +95,8 @@ def _numbers(table: Table, allowed: NDArray[np.bool_]) -> NDArray[Any]:
     except (TypeError, ValueError, OverflowError):
         row, column, cell = _first_bad_cell(values)
         raise NotANumber(
-            f"view {table.name!r}, row {row}, column {_called(table.columns, column)}: {reprlib.repr(cell)} is not a "
-            "number; encode it or drop the column (an argument must be a number or a string of a number)"
+            f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}: "
+            f"{reprlib.repr(cell)} is not a number; encode it or drop the column (an argument must be a number or a string of a number)"
         ) from None
 
 
@@ -127,7 +127,7 @@ def present_rows(
     """Check the rows that may be looked at; return float32 values, zero where missing, and who is present."""
     if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
-    given = _numbers(table, allowed)
+    given = _numbers(table, allowed, ids)
     with np.errstate(over="ignore"):
         values = given.astype(np.float32, copy=False)
     finite = np.isfinite(values).all(axis=1)

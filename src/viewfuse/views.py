@@ -150,7 +150,7 @@ def _count_rows(tables: Sequence[Table]) -> int:
         listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
         raise DataError(
             f"the views have differing row counts ({listed}); "
-            "give every view one row per sample, all NaN where it is missing"
+            "give every view one row per sample, all NaN where it is missing, or DataFrames with the ids as index"
         )
     n = next(iter(counts.values()))
     if n == 0:
@@ -162,10 +162,8 @@ def _refuse_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
     empty = np.flatnonzero(~mask.any(axis=1))
     if len(empty):
         row = int(empty[0])
-        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        raise DataError(
-            f"row {labelled(row, ids)}{more} has no view at all (NaN or masked everywhere); drop such samples"
-        )
+        has = f"and {len(empty) - 1} more have" if len(empty) > 1 else "has"
+        raise DataError(f"row {labelled(row, ids)} {has} no view at all (NaN or masked everywhere); drop such samples")
 
 
 def _refuse_unknown_names(given: Sequence[str], known: Sequence[str]) -> None:
