@@ -96,7 +96,8 @@ def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDA
         row, column, cell = _first_bad_cell(values)
         raise NotANumber(
             f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}: "
-            f"{reprlib.repr(cell)} is not a number; encode it or drop the column (an argument must be a number or a string of a number)"
+            f"{reprlib.repr(cell)} is not a number; encode it or drop the column "
+            "(an argument must be a number or a string of a number)"
         ) from None
 
 
