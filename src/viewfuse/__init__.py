@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from viewfuse.errors import DataError, Diverged, EmptyClusterWarning, SettingError, ViewfuseError
+from viewfuse.errors import (
+    BadModelFile,
+    CannotWrite,
+    DataError,
+    Diverged,
+    EmptyClusterWarning,
+    SettingError,
+    ViewfuseError,
+)
+from viewfuse.readers import read_views
 from viewfuse.views import Views
 
 if TYPE_CHECKING:
     from viewfuse.estimator import URRL
 
 __version__ = "0.1.0"
-__all__ = ["URRL", "DataError", "Diverged", "EmptyClusterWarning", "SettingError", "ViewfuseError", "Views"]
+__all__ = [
+    "URRL",
+    "BadModelFile",
+    "CannotWrite",
+    "DataError",
+    "Diverged",
+    "EmptyClusterWarning",
+    "SettingError",
+    "ViewfuseError",
+    "Views",
+    "read_views",
+]
 
 
 def __dir__() -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import URRL, metrics
+from viewfuse.atomic import write_file
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
 from viewfuse.missing import apply_mask, paper_mask
+from viewfuse.results import history_csv, labels_csv
+from viewfuse.views import Views
 
 N_DIGITS = 10
 
@@ -36,9 +38,8 @@ def main(out: Path) -> None:
         _score("URRL (viewfuse)", digits, lambda: model.fit_predict(shown)),
     ]
     _print_table(rows)
-    out.mkdir(parents=True, exist_ok=True)
-    _write_csv(out / "labels.csv", ("id", "label", "confidence", "views_present"), _label_rows(model, mask))
-    _write_csv(out / "history.csv", tuple(model.history_), zip(*model.history_.values(), strict=True))
+    write_file(out / "labels.csv", labels_csv(Views(shown), model.soft_labels_))
+    write_file(out / "history.csv", history_csv(model.history_))
     draw_map(model, digits, mask, out / "map.png")
     print(f"\nWritten to {out}: labels.csv, history.csv, map.png")
 
@@ -55,20 +56,6 @@ def _print_table(rows: Sequence[tuple[str, list[float]]]) -> None:
     print(f"\n{'':32}{'accuracy %':>12}{'NMI %':>8}{'ARI %':>8}{'seconds':>10}")
     for name, (accuracy, nmi, ari, seconds) in rows:
         print(f"{name:32}{accuracy:12.1f}{nmi:8.1f}{ari:8.1f}{seconds:10.1f}")
-
-
-def _label_rows(model: URRL, mask: NDArray[np.bool_]) -> Iterable[tuple[int, int, str, str]]:
-    names = np.array(HANDWRITTEN_VIEWS)
-    confidence = model.soft_labels_.max(axis=1)
-    for row, (label, sure) in enumerate(zip(model.labels_, confidence, strict=True)):
-        yield row, int(label), f"{sure:.4f}", " ".join(names[mask[row]])
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
 
 
 def draw_map(model: URRL, digits: NDArray[np.int64], mask: NDArray[np.bool_], path: Path) -> None:

@@ -21,5 +21,13 @@ class Diverged(ViewfuseError, ArithmeticError):
     """Training gave a number that is not finite; the message names the epoch and the loss term."""
 
 
+class CannotWrite(ViewfuseError, OSError):
+    """A file cannot be written; what was there before is intact."""
+
+
+class BadModelFile(ViewfuseError, ValueError):
+    """A saved model is damaged, or is none."""
+
+
 class EmptyClusterWarning(UserWarning):
     """Fewer clusters than asked for hold a sample."""

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Integral
+from os import PathLike
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -17,7 +19,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from viewfuse import persistence
 from viewfuse.errors import DataError, EmptyClusterWarning, SettingError
+from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_model
 from viewfuse.settings import Settings
 from viewfuse.views import Views, is_one_table
@@ -193,6 +197,42 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             return dict(zip(views.names, arrays, strict=True))
         return arrays[0] if is_one_table(X) else list(arrays)
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model into a folder: a manifest and its tensors, nothing that can run code.
+
+        The folder is new, empty, or holds a model, which is replaced in one step. What prediction needs of the training
+        samples travels along. A random generator given as `random_state` does not; it becomes None.
+        """
+        check_is_fitted(self)
+        params = self.get_params(deep=False)
+        if not isinstance(params["random_state"], (Integral, NoneType)):
+            params["random_state"] = None
+        facts = {
+            "params": params,
+            "history": self.history_,
+            "ids": self.ids_.tolist(),
+            "n_features": self.n_features_in_,
+        }
+        names = getattr(self, "feature_names_in_", None)
+        facts["feature_names"] = None if names is None else names.tolist()
+        arrays = {name: getattr(self, name) for name in _SAVED_ARRAYS}
+        persistence.save(Path(path), persistence.Saved(self._model, arrays, facts))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> URRL:
+        """Read a model that `save` wrote; a damaged one is refused with the file and the reason."""
+        saved = persistence.load(Path(path))
+        facts = saved.facts
+        model = cls(**facts["params"])
+        model._model, model.history_, model.n_features_in_ = saved.model, facts["history"], facts["n_features"]
+        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), len(facts["ids"]))
+        model._n_features_out = saved.model.settings.embedding_dim
+        if facts["feature_names"] is not None:
+            model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
+        for name in _SAVED_ARRAYS:
+            setattr(model, name, saved.arrays[name])
+        return model
+
     def _settings(self) -> Settings:
         shared = {f.name: getattr(self, f.name) for f in fields(Settings) if hasattr(self, f.name)}
         if not isinstance(self.ablation, (Mapping, NoneType)):
@@ -242,6 +282,14 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+_SAVED_ARRAYS = ("labels_", "embedding_", "soft_labels_", "cluster_centers_")
+
+
+def _untupled(ids: list[Any]) -> list[Any]:
+    """Ids of several levels, which JSON turned into lists, as tuples again."""
+    return [tuple(name) if isinstance(name, list) else name for name in ids]
 
 
 def _seed(random_state: Any) -> int:

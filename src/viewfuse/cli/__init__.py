@@ -1,0 +1,55 @@
+"""The command line: one file per verb."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from viewfuse import __version__
+from viewfuse.errors import ViewfuseError
+
+VERBS = {
+    "fit": "Cluster the samples of one or more files.",
+    "info": "Say what a saved model is.",
+    "inspect": "Say what is in files and what is missing, before any training.",
+    "predict": "Place the samples of files in the clusters of a saved model.",
+    "score": "Compare labels with known ones.",
+}
+
+
+class Verbs(click.Group):
+    """Verbs are imported when they are called, so that --help is quick; errors are one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs, in the order of the alphabet."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb `cmd_name`."""
+        if cmd_name not in VERBS:
+            return None
+        if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
+            command: click.Command = importlib.import_module(f"viewfuse.cli.{cmd_name}").command
+            command.help = VERBS[cmd_name]
+            return command
+        return click.Command(cmd_name, help=VERBS[cmd_name])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except ViewfuseError as error:
+            click.echo(f"viewfuse: {' '.join(str(error).split())}", err=True)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            click.echo("viewfuse: interrupted", err=True)
+            sys.exit(130)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="viewfuse")
+def main() -> None:
+    """Cluster samples described by several views when some views of some samples are missing."""

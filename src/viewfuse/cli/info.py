@@ -1,0 +1,27 @@
+"""viewfuse info."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from viewfuse.cli import options
+
+
+@click.command()
+@click.argument("model", type=options.PATH)
+@options.as_json
+def command(model: Path, as_json: bool) -> None:
+    """Filled in by the group."""
+    from viewfuse.persistence import read_manifest
+
+    manifest = read_manifest(model)
+    views = ", ".join(f"{view['name']} ({view['width']} columns)" for view in manifest["views"])
+    facts = {"clusters": manifest["settings"]["n_clusters"], "views": views, "samples": manifest["n_samples"]}
+    size = sum(file["bytes"] for file in manifest["files"].values())
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    options.show(
+        {**facts, "scaling": manifest["scaling"], "format": manifest["format"], "written by": versions, "bytes": size},
+        as_json,
+    )

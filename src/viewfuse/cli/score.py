@@ -1,0 +1,37 @@
+"""viewfuse score."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import click
+
+from viewfuse import metrics
+from viewfuse.cli import options
+from viewfuse.errors import DataError
+
+
+@click.command()
+@click.argument("labels", type=options.PATH)
+@click.argument("truth", type=options.PATH)
+@options.as_json
+def command(labels: Path, truth: Path, as_json: bool) -> None:
+    """Filled in by the group."""
+    found, known = _read(labels), _read(truth)
+    both = [name for name in found if name in known]
+    if not both:
+        raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
+    pair = [known[name] for name in both], [found[name] for name in both]
+    scores = {"accuracy": metrics.clustering_accuracy(*pair), "NMI": metrics.nmi(*pair), "ARI": metrics.ari(*pair)}
+    options.show({"samples": len(both), **{name: round(score, 4) for name, score in scores.items()}}, as_json)
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return {row["id"]: row["label"] for row in csv.DictReader(file)}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
+    except KeyError as error:
+        raise DataError(f"{path} has no column {error}; it needs the columns id and label") from None

@@ -1,0 +1,193 @@
+"""A fitted model on disk: manifest.json and one safetensors file. Nothing in it can run code.
+
+The tensors file is named by its content and written first; the manifest names it and is replaced last, in one step.
+So a kill at any moment leaves the old model or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
+from torch import Tensor
+
+import viewfuse
+from viewfuse.atomic import TEMPORARY, sweep, write_file
+from viewfuse.batches import Samples
+from viewfuse.errors import BadModelFile, CannotWrite
+from viewfuse.model import Model
+from viewfuse.network import build_network
+from viewfuse.recognition import index_rows
+from viewfuse.scaling import Scaler
+from viewfuse.settings import Settings
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_TENSORS = "tensors-*.safetensors"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What stands in a model folder.
+
+    Attributes
+    ----------
+    arrays : what fitting gave, by name: arrays of numbers
+    facts : all else that the estimator wants to find again; anything that JSON can hold
+    """
+
+    model: Model
+    arrays: dict[str, NDArray[Any]]
+    facts: dict[str, Any]
+
+
+def save(folder: Path, saved: Saved) -> None:
+    """Write the model into `folder`, which is new, empty, or holds a model that is then replaced."""
+    _refuse_other_folders(folder)
+    content = safetensors.save({name: x.detach().cpu().contiguous() for name, x in _tensors(saved).items()})
+    digest = hashlib.sha256(content).hexdigest()
+    path = folder / _TENSORS.replace("*", digest[:16])
+    write_file(path, content)
+    manifest = _manifest(saved, {path.name: {"sha256": digest, "bytes": len(content)}})
+    write_file(folder / MANIFEST, manifest)
+    sweep(folder, _TENSORS, keep=path)
+
+
+def load(folder: Path) -> Saved:
+    """Read a model; everything is checked before it is used."""
+    manifest = read_manifest(folder)
+    ((name, facts),) = manifest["files"].items()
+    tensors = _read_tensors(folder / Path(name).name, facts)
+    try:
+        return _assemble(manifest, tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadModelFile(
+            f"{folder}: {MANIFEST} and {name} do not belong together ({reason}); save it again"
+        ) from None
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a model folder, checked."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+        found, checksum = manifest["format"], manifest.pop("checksum")
+    except FileNotFoundError:
+        raise BadModelFile(f"{folder} holds no {MANIFEST}, so it is not a viewfuse model; check the path") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadModelFile(f"{path} is damaged ({error}); use another copy of the model") from None
+    if found != FORMAT:
+        raise BadModelFile(
+            f"{path} has format {found!r}, but this viewfuse reads format {FORMAT}; use the viewfuse that wrote it"
+        )
+    if checksum != _checksum(manifest) or len(manifest["files"]) != 1:
+        raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
+    return manifest
+
+
+def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
+    model = saved.model
+    manifest = {
+        "format": FORMAT,
+        "versions": {"viewfuse": viewfuse.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "views": [
+            {"name": name, "width": len(columns), "columns": None if isinstance(columns, range) else list(columns)}
+            for name, columns in zip(model.names, model.columns, strict=True)
+        ],
+        "n_samples": len(model.stored),
+        "scaling": model.scaler.kind,
+        "settings": asdict(model.settings),
+        "facts": saved.facts,
+        "arrays": sorted(saved.arrays),
+        "files": files,
+    }
+    manifest = json.loads(json.dumps(manifest, default=_plain_number))
+    return json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1).encode()
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be written to {MANIFEST}")
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _tensors(saved: Saved) -> dict[str, Tensor]:
+    model = saved.model
+    found = {f"network.{name}": x for name, x in model.network.state_dict().items()}
+    for v, view in enumerate(model.stored.values):
+        found[f"stored.{v}"] = view
+        found[f"shift.{v}"] = torch.from_numpy(model.scaler.shifts[v])
+        found[f"factor.{v}"] = torch.from_numpy(model.scaler.factors[v])
+    found["present"], found["near"] = model.stored.present, model.stored.near
+    return {**found, **{f"array.{name}": torch.from_numpy(x) for name, x in saved.arrays.items()}}
+
+
+def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
+    try:
+        size = path.stat().st_size
+        if size != facts["bytes"]:
+            raise BadModelFile(
+                f"{path} has {size:,} bytes instead of {facts['bytes']:,}; use another copy of the model"
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadModelFile(f"{path} cannot be read ({error.strerror}); use another copy of the model") from None
+    if hashlib.sha256(content).hexdigest() != facts["sha256"]:
+        raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
+    try:
+        return safetensors.load(content)
+    except SafetensorError as error:
+        raise BadModelFile(f"{path} is no safetensors file ({error}); use another copy of the model") from None
+
+
+def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Saved:
+    settings = Settings(**manifest["settings"])
+    views = manifest["views"]
+    per_view = range(len(views))
+    network = build_network([view["width"] for view in views], settings, torch.Generator())
+    network.load_state_dict(_under("network.", tensors))
+    values = [tensors[f"stored.{v}"] for v in per_view]
+    stored = Samples(values, tensors["present"], tensors["near"])
+    shifts = tuple(tensors[f"shift.{v}"].numpy() for v in per_view)
+    factors = tuple(tensors[f"factor.{v}"].numpy() for v in per_view)
+    scaler = Scaler(manifest["scaling"], shifts, factors)
+    names, columns = tuple(view["name"] for view in views), tuple(map(_columns, views))
+    model = Model(names, columns, settings, scaler, stored, index_rows(values, stored.present), network)
+    return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
+
+
+def _columns(view: Mapping[str, Any]) -> Sequence[Hashable]:
+    """Names of columns; those of several levels were tuples before JSON made them lists."""
+    if view["columns"] is None:
+        return range(view["width"])
+    return [tuple(name) if isinstance(name, list) else name for name in view["columns"]]
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
+
+
+def _refuse_other_folders(folder: Path) -> None:
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder)):
+        raise CannotWrite(f"{folder} exists and is no viewfuse model; choose a new or empty folder")
+
+
+def _is_ours(folder: Path) -> bool:
+    """A model, or what a killed first save left of one."""
+    names = [path.name for path in folder.iterdir()]
+    return MANIFEST in names or all(name.startswith((TEMPORARY, "tensors-")) for name in names)

@@ -1,0 +1,219 @@
+"""Saved models come back to the bit, and nothing damaged comes back at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import make_blobs
+from viewfuse import URRL, BadModelFile, CannotWrite, Views
+from viewfuse.persistence import FORMAT, MANIFEST
+
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 32}
+
+
+@pytest.fixture(scope="module")
+def views():
+    return dict(zip("abc", make_blobs(40, 3)[0], strict=True))
+
+
+@pytest.fixture(scope="module")
+def model(views):
+    return URRL(3, **SMALL, random_state=0, ablation={"donor_depth": 6}).fit(views)
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def tensors_of(folder: Path) -> Path:
+    (path,) = folder.glob("tensors-*.safetensors")
+    return path
+
+
+def test_a_model_comes_back_to_the_bit(model, views, saved):
+    loaded = URRL.load(saved)
+    assert loaded.get_params() == model.get_params()
+    assert loaded.history_ == model.history_
+    assert loaded.view_names_ == ["a", "b", "c"]
+    for name in ("labels_", "embedding_", "soft_labels_", "cluster_centers_"):
+        assert np.array_equal(getattr(loaded, name), getattr(model, name))
+    new = {"b": np.nan_to_num(views["b"]) + 0.3}
+    for method in ("predict", "predict_proba", "transform"):
+        assert np.array_equal(getattr(loaded, method)(new), getattr(model, method)(new))
+    assert np.array_equal(loaded.impute(Views(views)).arrays[1], model.impute(Views(views)).arrays[1])
+    assert np.array_equal(loaded.predict(views), model.labels_)
+    loaded.set_params(random_state=1).fit(views)
+
+
+def test_one_table_with_column_names(tmp_path):
+    import pandas as pd
+
+    frame = pd.DataFrame(make_blobs(30, 2, widths=(3,), missing=0.0)[0][0], columns=list("xyz"))
+    fitted = URRL(2, **SMALL, random_state=np.random.default_rng(0)).fit(frame)
+    fitted.save(tmp_path)
+    loaded = URRL.load(tmp_path)
+    assert np.array_equal(loaded.predict(frame), fitted.labels_)
+    assert list(loaded.feature_names_in_) == list("xyz")
+    assert loaded.random_state is None  # a generator's state is not kept
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict(frame[["z", "y", "x"]])
+
+
+def test_saving_again_replaces_the_model_and_sweeps(model, views, saved):
+    before = tensors_of(saved)
+    (saved / ".viewfuse-tmp-left-by-a-kill").write_bytes(b"half")
+    other = URRL(2, **SMALL, random_state=1).fit(views)
+    other.save(saved)
+    assert URRL.load(saved).n_clusters == 2
+    assert not before.exists()
+    assert sorted(path.name for path in saved.iterdir()) == [MANIFEST, tensors_of(saved).name]
+
+
+def test_nothing_of_others_is_overwritten(model, tmp_path):
+    (tmp_path / "thesis.doc").write_text("years of work")
+    with pytest.raises(CannotWrite, match="is no viewfuse model; choose a new or empty folder"):
+        model.save(tmp_path)
+    with pytest.raises(CannotWrite, match="is no viewfuse model"):
+        model.save(tmp_path / "thesis.doc")
+    assert (tmp_path / "thesis.doc").read_text() == "years of work"
+
+
+def test_an_unfitted_model_cannot_be_saved(tmp_path):
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        URRL().save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_missing_cut_mixed_and_newer_models_are_refused(model, views, saved, tmp_path):
+    with pytest.raises(BadModelFile, match=r"holds no manifest\.json, so it is not a viewfuse model"):
+        URRL.load(tmp_path)
+    path, content = tensors_of(saved), tensors_of(saved).read_bytes()
+    path.write_bytes(content[:-7])
+    with pytest.raises(BadModelFile, match=f"{path.name} has .* bytes instead of"):
+        URRL.load(saved)
+    other = URRL(2, **SMALL, random_state=1).fit(views)
+    other.save(tmp_path / "other")
+    path.write_bytes(tensors_of(tmp_path / "other").read_bytes())
+    with pytest.raises(BadModelFile, match=path.name):
+        URRL.load(saved)
+    path.unlink()
+    with pytest.raises(BadModelFile, match=f"{path.name} cannot be read"):
+        URRL.load(saved)
+    manifest = json.loads((saved / MANIFEST).read_text())
+    (saved / MANIFEST).write_text(json.dumps({**manifest, "format": FORMAT + 1}))
+    with pytest.raises(BadModelFile, match=f"format {FORMAT + 1}, but this viewfuse reads format {FORMAT}"):
+        URRL.load(saved)
+    (saved / MANIFEST).write_text("[]")
+    with pytest.raises(BadModelFile, match=r"manifest.json is damaged"):
+        URRL.load(saved)
+
+
+def test_an_edited_manifest_is_refused(saved):
+    text = (saved / MANIFEST).read_text()
+    (saved / MANIFEST).write_text(text.replace('"scaling": "minmax"', '"scaling": "none"'))
+    with pytest.raises(BadModelFile, match="checksum does not match"):
+        URRL.load(saved)
+
+
+def flip_and_load(folder, views, labels, rng) -> bool:
+    """Flip one bit somewhere: is the model refused by name, or exactly the old one?"""
+    path = sorted(folder.iterdir())[int(rng.integers(2))]
+    kept = path.read_bytes()
+    content = bytearray(kept)
+    content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+    path.write_bytes(bytes(content))
+    try:
+        return np.array_equal(URRL.load(folder).predict(views), labels)
+    except BadModelFile as error:
+        return path.name in str(error) or "tensors-" in str(error)
+    finally:
+        path.write_bytes(kept)
+
+
+def test_flipped_bits(model, views, saved):
+    rng = np.random.default_rng(0)
+    assert all(flip_and_load(saved, views, model.labels_, rng) for _ in range(60))
+
+
+@pytest.mark.fault
+def test_a_thousand_flipped_bits(model, views, saved):
+    rng = np.random.default_rng(1)
+    assert all(flip_and_load(saved, views, model.labels_, rng) for _ in range(1000))
+
+
+SAVER = """
+import sys, viewfuse
+models = [viewfuse.URRL.load(p) for p in sys.argv[1:3]]
+print("ready", flush=True)
+while True:
+    for model in models:
+        model.save(sys.argv[3])
+"""
+
+
+def kill_while_saving(tmp_path, views, times):
+    """Kill a process that saves two models in turn; return how often one of the two was found whole."""
+    known = []
+    for seed in (0, 1):
+        fitted = URRL(3, **SMALL, random_state=seed).fit(views)
+        fitted.save(tmp_path / f"m{seed}")
+        known.append(fitted.embedding_)
+    fitted.save(tmp_path / "target")
+    rng, whole = np.random.default_rng(0), 0
+    for _ in range(times):
+        command = [sys.executable, "-c", SAVER, *(str(tmp_path / name) for name in ("m0", "m1", "target"))]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process.stdout.readline()
+        time.sleep(float(rng.uniform(0, 0.05)))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        found = URRL.load(tmp_path / "target").embedding_
+        whole += any(np.array_equal(found, embedding) for embedding in known)
+    fitted.save(tmp_path / "target")
+    assert len(list((tmp_path / "target").iterdir())) == 2  # what the kills left behind is swept
+    return whole
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_kills_while_saving(tmp_path, views):
+    assert kill_while_saving(tmp_path, views, 2) == 2
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(3000)
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_two_hundred_kills_while_saving(tmp_path, views):
+    assert kill_while_saving(tmp_path, views, 200) == 200
+
+
+def test_a_full_disk_keeps_the_old_model(model, views, saved, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(CannotWrite, match=r"tensors-.* bytes\) cannot be written: No space left on device"):
+        URRL(2, **SMALL, random_state=1).fit(views).save(saved)
+    monkeypatch.undo()
+    assert np.array_equal(URRL.load(saved).predict(views), model.labels_)
+    assert len(list(saved.iterdir())) == 2
+
+
+def test_a_fixture_of_format_1_can_be_read_for_ever():
+    loaded = URRL.load(Path(__file__).parent / "golden" / "format-1")
+    expected = np.load(Path(__file__).parent / "golden" / "format-1-expected.npz")
+    found = loaded.predict_proba({"a": expected["a"], "b": expected["b"]})
+    assert found == pytest.approx(expected["chances"], abs=1e-4)

@@ -1,0 +1,154 @@
+"""Files written by real tools come back as they were, and bad files are refused in one line."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from conftest import make_blobs
+from viewfuse import DataError, Views, read_views
+
+
+@pytest.fixture
+def views():
+    return dict(zip(("rna", "protein"), make_blobs(20, 2, widths=(3, 4), missing=0.3)[0], strict=True))
+
+
+def same(one: Views, other: Views) -> bool:
+    arrays = all(np.array_equal(a, b) for a, b in zip(one.arrays, other.arrays, strict=True))
+    return (
+        arrays
+        and one.names == other.names
+        and np.array_equal(one.mask, other.mask)
+        and list(one.ids) == list(other.ids)
+    )
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_npz(tmp_path, views, write):
+    ids, labels = [f"p{i}" for i in range(20)], np.arange(20)
+    write(tmp_path / "data.npz", **views, ids=ids, labels=labels)
+    assert same(read_views(tmp_path / "data.npz"), Views(views, ids=ids))
+    mask = np.ones((20, 2), dtype=bool)
+    mask[3, 1] = False
+    full = {name: np.nan_to_num(view) for name, view in views.items()}
+    write(tmp_path / "masked.npz", **full, mask=mask)
+    assert same(read_views(tmp_path / "masked.npz"), Views(full, mask=mask))
+
+
+def test_npz_of_the_shared_sets(shared_data):
+    for path in sorted(shared_data.glob("*.npz")):
+        if "masks" not in path.name:
+            with np.load(path) as data:
+                assert same(read_views(path), Views({k: data[k] for k in data.files if k != "labels"}))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+@pytest.mark.parametrize("tool", ["pandas", "polars"])
+def test_text_files_are_joined_by_id(tmp_path, views, ending, tool):
+    delimiter = {".csv": ",", ".tsv": "\t"}[ending]
+    frames, paths = {}, []
+    for shift, (name, view) in enumerate(views.items()):
+        columns, ids = [f"{name}{c}" for c in range(view.shape[1])], [f"p{i + 5 * shift}" for i in range(20)]
+        frames[name] = pd.DataFrame(view, columns=columns, index=ids).dropna()
+        paths.append(tmp_path / f"{name}{ending}")
+        if tool == "pandas":
+            frames[name].to_csv(paths[-1], sep=delimiter, index_label="patient")
+        else:
+            table = {"patient": frames[name].index.tolist(), **{c: frames[name][c].to_numpy() for c in columns}}
+            pl.DataFrame(table).write_csv(paths[-1], separator=delimiter)
+    read = read_views(paths, id_column="patient")
+    assert same(read, Views(frames))
+    assert list(read.columns[0]) == ["rna0", "rna1", "rna2"]
+
+
+def test_one_text_file_with_quotes_and_a_mark(tmp_path):
+    (tmp_path / "a.csv").write_bytes('\ufeffid,x,y\r\n"Müller, A",1,2e3\r\n7,NA,\r\n\r\n8,0,-1\r\n'.encode())
+    with pytest.raises(DataError, match=r"row 1 \(id '7'\) has no view at all"):
+        read_views(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text("id,z\n7,3\n")
+    read = read_views([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert read.ids.tolist() == ["Müller, A", "7", "8"]
+    assert read.mask.tolist() == [[True, False], [False, True], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "needs a header"),
+        ("id,x\n", "needs a header with a column of ids and one of numbers, and at least one row"),
+        ("id\na\n", "needs a header"),
+        ("id,x\na,1\na,2\n", "id 'a' appears twice, in data rows 1 and 2"),
+        ("id,x\na,1\n,2\n", "data row 2 has no id"),
+        ("id,x\na,1,5\n", "data row 1 has 3 cells instead of 2"),
+        ("id,x,stage\na,1,II\n", "id 'a', column 'stage': 'II' is not a number"),
+        ("id,x,y\na,1,\nb,1,2\n", r"view 'bad', row 0 \(id 'a'\), column 1.*NaN"),
+        ("id,x\na,inf\n", "the value is inf"),
+        ('id,x\na,"1\n', "cannot be read as text"),
+        (b"id,x\n\xff\xfe,1\n", "cannot be read as text"),
+    ],
+)  # fmt: skip
+def test_bad_text_is_refused(tmp_path, content, words):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=words):
+        read_views(path)
+    with pytest.raises(DataError, match=r"has no column 'patient'|needs a header|cannot be read as text"):
+        read_views(path, id_column="patient")
+
+
+def npy_header(shape, dtype="<f4") -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+class Payload:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('code ran')",)
+
+
+def test_bad_archives_are_refused(tmp_path):
+    path = tmp_path / "bad.npz"
+    np.savez(path, view_0=np.array([[Payload()]], dtype=object))
+    with pytest.raises(DataError, match="'view_0' holds Python objects, which could run code"):
+        read_views(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("view_0.npy", npy_header((2**43, 2)) + b"few")
+    with pytest.raises(DataError, match=r"'view_0' claims 70,368,744,177,664 bytes but holds"):
+        read_views(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("view_0.npy", "w") as member:
+        member.write(npy_header((2**18, 2**10)))
+        for _ in range(2**10):
+            member.write(bytes(2**20))
+    with pytest.raises(DataError, match=r"would grow from [\d,]+ to 1,073,741,824 bytes"):
+        read_views(path)
+    for content in (b"", b"PK\x03\x04 no zip", b"\x93NUMPY"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"is no readable .npz file"):
+            read_views(path)
+    np.savez(path, labels=np.arange(3))
+    with pytest.raises(DataError, match="holds no 2-D array"):
+        read_views(path)
+    np.savez(path, a=np.full((3, 2), np.inf))
+    with pytest.raises(DataError, match=r"bad.npz: view 'a', row 0, column 0: the value is inf"):
+        read_views(path)
+    whole = io.BytesIO()
+    np.savez(whole, a=np.random.default_rng(0).normal(size=(50, 3)))
+    path.write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
+    with pytest.raises(DataError, match=r"is no readable .npz file"):
+        read_views(path)
+
+
+@pytest.mark.parametrize("paths", ["nowhere.npz", [], ["a.csv", "b.npz"]])
+def test_other_files_are_refused(tmp_path, paths, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("id,x\n1,2\n")
+    (tmp_path / "b.npz").write_text("")
+    with pytest.raises(DataError, match=r"is no file|cannot be read; give one .npz"):
+        read_views(paths)
