@@ -41,11 +41,17 @@ def test_npz(tmp_path, views, write):
     assert same(read_views(tmp_path / "masked.npz"), Views(full, mask=mask))
 
 
+def test_numbered_views_come_in_their_order_and_alone(tmp_path):
+    arrays = {f"view_{v}": np.full((3, v + 1), float(v)) for v in (10, 2, 0)}
+    np.savez(tmp_path / "data.npz", **arrays, counts=np.ones((3, 2)), class_names=["a", "b"])
+    assert read_views(tmp_path / "data.npz").names == ("view_0", "view_2", "view_10")
+
+
 def test_npz_of_the_shared_sets(shared_data):
     for path in sorted(shared_data.glob("*.npz")):
         if "masks" not in path.name:
             with np.load(path) as data:
-                assert same(read_views(path), Views({k: data[k] for k in data.files if k != "labels"}))
+                assert same(read_views(path), Views({k: data[k] for k in data.files if k.startswith("view_")}))
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.tables import is_number
 from viewfuse.views import Views
 
 
@@ -37,13 +38,5 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
 def _harmless(cell: Any) -> Any:
     """Text that a spreadsheet would run as a formula, marked as text."""
     return (
-        f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) and not _is_number(cell) else cell
+        f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) and not is_number(cell) else cell
     )
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -102,13 +102,17 @@ def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDA
 
 
 def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
-    for row, cells in enumerate(values):
-        for column, cell in enumerate(cells):
-            try:
-                np.float64(np.nan if cell is None else cell)
-            except (TypeError, ValueError, OverflowError):
-                return row, column, cell
-    return 0, 0, values[0, 0]
+    cells = ((row, column, values[row, column]) for row, column in np.ndindex(values.shape))
+    return next(cell for cell in cells if cell[2] is not None and not is_number(cell[2]))
+
+
+def is_number(cell: Any) -> bool:
+    """Whether a cell is a number, or text that reads as one."""
+    try:
+        float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _called(columns: Sequence[Hashable], column: int) -> str:

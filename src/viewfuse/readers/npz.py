@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -22,7 +23,7 @@ _SMALL = 100_000_000
 
 
 def read_npz(path: Path) -> Views:
-    """Views from the 2-D arrays of a .npz file, in their order; `ids` and `mask` are used, `labels` are not."""
+    """Views from a .npz file; `ids` and `mask` are used, `labels` are not."""
     try:
         with zipfile.ZipFile(path) as archive:
             _check_headers(path, archive)
@@ -30,16 +31,24 @@ def read_npz(path: Path) -> Views:
             arrays = {name: data[name] for name in data.files if name != "labels"}
     except DataError:
         raise
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path} is no readable .npz file ({reason}); write it again with numpy.savez") from None
-    views: dict[str, NDArray[Any]] = {name: a for name, a in arrays.items() if name not in NOT_VIEWS and a.ndim == 2}
+    views = _pick_views(arrays)
     if not views:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
     try:
         return Views(views, ids=arrays.get("ids"), mask=arrays.get("mask"))
     except DataError as error:
         raise type(error)(f"{path}: {error}") from None
+
+
+def _pick_views(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
+    numbered = [name for name in arrays if re.fullmatch(r"view_\d+", name)]
+    if numbered:
+        return {name: arrays[name] for name in sorted(numbered, key=lambda name: int(name.removeprefix("view_")))}
+    return {name: array for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2}
 
 
 def _check_headers(path: Path, archive: zipfile.ZipFile) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
+from viewfuse.tables import is_number
 from viewfuse.views import Views
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -91,17 +92,9 @@ def _numbers(path: Path, rows: list[list[str]], columns: list[str], ids: list[st
     except ValueError:
         for name, row in zip(ids, cells, strict=True):
             for column, cell in zip(columns, row, strict=True):
-                if not _is_number(cell):
+                if not is_number(cell):
                     raise DataError(
                         f"{path}, id {name!r}, column {column!r}: {cell!r} is not a number; "
                         "encode it or drop the column"
                     ) from None
         raise
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
