@@ -20,9 +20,10 @@ def read_views(paths: AnyPath | Sequence[AnyPath], *, id_column: str | None = No
     Parameters
     ----------
     paths : the file, or a list of files
-        A .npz file holds one 2-D array per view, called view_0, view_1, ... or anything, and may hold `ids`, a boolean `mask` of shape (samples, views) and
-        `labels`, which are left alone. A .csv or .tsv file is one view, called like the file: a header, and
-        a column of ids by which the files are joined; an id that a file lacks is a missing view.
+        A .npz file holds one 2-D array per view, called view_0, view_1, ... or anything. It may hold `ids`, a boolean
+        `mask` of shape (samples, views), and `labels`, which are left alone. A .csv or .tsv file is one view, called
+        like the file: a header, and a column of ids by which the files are joined; an id that a file lacks is a
+        missing view.
     id_column : name of the column of ids in text files; by default the first one
 
     Returns
