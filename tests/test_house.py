@@ -14,13 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
-    "errors", "atomic", "settings", "tables", "inputs", "views", "scaling", "neighbors", "recognition", "batches",
-    "attention", "losses", "network", "training", "model", "persistence", "estimator", "metrics", "missing",
+    "errors", "atomic", "memory", "settings", "tables", "inputs", "views", "scaling", "neighbors", "recognition",
+    "batches", "attention", "losses", "network", "training", "model", "persistence", "estimator", "metrics", "missing",
     "baselines", "readers", "results", "datasets", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",
     "atomic",
+    "memory",
     "settings",
     "tables",
     "inputs",

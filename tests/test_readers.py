@@ -156,5 +156,5 @@ def test_other_files_are_refused(tmp_path, paths, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("id,x\n1,2\n")
     (tmp_path / "b.npz").write_text("")
-    with pytest.raises(DataError, match=r"is no file|cannot be read; give one .npz"):
+    with pytest.raises(DataError, match=r"is no file|no file was given|cannot be read together; give one .npz"):
         read_views(paths)

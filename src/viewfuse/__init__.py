@@ -10,10 +10,12 @@ from viewfuse.errors import (
     DataError,
     Diverged,
     EmptyClusterWarning,
+    MissingExtra,
+    NotEnoughMemory,
     SettingError,
     ViewfuseError,
 )
-from viewfuse.readers import read_views
+from viewfuse.readers import read_chunks, read_views
 from viewfuse.views import Views
 
 if TYPE_CHECKING:
@@ -27,9 +29,12 @@ __all__ = [
     "DataError",
     "Diverged",
     "EmptyClusterWarning",
+    "MissingExtra",
+    "NotEnoughMemory",
     "SettingError",
     "ViewfuseError",
     "Views",
+    "read_chunks",
     "read_views",
 ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from viewfuse.errors import CannotWrite
@@ -13,24 +15,33 @@ TEMPORARY = ".viewfuse-tmp-"
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path`: a temporary file in the same folder, made durable, then renamed."""
+    """Put `content` at `path`."""
+    with writing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """A temporary file in the same folder to write to; when that is done it is made durable and takes its place."""
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        handle, name = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        _sync(temporary)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        size = temporary.stat().st_size if temporary is not None and temporary.exists() else 0
         raise CannotWrite(
-            f"{path} ({len(content):,} bytes) cannot be written: {error.strerror or error}; "
+            f"{path} ({size:,} bytes) cannot be written: {error.strerror or error}; "
             "free some space or choose another folder; what was there before is intact"
         ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def sweep(folder: Path, pattern: str, keep: Path) -> None:
@@ -40,12 +51,20 @@ def sweep(folder: Path, pattern: str, keep: Path) -> None:
             stale.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; some systems cannot, and need not."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Make what was written durable."""
+    handle = os.open(path, os.O_RDWR)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; some systems cannot, and need not."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

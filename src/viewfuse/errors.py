@@ -21,6 +21,14 @@ class Diverged(ViewfuseError, ArithmeticError):
     """Training gave a number that is not finite; the message names the epoch and the loss term."""
 
 
+class NotEnoughMemory(ViewfuseError, MemoryError):
+    """The data would not fit into memory; the message says how large they are and what to try."""
+
+
+class MissingExtra(ViewfuseError, ImportError):
+    """A package that only some users need is not installed; the message says how to install it."""
+
+
 class CannotWrite(ViewfuseError, OSError):
     """A file cannot be written; what was there before is intact."""
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse import memory
 from viewfuse.errors import DataError, NotANumber
 
 _ROWS_THAT_VARY = 10
@@ -35,7 +36,7 @@ def read_table(name: str, view: Any) -> Table:
     if view is None:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
     if hasattr(type(view), "toarray"):
-        raise DataError(f"view {name!r} is sparse; pass view.toarray() if it fits in memory")
+        view = _dense(name, view)
     values = _array(name, view)
     if values.ndim != 2:
         raise DataError(
@@ -55,6 +56,25 @@ def read_table(name: str, view: Any) -> Table:
             f"view {name!r} holds {values.dtype} values, not real numbers; encode them as numbers or drop them"
         )
     return Table(name, values, columns)
+
+
+def renamed_columns(tables: Sequence[Table], columns: Sequence[Sequence[Hashable]]) -> list[Table]:
+    """The tables with other names of columns."""
+    if [len(names) for names in columns] != [table.values.shape[1] for table in tables]:
+        given, wanted = [len(names) for names in columns], [table.values.shape[1] for table in tables]
+        raise DataError(f"columns has {given} names per view, but the views have {wanted} columns; name each once")
+    return [table._replace(columns=names) for table, names in zip(tables, columns, strict=True)]
+
+
+def _dense(name: str, view: Any) -> Any:
+    """A sparse matrix with all its zeros, where memory allows; what is no matrix of real numbers is left as it is."""
+    if len(view.shape) != 2 or view.dtype.kind not in "fiub":
+        return view.toarray()
+    n, width = view.shape
+    dtype = np.result_type(view.dtype, np.float32)
+    what = f"view {name!r}, a sparse matrix, as a table of {n:,} samples x {width:,} columns"
+    memory.require(dtype.itemsize * n * width, what, "choose fewer columns, or reduce them first (TruncatedSVD)")
+    return view.astype(dtype).toarray()
 
 
 def _array(name: str, view: Any) -> NDArray[Any]:

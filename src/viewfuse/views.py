@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.errors import DataError
 from viewfuse.inputs import aligned, checked_ids, checked_mask, is_table, named_views
-from viewfuse.tables import Table, labelled, present_rows, read_table
+from viewfuse.tables import Table, labelled, present_rows, read_table, renamed_columns
 
 
 class Views:
@@ -28,6 +28,8 @@ class Views:
         By default the row labels of the frames, else 0, 1, 2, ...
     names : names of the views, optional
         By default the keys of a dict, else ``view_0``, ``view_1``, ...
+    columns : per view the names of its columns, optional
+        By default those of the frames, else 0, 1, 2, ...
 
     Attributes
     ----------
@@ -49,11 +51,14 @@ class Views:
         data: Any,
         *,
         mask: ArrayLike | None = None,
-        ids: Sequence[Hashable] | None = None,
+        ids: Sequence[Hashable] | NDArray[Any] | None = None,
         names: Sequence[str] | None = None,
+        columns: Sequence[Sequence[Hashable]] | None = None,
     ) -> None:
         given, found_ids = aligned(named_views(data, names))
         found = [read_table(name, view) for name, view in given.items()]
+        if columns is not None:
+            found = renamed_columns(found, columns)
         n = _count_rows(found)
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
         self.ids = checked_ids(ids if ids is not None else found_ids, n)

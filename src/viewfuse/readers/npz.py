@@ -1,11 +1,11 @@
-"""NumPy archives, decided from their headers."""
+"""NumPy archives and folders of NumPy arrays, decided from their headers."""
 
 from __future__ import annotations
 
-import math
 import re
 import zipfile
 import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +14,68 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
-from viewfuse.views import Views
+from viewfuse.readers.limits import bytes_of, refuse_growth
+from viewfuse.readers.source import FileView, Source
 
 NOT_VIEWS = ("labels", "ids", "mask")
-_MOST_BYTES_PER_BYTE = 100
-_SMALL = 100_000_000
-"""Arrays below this size may be compressed as well as they like; larger ones are taken for a bomb beyond the ratio."""
 
 
-def read_npz(path: Path) -> Views:
-    """Views from a .npz file; `ids` and `mask` are used, `labels` are not."""
+def read_npz(path: Path) -> Source:
+    """The views in a .npz file."""
     try:
         with zipfile.ZipFile(path) as archive:
             _check_headers(path, archive)
         with np.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files if name != "labels"}
+            arrays = {name: data[name] for name in data.files}
     except DataError:
         raise
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} is no readable .npz file ({reason}); write it again with numpy.savez") from None
-    views = _pick_views(arrays)
-    if not views:
+        raise DataError(
+            f"{path} is no readable .npz file ({_reason(error)}); write it again with numpy.savez"
+        ) from None
+    return _source(path, arrays)
+
+
+def read_npy_folder(folder: Path) -> Source:
+    """The views in a folder of .npy files, one per view, as memory maps."""
+    arrays = {}
+    for path in folder.glob("*.npy"):
+        try:
+            arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, EOFError, ValueError) as error:
+            raise DataError(
+                f"{path} is no readable .npy file ({_reason(error)}); write it again with numpy.save, as numbers"
+            ) from None
+    return _source(folder, dict(sorted(arrays.items())))
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _source(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Source:
+    names = _pick_views(arrays)
+    if not names:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
-    try:
-        return Views(views, ids=arrays.get("ids"), mask=arrays.get("mask"))
-    except DataError as error:
-        raise type(error)(f"{path}: {error}") from None
+    for name in names:
+        if arrays[name].ndim != 2:
+            shape = arrays[name].shape
+            raise DataError(f"{path}: {name!r} has shape {shape}; a view has two dimensions, (samples, columns)")
+    views = [FileView(path, name, arrays[name], range(arrays[name].shape[1])) for name in names]
+    return Source(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
 
 
-def _pick_views(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _pick_views(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
     numbered = [name for name in arrays if re.fullmatch(r"view_\d+", name)]
     if numbered:
-        return {name: arrays[name] for name in sorted(numbered, key=lambda name: int(name.removeprefix("view_")))}
-    return {name: array for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2}
+        return in_order(numbered)
+    return [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names that end in numbers, in the order of these."""
+    return sorted(names, key=lambda name: int(re.findall(r"\d+", name)[-1]))
 
 
 def _check_headers(path: Path, archive: zipfile.ZipFile) -> None:
@@ -60,15 +87,11 @@ def _check_headers(path: Path, archive: zipfile.ZipFile) -> None:
             shape, dtype = _header(file)
         if dtype.hasobject:
             raise DataError(f"{path}: {name!r} holds Python objects, which could run code; store it as numbers or text")
-        claimed = math.prod(shape) * dtype.itemsize
+        claimed = bytes_of(shape, dtype)
         if not 0 <= member.file_size - claimed <= 65_536:
             raise DataError(f"{path}: {name!r} claims {claimed:,} bytes but holds {member.file_size:,}; write it again")
         total += claimed
-    if total > max(_SMALL, _MOST_BYTES_PER_BYTE * path.stat().st_size):
-        raise DataError(
-            f"{path} would grow from {path.stat().st_size:,} to {total:,} bytes; "
-            "if that is right, store it uncompressed with numpy.savez"
-        )
+    refuse_growth(path, total, "store it uncompressed with numpy.savez")
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -1,0 +1,273 @@
+"""Every format, written by its real tool, comes back equal to the Views in memory; whole and in chunks."""
+
+from __future__ import annotations
+
+import h5py
+import mudata
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from anndata import AnnData
+from scipy import io, sparse
+
+from conftest import make_blobs
+from test_readers import same
+from viewfuse import DataError, NotEnoughMemory, Views, memory, read_chunks, read_views
+from viewfuse.readers import limits as limits_module
+from viewfuse.readers import open_source
+from viewfuse.readers.h5mu import write_results
+
+IDS = [f"p{i}" for i in range(20)]
+
+
+@pytest.fixture
+def views():
+    return dict(zip(("rna", "protein"), make_blobs(20, 2, widths=(3, 4), missing=0.3)[0], strict=True))
+
+
+@pytest.fixture
+def full():
+    return [np.nan_to_num(view) for view in make_blobs(20, 2, widths=(3, 4, 20), missing=0)[0]]
+
+
+def assert_reads(expected: Views, paths, **options):
+    assert same(read_views(paths, **options), expected)
+    chunks = list(read_chunks(paths, 7, **options))
+    assert [len(chunk) for chunk in chunks] == [7] * (len(expected) // 7) + [len(expected) % 7]
+    for v in range(len(expected.names)):
+        assert np.array_equal(np.concatenate([chunk.arrays[v] for chunk in chunks]), expected.arrays[v])
+    assert np.array_equal(np.concatenate([chunk.mask for chunk in chunks]), expected.mask)
+    assert [i for chunk in chunks for i in chunk.ids.tolist()] == expected.ids.tolist()
+
+
+def test_folder_of_arrays_is_mapped(tmp_path, views):
+    for name, view in views.items():
+        np.save(tmp_path / f"{name}.npy", view)
+    np.save(tmp_path / "ids.npy", IDS)
+    np.save(tmp_path / "labels.npy", np.arange(20))
+    expected = Views({name: views[name] for name in sorted(views)}, ids=IDS)
+    assert_reads(expected, tmp_path)
+    source = open_source(tmp_path)
+    assert all(isinstance(view.values, np.memmap) for view in source.views)
+    assert source.labels.tolist() == list(range(20))
+
+
+def test_folder_of_numbered_arrays_with_mask(tmp_path, full):
+    mask = np.ones((20, 3), dtype=bool)
+    mask[4, 1] = False
+    for v, view in enumerate(full):
+        np.save(tmp_path / f"view_{v + 9}.npy", view)  # 9, 10, 11: not the order of the alphabet
+    np.save(tmp_path / "mask.npy", mask)
+    assert_reads(Views(dict(zip(("view_9", "view_10", "view_11"), full, strict=True)), mask=mask), tmp_path)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("label", ["Y", "gt", "truelabel"])
+def test_matlab_5_cells(tmp_path, full, turned, compressed, label):
+    cells = np.empty((1, 3), dtype=object)
+    cells[0] = [view.T if turned else view for view in full]
+    labels = np.arange(20).reshape(-1, 1)
+    io.savemat(tmp_path / "set.mat", {"X": cells, label: labels}, do_compression=compressed)
+    assert_reads(Views(full), tmp_path / "set.mat")
+    assert open_source(tmp_path / "set.mat").labels.tolist() == list(range(20))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_matlab_5_numbered_and_sparse(tmp_path, full, turned):
+    full[2] = full[2][:, :19]  # with a square view and no labels nobody could tell rows from columns
+    named = {f"X{v + 1}": view.T if turned else view for v, view in enumerate(full)}
+    named["X1"] = sparse.csc_matrix(named["X1"].astype(np.float64))
+    io.savemat(tmp_path / "set.mat", {**named, "Y": np.arange(20)})
+    expected = Views(dict(zip(("X1", "X2", "X3"), full, strict=True)))
+    assert_reads(expected, tmp_path / "set.mat")
+    io.savemat(tmp_path / "unlabelled.mat", named)
+    assert_reads(expected, tmp_path / "unlabelled.mat")
+
+
+def save_as_matlab_73(path, variables):
+    """As MATLAB does: arrays turned, cells as references into a group of their own, sparse matrices as groups."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, value in variables.items():
+            if isinstance(value, list):
+                cells = [file.create_dataset(f"#refs#/{c}", data=cell.T) for c, cell in enumerate(value)]
+                references = file.create_dataset(name, (len(cells), 1), dtype=h5py.ref_dtype)
+                references[:, 0] = [cell.ref for cell in cells]
+                references.attrs["MATLAB_class"] = np.bytes_("cell")
+            elif sparse.issparse(value):
+                group, columns = file.create_group(name), value.tocsc()
+                group.attrs["MATLAB_sparse"] = np.uint64(value.shape[0])
+                for part, data in (("data", columns.data), ("ir", columns.indices), ("jc", columns.indptr)):
+                    group[part] = data
+            else:
+                file[name] = value.T
+    content = bytearray(path.read_bytes())
+    content[:124] = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created on: Mon Jan 01 00:00:00 2024 HDF5".ljust(124)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_matlab_73(tmp_path, full, turned):
+    shown = [view.T if turned else view for view in full]
+    labels = np.arange(20.0).reshape(-1, 1)
+    save_as_matlab_73(tmp_path / "cells.mat", {"X": shown, "gt": labels})
+    assert_reads(Views(full), tmp_path / "cells.mat")
+    assert open_source(tmp_path / "cells.mat").labels.tolist() == list(range(20))
+    numbered = {"X1": sparse.csr_matrix(shown[0]), "X2": shown[1], "X3": shown[2], "Y": labels}
+    save_as_matlab_73(tmp_path / "numbered.mat", numbered)
+    assert_reads(Views(dict(zip(("X1", "X2", "X3"), full, strict=True))), tmp_path / "numbered.mat")
+
+
+@pytest.fixture
+def frames(views):
+    found = {}
+    for shift, (name, view) in enumerate(views.items()):
+        ids = [f"p{i + 5 * shift}" for i in range(20)]
+        found[name] = pd.DataFrame(view, columns=[f"{name}_{c}" for c in range(view.shape[1])], index=ids).dropna()
+    return found
+
+
+def test_parquet_by_pandas_and_polars_joined_with_text(tmp_path, frames):
+    frames["rna"].to_parquet(tmp_path / "rna.parquet")
+    protein = frames["protein"]
+    columns = {"id": protein.index.tolist(), **{c: protein[c].to_numpy() for c in protein}}
+    pl.DataFrame(columns).write_parquet(tmp_path / "protein.parquet")
+    protein.to_csv(tmp_path / "text.csv")
+    assert_reads(Views(frames), [tmp_path / "rna.parquet", tmp_path / "protein.parquet"])
+    mixed = [tmp_path / "rna.parquet", tmp_path / "text.csv"]
+    assert_reads(Views({"rna": frames["rna"], "text": protein}), mixed)
+    assert list(read_views(mixed).columns[0]) == ["rna_0", "rna_1", "rna_2"]
+
+
+def test_whole_numbers_as_ids_stay_numbers_unless_a_file_has_text(tmp_path):
+    for name, ids in (("a", [7, 3]), ("b", [3, 9])):
+        pd.DataFrame({"id": ids, "x": [1.0, 2.0]}).to_parquet(tmp_path / f"{name}.parquet", index=False)
+    assert read_views([tmp_path / "a.parquet", tmp_path / "b.parquet"]).ids.tolist() == [7, 3, 9]
+    (tmp_path / "c.csv").write_text("id,y\n9,1\n")
+    assert read_views([tmp_path / "a.parquet", tmp_path / "c.csv"]).ids.tolist() == ["7", "3", "9"]
+
+
+def test_a_folder_of_tables_is_its_tables(tmp_path, frames):
+    for name, frame in frames.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index_label="id")
+    assert_reads(Views({name: frames[name] for name in sorted(frames)}), tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet"])
+def test_wide_files(tmp_path, frames, ending):
+    wide = pd.concat(frames.values(), axis=1)
+    wide.insert(1, "remark", "text is not looked at")
+    path = tmp_path / f"wide{ending}"
+    if ending == ".parquet":
+        wide.to_parquet(path)
+    else:
+        wide.to_csv(path, index_label="id", sep="," if ending == ".csv" else "\t")
+    expected = Views({"rna": wide[frames["rna"].columns], "protein": wide[frames["protein"].columns]})
+    assert_reads(expected, path, blocks={"rna": "rna_*", "protein": list(frames["protein"].columns)})
+    with pytest.raises(DataError, match=r"no column matches block 'x' \('x_\*'\); the columns are 'rna_0'"):
+        read_views(path, blocks={"x": "x_*"})
+    with pytest.raises(DataError, match="column 'rna_0' belongs to blocks 'a' and 'b'"):
+        read_views(path, blocks={"a": "rna_*", "b": ["rna_0"]})
+    with pytest.raises(DataError, match="block 'a' names 'rna_9', but the columns are"):
+        read_views(path, blocks={"a": ["rna_9"]})
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed"])
+def test_parquet_columns_of_lists_are_views(tmp_path, views, kind):
+    def column(view):
+        width = view.shape[1]
+        type_ = pa.list_(pa.float32(), width if kind == "fixed" else -1)
+        return pa.array([None if np.isnan(row[0]) else row.tolist() for row in view], type=type_)
+
+    table = pa.table({"id": IDS, "price": range(20), **{name: column(view) for name, view in views.items()}})
+    pq.write_table(table, tmp_path / "items.parquet", row_group_size=6)
+    assert_reads(Views(views, ids=IDS), tmp_path / "items.parquet")
+    only = read_views(tmp_path / "items.parquet", blocks={"picture": "rna", "price": "price"})
+    assert only.widths == (3, 1)
+
+
+def make_mudata(views, layer=False):
+    """Two modalities whose cells overlap in part; one sparse."""
+    rna, protein = (np.nan_to_num(view) for view in views.values())
+    first = AnnData(sparse.csr_matrix(rna[:14]), obs=pd.DataFrame(index=IDS[:14]),
+                    var=pd.DataFrame(index=["g0", "g1", "g2"]))  # fmt: skip
+    second = AnnData(protein[9:], obs=pd.DataFrame(index=IDS[9:]), var=pd.DataFrame(index=list("abcd")))
+    first.layers["counts"] = sparse.csc_matrix(rna[:14] + 1)
+    second.obsm["X_pca"] = protein[9:, :2] * 2
+    data = mudata.MuData({"rna": first, "protein": second})
+    data.obs["batch"] = "one"
+    return data
+
+
+@pytest.mark.filterwarnings("ignore")  # of mudata's own
+def test_h5mu_there_and_back(tmp_path, views):
+    data = make_mudata(views)
+    data.write(tmp_path / "cells.h5mu")
+    rna, protein = (np.nan_to_num(view) for view in views.values())
+    order = data.obs_names.tolist()
+    expected = Views(
+        {"rna": pd.DataFrame(rna[:14], index=IDS[:14]).reindex(order),
+         "protein": pd.DataFrame(protein[9:], index=IDS[9:]).reindex(order)}
+    )  # fmt: skip
+    assert_reads(expected, tmp_path / "cells.h5mu")
+    assert list(read_views(tmp_path / "cells.h5mu").columns[0]) == ["g0", "g1", "g2"]
+    chosen = read_views(tmp_path / "cells.h5mu", use={"rna": "layers/counts", "protein": "obsm/X_pca"})
+    assert np.array_equal(chosen.arrays[0][expected.mask[:, 0]], rna[:14] + 1)
+    assert np.array_equal(chosen.arrays[1][expected.mask[:, 1]], protein[9:, :2] * 2)
+
+    shuffled = np.random.default_rng(0).permutation(20)
+    labels, embedding = np.arange(20), np.arange(40, dtype=np.float32).reshape(20, 2)
+    write_results(tmp_path / "cells.h5mu", tmp_path / "out.h5mu", np.array(order)[shuffled],
+                  {"viewfuse": labels[shuffled]}, embedding[shuffled])  # fmt: skip
+    back = mudata.read_h5mu(tmp_path / "out.h5mu")
+    assert back.obs["viewfuse"].tolist() == labels.tolist()
+    assert back.obs["batch"].tolist() == ["one"] * 20
+    assert np.array_equal(back.obsm["X_viewfuse"], embedding)
+    assert np.array_equal(back["rna"].X.toarray(), rna[:14])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_h5mu_mistakes(tmp_path, views):
+    path = tmp_path / "cells.h5mu"
+    make_mudata(views).write(path)
+    with pytest.raises(DataError, match=r"has the modalities \['rna', 'protein'\], not \['atac'\]"):
+        read_views(path, use={"atac": "X"})
+    with pytest.raises(DataError, match=r"modality 'rna' has no 'obsm/X_pca'; it has X, layers/counts"):
+        read_views(path, use={"rna": "obsm/X_pca"})
+    with pytest.raises(DataError, match="id_column has no meaning for this kind of file"):
+        read_views(path, id_column="x")
+
+
+def test_many_rows_go_through_a_temporary_file(tmp_path, frames, monkeypatch):
+    monkeypatch.setattr(limits_module, "_IN_MEMORY", 100)
+    frames["rna"].to_csv(tmp_path / "rna.csv", index_label="id")
+    frames["protein"].to_parquet(tmp_path / "protein.parquet")
+    assert isinstance(open_source(tmp_path / "rna.csv").views[0].values, np.memmap)
+    assert_reads(Views(frames), [tmp_path / "rna.csv", tmp_path / "protein.parquet"])
+
+
+def test_sparse_views_are_made_dense_where_memory_allows(views, monkeypatch):
+    values = np.nan_to_num(views["rna"])
+    assert np.array_equal(Views([sparse.csr_matrix(values)]).arrays[0], values)
+    assert np.array_equal(Views([sparse.coo_array(values.astype(np.int64))]).arrays[0], values.astype(np.int64))
+    monkeypatch.setattr(memory, "available", lambda: 100)
+    words = (
+        r"view 'view_0', a sparse matrix, as a table of 20 samples x 3 columns needs 240 bytes, but only 100 are free"
+    )
+    with pytest.raises(NotEnoughMemory, match=words):
+        Views([sparse.csr_matrix(values)])
+
+
+def test_memory_limits_are_seen():
+    import resource
+
+    assert 0 < memory.available() < 2**50
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**36, before[1]))
+    try:
+        assert memory.available() < 2**36
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
