@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import json
 
+import mudata
 import numpy as np
 import pandas as pd
 import pytest
+from anndata import AnnData
 from click.testing import CliRunner
+from scipy import sparse
 
 from conftest import make_blobs
-from viewfuse.cli import VERBS, main
+from viewfuse import read_views
+from viewfuse.cli import VERBS, main, options
+from viewfuse.metrics import clustering_accuracy
 from viewfuse.results import labels_csv
 from viewfuse.views import Views
 
@@ -47,7 +52,7 @@ def test_from_two_files_to_labels_and_back(omics, tmp_path):
     fitted = run("fit", *files, "--clusters", 2, "--out", out, *QUICK)
     assert fitted.exit_code == 0, fitted.output
     assert sorted(path.name for path in out.iterdir()) == [
-        "embedding.npy", "history.csv", "labels.csv", "model", "summary.json",
+        "embedding.npy", "history.csv", "labels.csv", "map.png", "model", "summary.json",
     ]  # fmt: skip
     assert np.load(out / "embedding.npy").shape == (60, 256)
     assert sum(json.loads((out / "summary.json").read_text())["cluster_sizes"]) == 60
@@ -60,6 +65,114 @@ def test_from_two_files_to_labels_and_back(omics, tmp_path):
     with (tmp_path / "part.csv").open() as file:
         assert {row["views_present"] for row in csv.DictReader(file)} == {"protein"}
     assert "rna (4 columns), protein (6 columns)" in run("info", out / "model").output
+
+
+@pytest.fixture
+def fitted(omics, tmp_path):
+    """The two files and the folder of a run over them."""
+    out = tmp_path / "run"
+    assert run("fit", *omics[0], "--clusters", 2, "--out", out, *QUICK).exit_code == 0
+    return omics[0], out
+
+
+def test_embeddings_in_three_formats(fitted, tmp_path, monkeypatch):
+    files, out = fitted
+    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 17)  # block by block gives the same
+    expected = np.load(out / "embedding.npy")
+    for ending in (".npy", ".csv", ".parquet"):
+        assert run("embed", out / "model", *files, "--out", tmp_path / f"z{ending}").exit_code == 0
+    assert np.array_equal(np.load(tmp_path / "z.npy"), expected)
+    for read, ending in ((pd.read_csv, ".csv"), (pd.read_parquet, ".parquet")):
+        table = read(tmp_path / f"z{ending}")
+        assert table["id"].tolist() == pd.read_csv(out / "labels.csv")["id"].tolist()
+        assert np.array_equal(table.drop(columns="id").to_numpy(dtype=np.float32), expected)
+    assert "give one of these endings" in run("embed", out / "model", *files, "--out", tmp_path / "z.xyz").output
+    assert not (tmp_path / "z.xyz").exists()
+
+
+def test_predict_streams(fitted, tmp_path, monkeypatch):
+    files, out = fitted
+    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 17)
+    assert run("predict", out / "model", *files, "--out", tmp_path / "again.csv").exit_code == 0
+    assert (tmp_path / "again.csv").read_bytes() == (out / "labels.csv").read_bytes()
+
+
+def test_imputed_files_are_whole_and_keep_what_was_there(fitted, tmp_path, monkeypatch):
+    files, out = fitted
+    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 17)
+    filled = tmp_path / "filled"
+    assert run("impute", out / "model", *files, "--out", filled).exit_code == 0
+    before, after = read_views(files), read_views([filled / "rna.csv", filled / "protein.csv"])
+    assert after.mask.all()
+    assert after.ids.tolist() == before.ids.tolist()
+    for v in range(2):
+        assert np.array_equal(after.arrays[v][before.mask[:, v]], before.arrays[v][before.mask[:, v]])
+        assert np.isfinite(after.arrays[v]).all()
+    assert run("impute", out / "model", *files, "--out", filled).exit_code == 2
+
+
+def test_a_smaller_model(fitted, tmp_path):
+    files, out = fitted
+    small = tmp_path / "small"
+    assert run("fit", *files, "--clusters", 2, "--out", small, "--keep", 20, *QUICK).exit_code == 0
+    assert json.loads(run("info", small / "model", "--json").output)["samples"] == 20
+    assert run("predict", small / "model", *files, "--out", tmp_path / "labels.csv").exit_code == 0
+    whole, thin = (pd.read_csv(path)["label"] for path in (out / "labels.csv", tmp_path / "labels.csv"))
+    assert (whole == thin).mean() >= 0.9
+
+
+@pytest.mark.filterwarnings("ignore")  # of mudata's own
+def test_h5mu_with_disjoint_cells_from_file_to_labels(tmp_path):
+    (rna, protein), labels, _ = make_blobs(60, 2, widths=(4, 6), missing=0.0)
+    ids = [f"cell{i}" for i in range(60)]
+    parts = {"rna": (sparse.csr_matrix(rna[:36]), ids[:36]), "protein": (protein[24:], ids[24:])}
+    made = {name: AnnData(x, obs=pd.DataFrame(index=cells)) for name, (x, cells) in parts.items()}
+    mudata.MuData(made).write(tmp_path / "cells.h5mu")
+    out = tmp_path / "run"
+    fitted = run("fit", tmp_path / "cells.h5mu", "--clusters", 2, "--out", out,
+                 "--pretrain-epochs", 30, "--joint-epochs", 10)  # fmt: skip
+    assert fitted.exit_code == 0, fitted.output
+    back, table = mudata.read_h5mu(out / "cells.h5mu"), pd.read_csv(out / "labels.csv").set_index("id")
+    assert back.obs["viewfuse"].tolist() == table["label"].reindex(back.obs_names).tolist()
+    assert back.obsm["X_viewfuse"].shape == (60, 256)
+    truth = pd.Series(labels, index=ids).reindex(table.index)
+    assert clustering_accuracy(truth.to_numpy(), table["label"].to_numpy()) >= 0.9
+
+
+def test_every_parameter_of_the_estimator_has_its_option():
+    from viewfuse import URRL
+    from viewfuse.cli.fit import command
+
+    offered = {option.name: option.default for option in command.params}
+    for name, value in URRL().get_params().items():
+        if name not in ("n_clusters", "ablation", "random_state", "verbose"):
+            assert offered[name] == value, name
+
+
+def test_wide_file_by_one_command(tmp_path):
+    views, _, _ = make_blobs(30, 2, widths=(3, 2), missing=0.0)
+    frame = pd.DataFrame(np.hstack(views), columns=["a_0", "a_1", "a_2", "b_0", "b_1"])
+    frame.to_csv(tmp_path / "wide.csv", index_label="id")
+    shown = json.loads(run("inspect", tmp_path / "wide.csv", "--block", "a=a_*", "--block", "b=b_*", "--json").output)
+    assert [(view["name"], view["columns"]) for view in shown["views"]] == [("a", 3), ("b", 2)]
+    assert "write NAME=VALUE" in run("inspect", tmp_path / "wide.csv", "--block", "a").output
+
+
+def test_inspect_points_at_suspicious_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "filled", "flat"])
+    frame.loc[7, "filled"], frame["flat"], frame["row"] = -9999.0, 1.0, np.arange(50)
+    frame.to_csv(tmp_path / "odd.csv", index_label="id")
+    lines = run("inspect", tmp_path / "odd.csv").output.splitlines()
+    assert "odd: 1 columns never change: 'flat'" in lines
+    assert "odd: 1 columns have values so far out that they may stand for nothing, such as -999: 'filled'" in lines
+    assert "odd: 1 columns count the rows, and may be ids: 'row'" in lines
+
+
+def test_score_against_data_that_carry_labels(tmp_path):
+    np.savez(tmp_path / "data.npz", view_0=np.ones((4, 1)), labels=[0, 0, 1, 1])
+    (tmp_path / "labels.csv").write_text("id,label\n0,5\n1,5\n2,7\n3,7\n")
+    assert json.loads(run("score", tmp_path / "labels.csv", tmp_path / "data.npz", "--json").output)["accuracy"] == 1
 
 
 def test_nothing_is_overwritten_without_being_told(omics, tmp_path):

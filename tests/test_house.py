@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
     "errors", "atomic", "memory", "settings", "tables", "inputs", "views", "scaling", "neighbors", "recognition",
-    "batches", "attention", "losses", "network", "training", "model", "persistence", "estimator", "metrics", "missing",
-    "baselines", "readers", "results", "datasets", "demo", "cli",
+    "batches", "attention", "losses", "network", "training", "model", "representatives", "persistence",
+    "estimator", "metrics", "missing",
+    "baselines", "readers", "results", "maps", "datasets", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",

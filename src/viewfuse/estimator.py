@@ -23,6 +23,7 @@ from viewfuse import persistence
 from viewfuse.errors import DataError, EmptyClusterWarning, SettingError
 from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_model
+from viewfuse.representatives import representatives
 from viewfuse.settings import Settings
 from viewfuse.views import Views, is_one_table
 
@@ -197,26 +198,35 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             return dict(zip(views.names, arrays, strict=True))
         return arrays[0] if is_one_table(X) else list(arrays)
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, keep: int | None = None) -> None:
         """Write the fitted model into a folder: a manifest and its tensors, nothing that can run code.
 
-        The folder is new, empty, or holds a model, which is replaced in one step. What prediction needs of the training
-        samples travels along. A random generator given as `random_state` does not; it becomes None.
+        The folder is new, empty, or holds a model, which is replaced in one step. A random generator given as
+        `random_state` becomes None.
+
+        Parameters
+        ----------
+        keep : training samples that travel along, among which new samples find their neighbours; all by default.
+            Fewer make a smaller model that is a little less accurate (docs/command-line.md has figures). Those are
+            chosen in proportion to the clusters' sizes, samples with many views first.
         """
         check_is_fitted(self)
+        rows = representatives(self.labels_, self._model.stored.present.cpu().numpy(), keep)
+        model = self._model if keep is None else self._model.thinned(rows)
         params = self.get_params(deep=False)
         if not isinstance(params["random_state"], (Integral, NoneType)):
             params["random_state"] = None
         facts = {
             "params": params,
             "history": self.history_,
-            "ids": self.ids_.tolist(),
+            "ids": self.ids_[rows].tolist(),
             "n_features": self.n_features_in_,
         }
         names = getattr(self, "feature_names_in_", None)
         facts["feature_names"] = None if names is None else names.tolist()
-        arrays = {name: getattr(self, name) for name in _SAVED_ARRAYS}
-        persistence.save(Path(path), persistence.Saved(self._model, arrays, facts))
+        arrays = {name: getattr(self, name)[rows] for name in _PER_SAMPLE}
+        arrays["cluster_centers_"] = self.cluster_centers_
+        persistence.save(Path(path), persistence.Saved(model, arrays, facts))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> URRL:
@@ -229,7 +239,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         model._n_features_out = saved.model.settings.embedding_dim
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
-        for name in _SAVED_ARRAYS:
+        for name in (*_PER_SAMPLE, "cluster_centers_"):
             setattr(model, name, saved.arrays[name])
         return model
 
@@ -284,7 +294,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         return tags
 
 
-_SAVED_ARRAYS = ("labels_", "embedding_", "soft_labels_", "cluster_centers_")
+_PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
 
 
 def _untupled(ids: list[Any]) -> list[Any]:

@@ -48,6 +48,12 @@ class Model:
             self, stored=self.stored.to(device), index=self.index.to(device), network=self.network.to(device)
         )
 
+    def thinned(self, rows: NDArray[np.int64]) -> Model:
+        """The model with some of its training samples only, which are then each other's neighbours."""
+        kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
+        stored = store(kept.values, kept.present, self.settings)
+        return replace(self, stored=stored, index=index_rows(stored.values, stored.present))
+
     def embed(self, views: Views) -> Tensor:
         """Embeddings of shape (samples, embedding) of samples with the model's views, any of them missing."""
         stored = self.stored

@@ -12,7 +12,9 @@ from viewfuse import __version__
 from viewfuse.errors import ViewfuseError
 
 VERBS = {
+    "embed": "Write the embeddings of samples under a saved model.",
     "fit": "Cluster the samples of one or more files.",
+    "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",
     "inspect": "Say what is in files and what is missing, before any training.",
     "predict": "Place the samples of files in the clusters of a saved model.",

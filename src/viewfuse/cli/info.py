@@ -10,7 +10,7 @@ from viewfuse.cli import options
 
 
 @click.command()
-@click.argument("model", type=options.PATH)
+@options.model
 @options.as_json
 def command(model: Path, as_json: bool) -> None:
     """Filled in by the group."""

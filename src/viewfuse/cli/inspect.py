@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from viewfuse.cli import options
-from viewfuse.readers import read_views
 from viewfuse.views import Views
+
+_FAR = 1_000.0
+"""Times the distance between the quartiles: what lies farther from the median looks like a fill value."""
+_SHOWN = 5
 
 
 @click.command()
-@options.files
-@options.id_column
+@options.inputs
 @options.as_json
-def command(files: tuple[Path, ...], id_column: str | None, as_json: bool) -> None:
+def command(inputs: options.Inputs, as_json: bool) -> None:
     """Filled in by the group."""
-    views = read_views(list(files), id_column=id_column)
+    views = inputs.open().read()
     facts = describe(views)
     if as_json:
         click.echo(json.dumps(facts))
         return
-    click.echo(f"{len(views)} samples, {len(views.names)} views\n")
-    rows = [
-        (v["name"], v["columns"], v["present"], v["missing"], f"{v['low']:g}", f"{v['high']:g}") for v in facts["views"]
-    ]
+    ids = ", ".join(map(str, facts["first_ids"]))
+    click.echo(f"{len(views)} samples, {len(views.names)} views\nids: {ids}, ...\n")
+    rows = [(v["name"], v["columns"], v["present"], v["missing"], *_range(v)) for v in facts["views"]]
     click.echo(options.table(("view", "columns", "present", "missing", "lowest", "highest"), rows))
-    click.echo(
-        "\n"
-        + options.table(("views that are there", "samples"), [(p["views"], p["samples"]) for p in facts["patterns"]])
-    )
+    patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
+    click.echo("\n" + options.table(("views that are there", "samples"), patterns))
     for view in facts["views"]:
-        if view["constant"]:
-            click.echo(f"\n{view['name']}: {len(view['constant'])} constant columns, such as {view['constant'][0]!r}")
+        for line in _warnings(view):
+            click.echo(line)
+
+
+def _range(view: dict[str, Any]) -> tuple[str, str]:
+    return (f"{view['low']:g}", f"{view['high']:g}") if view["present"] else ("-", "-")
+
+
+def _warnings(view: dict[str, Any]) -> list[str]:
+    """What to look at in a view, a line per kind."""
+    lines = []
+    for why, columns in view["suspicious"].items():
+        some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
+        lines.append(f"\n{view['name']}: {len(columns)} columns {why}: {some}")
+    return lines
 
 
 def describe(views: Views) -> dict[str, Any]:
@@ -46,6 +58,7 @@ def describe(views: Views) -> dict[str, Any]:
     order = np.argsort(-counts, kind="stable")
     return {
         "samples": len(views),
+        "first_ids": views.ids[:3].tolist(),
         "views": [_describe_view(views, v) for v in range(len(views.names))],
         "patterns": [{"views": " + ".join(names[patterns[p]]), "samples": int(counts[p])} for p in order],
     }
@@ -53,13 +66,25 @@ def describe(views: Views) -> dict[str, Any]:
 
 def _describe_view(views: Views, v: int) -> dict[str, Any]:
     rows = views.arrays[v][views.mask[:, v]]
-    constant = np.flatnonzero(rows.min(axis=0) == rows.max(axis=0)).tolist()
+    facts: dict[str, Any] = {"name": views.names[v], "columns": views.widths[v]}
+    facts |= {"present": len(rows), "missing": len(views) - len(rows)}
+    if not len(rows):
+        return {**facts, "low": None, "high": None, "suspicious": {}}
+    facts |= {"low": float(rows.min()), "high": float(rows.max())}
+    found = {why: np.flatnonzero(which) for why, which in _suspicions(rows).items()}
+    called = {why: [str(views.columns[v][int(c)]) for c in which] for why, which in found.items() if len(which)}
+    return {**facts, "suspicious": called}
+
+
+def _suspicions(rows: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
+    """Per reason, which columns; `rows` of shape (samples, columns)."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    quarter, middle, three = np.quantile(rows, (0.25, 0.5, 0.75), axis=0)
+    spread = three - quarter
+    far = (spread > 0) & (np.maximum(high - middle, middle - low) > _FAR * spread)
+    counting = (rows[1:] - rows[:-1] == 1).all(axis=0) & (len(rows) > 2)
     return {
-        "name": views.names[v],
-        "columns": views.widths[v],
-        "present": len(rows),
-        "missing": len(views) - len(rows),
-        "low": float(rows.min()),
-        "high": float(rows.max()),
-        "constant": [str(views.columns[v][c]) for c in constant],
+        "never change": low == high,
+        "have values so far out that they may stand for nothing, such as -999": far,
+        "count the rows, and may be ids": counting,
     }

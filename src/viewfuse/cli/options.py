@@ -2,20 +2,90 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from viewfuse.errors import CannotWrite
+from viewfuse.errors import CannotWrite, DataError
+from viewfuse.readers import open_source
+from viewfuse.readers.source import Source
+from viewfuse.views import Views
 
 PATH = click.Path(path_type=Path)
-files = click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
-id_column = click.option("--id-column", metavar="NAME", help="Column of ids in text files; the first one by default.")
+_ROWS_AT_A_TIME = 10_000
+
+model = click.argument("model", type=PATH)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
+_INPUTS = (
+    click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE..."),
+    click.option("--id-column", metavar="NAME", help="Column of ids in tables; the first one by default."),
+    click.option("--block", multiple=True, metavar="VIEW=PATTERN",
+                 help="For one wide table: the columns of a view, such as rna=rna_*. Once per view."),
+    click.option("--use", multiple=True, metavar="MODALITY=PLACE",
+                 help="For .h5mu: X (default), layers/NAME or obsm/NAME. Once per modality."),
+)  # fmt: skip
+
+
+def out(what: str) -> Callable[[Any], Any]:
+    """The option --out for `what`."""
+    return click.option("--out", type=PATH, required=True, metavar="PATH", help=what)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of a command, and how to read them."""
+
+    files: tuple[Path, ...]
+    id_column: str | None
+    blocks: Mapping[str, str] | None
+    use: Mapping[str, str] | None
+
+    def open(self) -> Source:
+        """Open them, without reading all."""
+        return open_source(self.files, id_column=self.id_column, blocks=self.blocks, use=self.use)
+
+    def h5mu(self) -> Path | None:
+        """The .h5mu file that results can be written back to."""
+        return self.files[0] if self.files[0].suffix.lower() == ".h5mu" else None
+
+
+def inputs(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its files and the options of reading them, as one argument `inputs`."""
+
+    @functools.wraps(function)
+    def collected(
+        files: tuple[Path, ...], id_column: str | None, block: Sequence[str], use: Sequence[str], **rest: Any
+    ) -> None:
+        function(inputs=Inputs(files, id_column, _pairs("--block", block), _pairs("--use", use)), **rest)
+
+    for option in reversed(_INPUTS):
+        collected = option(collected)
+    return collected
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
+    pairs = dict(text.partition("=")[::2] for text in texts)
+    wrong = [text for text in texts if not all(text.partition("="))]
+    if wrong or len(pairs) < len(texts):
+        raise DataError(f"{option} {(wrong or list(texts))[0]!r}: write NAME=VALUE, each name once")
+    return pairs or None
+
+
+def chunks(source: Source, what: str) -> Iterator[Views]:
+    """The samples a few at a time, with a progress bar where there are many."""
+    from tqdm.auto import tqdm
+
+    quiet = len(source) <= _ROWS_AT_A_TIME
+    with tqdm(total=len(source), disable=quiet, unit="row", desc=what) as bar:
+        for views in source.chunks(_ROWS_AT_A_TIME):
+            yield views
+            bar.update(len(views))
 
 
 def refuse_existing(path: Path, force: bool) -> None:

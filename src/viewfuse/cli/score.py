@@ -10,6 +10,7 @@ import click
 from viewfuse import metrics
 from viewfuse.cli import options
 from viewfuse.errors import DataError
+from viewfuse.readers import open_source
 
 
 @click.command()
@@ -28,6 +29,12 @@ def command(labels: Path, truth: Path, as_json: bool) -> None:
 
 
 def _read(path: Path) -> dict[str, str]:
+    """Per id its label, from a table with these columns or from data that carry labels."""
+    if path.is_dir() or path.suffix.lower() in (".npz", ".mat"):
+        source = open_source(path)
+        if source.labels is None:
+            raise DataError(f"{path} holds no labels; give a CSV file with the columns id and label")
+        return dict(zip(map(str, source.ids.tolist()), map(str, source.labels.tolist()), strict=True))
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             return {row["id"]: row["label"] for row in csv.DictReader(file)}

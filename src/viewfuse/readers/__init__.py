@@ -13,7 +13,6 @@ from pathlib import Path
 from viewfuse.errors import DataError
 from viewfuse.readers.blocks import Blocks
 from viewfuse.readers.h5mu import Use, read_h5mu
-from viewfuse.readers.mat import read_mat
 from viewfuse.readers.npz import read_npy_folder, read_npz
 from viewfuse.readers.parquet import read_parquet
 from viewfuse.readers.source import Source
@@ -92,6 +91,8 @@ def open_source(
     if endings == {".npz"}:
         return read_npz(files[0])
     if endings == {".mat"}:
+        from viewfuse.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
+
         return read_mat(files[0])
     return read_h5mu(files[0], use) if endings == {".h5mu"} else read_npy_folder(files[0].parent)
 

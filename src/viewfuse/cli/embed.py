@@ -1,0 +1,29 @@
+"""viewfuse embed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from viewfuse.cli import options
+from viewfuse.results import write_embedding
+
+
+@click.command()
+@options.model
+@options.inputs
+@options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids).")
+@options.force
+@options.as_json
+def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
+    """Filled in by the group."""
+    options.refuse_existing(out, force)
+    from viewfuse import URRL
+
+    fitted = URRL.load(model)
+    source = inputs.open()
+    width = fitted.cluster_centers_.shape[1]
+    chunks = options.chunks(source, "embedding")
+    write_embedding(out, len(source), width, ((views, fitted.transform(views)) for views in chunks))
+    options.show({"samples": len(source), "columns": width, "written to": str(out)}, as_json)

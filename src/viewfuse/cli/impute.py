@@ -1,0 +1,28 @@
+"""viewfuse impute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from viewfuse.cli import options
+from viewfuse.results import write_views
+
+
+@click.command()
+@options.model
+@options.inputs
+@options.out("Folder for the filled views: one CSV file each.")
+@options.force
+@options.as_json
+def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
+    """Filled in by the group."""
+    options.refuse_existing(out, force)
+    from viewfuse import URRL
+
+    fitted = URRL.load(model)
+    source = inputs.open()
+    filled = (fitted.impute(views) for views in options.chunks(source, "imputing"))
+    write_views(out, fitted.view_names_, filled)
+    options.show({"samples": len(source), "views": fitted.view_names_, "written to": str(out)}, as_json)

@@ -1,0 +1,100 @@
+"""A picture of the embedding in two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.atomic import writing
+from viewfuse.errors import MissingExtra
+
+_MOST_DOTS = 5_000
+"""More samples than this are represented by a random choice of so many."""
+_WORTH_THREADS = 1_000
+"""With fewer dots threads wait for each other most of the time."""
+_NAME_TAG: dict[str, Any] = {
+    "ha": "center",
+    "va": "center",
+    "fontsize": 12,
+    "fontweight": "bold",
+    "bbox": {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "0.4", "alpha": 0.85},
+}
+
+
+def draw_map(
+    path: Path,
+    embedding: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    whole: NDArray[np.bool_],
+    *,
+    title: str,
+    tags: Mapping[int, str] | None = None,
+    caption: str = "colour and number: cluster",
+) -> None:
+    """Draw the samples as dots: colour for the cluster, hollow where views are missing, a tag on every cluster.
+
+    Parameters
+    ----------
+    embedding : array of shape (samples, embedding)
+    labels : int array of shape (samples,)
+    whole : boolean array of shape (samples,): whether a sample has all views
+    tags : names of the clusters; their numbers by default
+    """
+    plt = _pyplot()
+    chosen = _choice(len(labels))
+    (x, y), labels, whole = _plane(embedding[chosen]), labels[chosen], whole[chosen]
+    colours = plt.get_cmap("tab10" if labels.max() < 10 else "tab20")(labels % (10 if labels.max() < 10 else 20))
+    figure, axes = plt.subplots(figsize=(8, 6.4), layout="constrained")
+    full = axes.scatter(x[whole], y[whole], s=12, color=colours[whole], label="all views")
+    hollow = {"facecolors": "none", "edgecolors": colours[~whole], "linewidths": 0.7}
+    part = axes.scatter(x[~whole], y[~whole], s=16, label="some views missing", **hollow)
+    for label in np.unique(labels).tolist():
+        here = labels == label
+        tag = str(label) if tags is None else tags[label]
+        axes.text(float(np.median(x[here])), float(np.median(y[here])), tag, **_NAME_TAG)
+    axes.legend(handles=[dots for dots in (full, part) if len(dots.get_offsets())], loc="best", fontsize=9)
+    axes.set_title(title, fontsize=11)
+    shown = f"; {len(chosen):,} of {len(embedding):,} samples" if len(chosen) < len(embedding) else ""
+    axes.set_xlabel(f"t-SNE of the embedding; {caption}{shown}")
+    axes.set(xticks=[], yticks=[])
+    with writing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+    plt.close(figure)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("maps are drawn by matplotlib; pip install 'viewfuse[plot]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _choice(n: int) -> NDArray[np.int64]:
+    rows = np.random.default_rng(0).permutation(n)[:_MOST_DOTS]
+    return np.sort(rows)
+
+
+def _plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Coordinates of shape (2, samples)."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    if len(points) < 10:  # too few for neighbourhoods
+        flat = np.zeros((len(points), 2), dtype=np.float32)
+        count = min(2, *points.shape)
+        flat[:, :count] = PCA(count).fit_transform(points)
+        return flat.T
+    start = PCA(2, random_state=0).fit_transform(points)
+    start = start / max(float(start[:, 0].std()), 1e-12) * 1e-4  # as t-SNE wants it; equal points divide by zero there
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    with threadpool_limits(1 if len(points) < _WORTH_THREADS else None):
+        return TSNE(init=start.astype(np.float32), perplexity=perplexity, random_state=0).fit_transform(points).T
