@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -87,7 +84,7 @@ def test_one_text_file_with_quotes_and_a_mark(tmp_path):
     ("content", "words"),
     [
         ("", "needs a header"),
-        ("id,x\n", "needs a header with a column of ids and one of numbers, and at least one row"),
+        ("id,x\n", "has a header but no rows; it needs at least one row"),
         ("id\na\n", "needs a header"),
         ("id,x\na,1\na,2\n", "id 'a' appears twice, in data rows 1 and 2"),
         ("id,x\na,1\n,2\n", "data row 2 has no id"),
@@ -104,51 +101,10 @@ def test_bad_text_is_refused(tmp_path, content, words):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=words):
         read_views(path)
-    with pytest.raises(DataError, match=r"has no column 'patient'|needs a header|cannot be read as text"):
+    with pytest.raises(
+        DataError, match=r"has no column 'patient'|needs a header|has a header but no rows|cannot be read as text"
+    ):
         read_views(path, id_column="patient")
-
-
-def npy_header(shape, dtype="<f4") -> bytes:
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
-    return file.getvalue()
-
-
-class Payload:
-    def __reduce__(self):
-        return exec, ("raise SystemExit('code ran')",)
-
-
-def test_bad_archives_are_refused(tmp_path):
-    path = tmp_path / "bad.npz"
-    np.savez(path, view_0=np.array([[Payload()]], dtype=object))
-    with pytest.raises(DataError, match="'view_0' holds Python objects, which could run code"):
-        read_views(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("view_0.npy", npy_header((2**43, 2)) + b"few")
-    with pytest.raises(DataError, match=r"'view_0' claims 70,368,744,177,664 bytes but holds"):
-        read_views(path)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("view_0.npy", "w") as member:
-        member.write(npy_header((2**18, 2**10)))
-        for _ in range(2**10):
-            member.write(bytes(2**20))
-    with pytest.raises(DataError, match=r"would grow from [\d,]+ to 1,073,741,824 bytes"):
-        read_views(path)
-    for content in (b"", b"PK\x03\x04 no zip", b"\x93NUMPY"):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"is no readable .npz file"):
-            read_views(path)
-    np.savez(path, labels=np.arange(3))
-    with pytest.raises(DataError, match="holds no 2-D array"):
-        read_views(path)
-    np.savez(path, a=np.full((3, 2), np.inf))
-    with pytest.raises(DataError, match=r"bad.npz: view 'a', row 0, column 0: the value is inf"):
-        read_views(path)
-    whole = io.BytesIO()
-    np.savez(whole, a=np.random.default_rng(0).normal(size=(50, 3)))
-    path.write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
-    with pytest.raises(DataError, match=r"is no readable .npz file"):
-        read_views(path)
 
 
 @pytest.mark.parametrize("paths", ["nowhere.npz", [], ["a.csv", "b.npz"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ Use = Mapping[str, str]
 def read_h5mu(path: Path, use: Use | None) -> Source:
     """The modalities of a .h5mu file; sparse matrices stay sparse until rows are asked for."""
     read = needed("anndata.io", "omics", path).read_elem
-    with opened(path, ".h5mu") as file:
+    with opened(path, ".h5mu") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of anndata, about old files; what cannot be read is an error
         if "mod" not in file or "obs" not in file:
             raise DataError(f"{path} has no 'mod' and 'obs', so it is no .h5mu file; write it with mudata")
         names = [str(name) for name in file["mod"].attrs.get("mod-order", list(file["mod"]))]

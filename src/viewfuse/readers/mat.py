@@ -63,12 +63,14 @@ def _read_version_5(path: Path, start: bytes) -> Variables:
 
 def _unpacked_size(path: Path, order: str) -> int:
     """Bytes that the parts of the file claim, from their tags alone."""
-    total = 0
+    total, end = 0, path.stat().st_size
     with path.open("rb") as file:
         file.seek(128)
         while len(tag := file.read(8)) == 8:
             kind, size = struct.unpack(f"{order}II", tag)
             place = file.tell()
+            if place + size > end:
+                raise DataError(f"{path}, byte {place}: a part of {size:,} bytes goes beyond the end; save it again")
             total += _claimed(file.read(min(size, 512)), order) if kind == _COMPRESSED else size
             file.seek(place + size)
     return total

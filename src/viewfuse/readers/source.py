@@ -140,7 +140,8 @@ def _refuse_other_length(views: Sequence[FileView], n: int, ids: Any, mask: Any)
         raise DataError(f"{path}: 'ids' has shape {np.shape(ids)}, but the views have {n:,} rows; give one id per row")
     if mask is not None and np.shape(mask) != (n, len(views)):
         raise DataError(
-            f"{path}: 'mask' has shape {np.shape(mask)}, but {n:,} rows of {len(views)} views need ({n}, {len(views)})"
+            f"{path}: 'mask' has shape {np.shape(mask)}, but {n:,} rows of {len(views)} views need "
+            f"({n}, {len(views)}); give one row per sample and one column per view"
         )
 
 
@@ -171,7 +172,7 @@ def _alike(view: FileView, views: Sequence[FileView]) -> list[Hashable]:
     ids = list(view.ids or ())
     if all(isinstance(name, int) for other in views for name in other.ids or ()):
         return ids
-    return [str(name) for name in ids]
+    return [name if name is None else str(name) for name in ids]
 
 
 def refuse_bad_ids(path: Path, ids: Sequence[Hashable]) -> None:

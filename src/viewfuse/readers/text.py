@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import reprlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -53,7 +54,11 @@ def _cut(table: NDArray[Any], views: dict[str, list[str]]) -> Iterator[tuple[str
 
 def _id_place(path: Path, header: list[str], id_column: str | None) -> int:
     if len(header) < 2:
-        raise DataError(f"{path} needs a header with a column of ids and one of numbers, and at least one row")
+        sign = DELIMITERS[path.suffix.lower()]
+        raise DataError(
+            f"{path}: its first line is {reprlib.repr(sign.join(header))}, but it needs a header with a column of ids "
+            f"and one of numbers; write the names of the columns there, with {sign!r} between them"
+        )
     if id_column is None:
         return 0
     if id_column not in header:
@@ -81,7 +86,7 @@ def _read_rows(
         spool.add(_numbers(path, [list(take(row)) for row in block], [header[c] for c in wanted], names))
         ids += names
     if not ids:
-        raise DataError(f"{path} needs a header with a column of ids and one of numbers, and at least one row")
+        raise DataError(f"{path} has a header but no rows; it needs at least one row")
     return ids, spool.table()
 
 
