@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
     "errors", "atomic", "settings", "tables", "inputs", "views", "scaling", "neighbors", "recognition", "batches",
-    "attention", "losses", "network", "training", "model", "persistence", "estimator", "metrics", "missing",
-    "baselines", "readers", "results", "datasets", "demo", "cli",
+    "attention", "losses", "network", "training", "model", "explanation", "persistence", "estimator", "metrics",
+    "missing", "baselines", "readers", "results", "datasets", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",

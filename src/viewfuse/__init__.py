@@ -10,6 +10,7 @@ from viewfuse.errors import (
     DataError,
     Diverged,
     EmptyClusterWarning,
+    MissingPackage,
     SettingError,
     ViewfuseError,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "DataError",
     "Diverged",
     "EmptyClusterWarning",
+    "MissingPackage",
     "SettingError",
     "ViewfuseError",
     "Views",

@@ -29,5 +29,9 @@ class BadModelFile(ViewfuseError, ValueError):
     """A saved model is damaged, or is none."""
 
 
+class MissingPackage(ViewfuseError, ImportError):
+    """What was asked for needs a package that is not installed; the message names it."""
+
+
 class EmptyClusterWarning(UserWarning):
     """Fewer clusters than asked for hold a sample."""
