@@ -12,6 +12,7 @@ from viewfuse import __version__
 from viewfuse.errors import ViewfuseError
 
 VERBS = {
+    "explain": "Say why a saved model places the samples of files where it does.",
     "fit": "Cluster the samples of one or more files.",
     "info": "Say what a saved model is.",
     "inspect": "Say what is in files and what is missing, before any training.",

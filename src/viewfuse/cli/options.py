@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,13 @@ def show(facts: Mapping[str, Any], as_json: bool) -> None:
         click.echo(f"{name:<{width}}  {value}")
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A plain text table; the first column is text, the others are numbers."""
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]], text: Container[int] = (0,)) -> str:
+    """A plain text table; the columns in `text` are text, the others are numbers."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[c]) for row in cells) for c in range(len(header))]
     return "\n".join(
         "  ".join(
-            cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
+            cell.ljust(w) if c in text else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in cells
     )
