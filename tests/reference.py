@@ -128,6 +128,18 @@ def encode(network, tokens, filled, have, gamma):
     return transformer(network.view_encoder.block, np.stack(rows), tam(filled, have, gamma)).mean(axis=0)
 
 
+def view_weights(network, tokens, filled, have, gamma):
+    """How far z moves when nothing stands in a view, as a share over the views (the project's definition)."""
+    z = encode(network, tokens, filled, have, gamma)
+    moved = []
+    for v in range(len(have)):
+        fewer_tokens = [0.0 * block if u == v else block for u, block in enumerate(tokens)]
+        fewer_filled, fewer_have = filled.copy(), have.copy()
+        fewer_filled[v] = fewer_have[v] = False
+        moved.append(math.dist(z, encode(network, fewer_tokens, fewer_filled, fewer_have, gamma)))
+    return np.array(moved) / sum(moved)
+
+
 def loss_rec(rebuilt, values, present):
     """Mean over columns, sum over views, mean over the batch (the project's reading of the sums)."""
     total = 0.0

@@ -123,6 +123,13 @@ def plain_batch(samples: Samples, stored: Samples, settings: Settings) -> Batch:
     return impute(samples, samples.present, stored, settings)
 
 
+def hide_view(batch: Batch, view: int) -> Batch:
+    """The batch with nothing in one view: neither the samples' own values nor donors."""
+    tokens = [torch.zeros_like(clean) if v == view else clean for v, clean in enumerate(batch.tokens)]
+    kept = torch.arange(batch.have.shape[1], device=batch.have.device) != view
+    return Batch(tokens, batch.filled & kept[:, None], batch.have & kept)
+
+
 def two_branches(samples: Samples, stored: Samples, settings: Settings, rate: float, generator: Generator) -> Batch:
     """KIDA in the paper: the samples as they are, followed by the same samples augmented, as one batch."""
     plain = plain_batch(samples, stored, settings)

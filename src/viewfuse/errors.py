@@ -25,16 +25,16 @@ class NotEnoughMemory(ViewfuseError, MemoryError):
     """The data would not fit into memory; the message says how large they are and what to try."""
 
 
-class MissingExtra(ViewfuseError, ImportError):
-    """A package that only some users need is not installed; the message says how to install it."""
-
-
 class CannotWrite(ViewfuseError, OSError):
     """A file cannot be written; what was there before is intact."""
 
 
 class BadModelFile(ViewfuseError, ValueError):
     """A saved model is damaged, or is none."""
+
+
+class MissingPackage(ViewfuseError, ImportError):
+    """What was asked for needs a package that is not installed; the message names it."""
 
 
 class EmptyClusterWarning(UserWarning):

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
 from viewfuse.errors import DataError, EmptyClusterWarning, SettingError
+from viewfuse.explanation import Explanation, explain
 from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_model
 from viewfuse.representatives import representatives
@@ -179,6 +180,20 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
         return self.predict_proba(X).argmax(axis=1)
+
+    def explain(self, X: Any) -> Explanation:
+        """Why each sample, which may have any subset of the views, is placed where `predict` places it.
+
+        Returns
+        -------
+        Explanation
+            Per sample the weight of each view, the donors of missing views and the second-best cluster; per cluster
+            its typical samples and the features that set it apart; ``samples()``, ``clusters()`` and ``features()``
+            are data frames of these.
+        """
+        views = self._known_views(X)
+        self._model = self._model.to(_device(self.device))
+        return explain(self._model, views, self.ids_)
 
     def impute(self, X: Any) -> Any:
         """Fill missing views with what the decoder expects there, in the units of the data.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.atomic import writing
-from viewfuse.errors import MissingExtra
+from viewfuse.errors import MissingPackage
 
 _MOST_DOTS = 5_000
 """More samples than this are represented by a random choice of so many."""
@@ -70,7 +70,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise MissingExtra("maps are drawn by matplotlib; pip install 'viewfuse[plot]'") from None
+        raise MissingPackage("maps are drawn by matplotlib; pip install 'viewfuse[plot]'") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

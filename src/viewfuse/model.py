@@ -56,12 +56,17 @@ class Model:
 
     def embed(self, views: Views) -> Tensor:
         """Embeddings of shape (samples, embedding) of samples with the model's views, any of them missing."""
+        return self.place(views)[1]
+
+    def place(self, views: Views) -> tuple[Samples, Tensor]:
+        """The samples with their neighbours among the stored ones, and what `embed` gives."""
         stored = self.stored
         values, present = _tensors(self.scaler.apply(views), stored.present.device)
         known = find_rows(self.index, stored.values, stored.present, values, present)
-        embedding = embed(self.network, newcomers(values, present, stored, known), stored, self.settings)
+        samples = newcomers(values, present, stored, known)
+        embedding = embed(self.network, samples, stored, self.settings)
         _refuse_strangers(embedding, views)
-        return embedding
+        return samples, embedding
 
     @torch.no_grad()
     def assign(self, embedding: Tensor) -> NDArray[np.float32]:

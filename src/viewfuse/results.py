@@ -8,15 +8,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.atomic import writing
-from viewfuse.errors import CannotWrite, MissingExtra
+from viewfuse.errors import CannotWrite, MissingPackage
 from viewfuse.tables import is_number
 from viewfuse.views import Views
+
+if TYPE_CHECKING:
+    from viewfuse.explanation import Explanation
 
 LABELS_HEADER = ("id", "label", "confidence", "views_present")
 Blocks = Iterable[tuple[Views, NDArray[np.float32]]]
@@ -42,6 +45,23 @@ def _label_rows(views: Views, chances: NDArray[np.float32]) -> Iterator[Sequence
 def history_csv(history: Mapping[str, Sequence[Any]]) -> bytes:
     """One line per epoch."""
     return table_csv(tuple(history), zip(*history.values(), strict=True))
+
+
+def explanation_files(explanation: Explanation) -> dict[str, bytes]:
+    """The three tables of an explanation by the names of their files."""
+    from viewfuse.explanation import cluster_sheet, feature_sheet, sample_sheet  # with torch, which others need not
+
+    sheets = {
+        "samples.csv": (sample_sheet(explanation), ".4f"),
+        "clusters.csv": (cluster_sheet(explanation), ".4f"),
+        "features.csv": (feature_sheet(explanation), ".7g"),  # in the data's units, of which float32 has 7 digits
+    }
+    return {name: table_csv(sheet.header, _rounded(sheet.rows, digits)) for name, (sheet, digits) in sheets.items()}
+
+
+def _rounded(rows: Iterable[Sequence[Any]], digits: str) -> Iterator[Sequence[Any]]:
+    for row in rows:
+        yield [format(cell, digits) if isinstance(cell, float) else cell for cell in row]
 
 
 def write_embedding(path: Path, n: int, width: int, blocks: Blocks) -> None:
@@ -72,7 +92,7 @@ def _write_parquet(path: Path, columns: Sequence[str], blocks: Blocks) -> None:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise MissingExtra(f"{path} cannot be written without pyarrow; pip install 'viewfuse[io]'") from None
+        raise MissingPackage(f"{path} cannot be written without pyarrow; pip install 'viewfuse[io]'") from None
     with writing(path) as temporary:
         writer = None
         for views, block in blocks:

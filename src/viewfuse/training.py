@@ -148,19 +148,23 @@ def generator_for(seed: int, epoch: int, device: torch.device) -> Generator:
     return Generator(device).manual_seed(int(state))
 
 
-@torch.no_grad()
-def embed(network: Network, samples: Samples, stored: Samples, settings: Settings) -> Tensor:
-    """Embeddings of the samples as they are, of shape (samples, embedding).
+def passes(samples: Samples) -> Iterator[Samples]:
+    """The samples in parts that bound the memory.
 
     Every pass has the same number of rows, the last one filled up with its last sample: matrix products of one
     shape round alike, so a sample's embedding is the same to the bit alone and in any company.
     """
-    size = _ROWS_PER_PASS[stored.present.device.type]
-    passes = []
+    device = samples.present.device
+    size = _ROWS_PER_PASS[device.type]
     for start in range(0, len(samples), size):
-        rows = torch.arange(start, start + size, device=stored.present.device).clamp(max=len(samples) - 1)
-        passes.append(network.encode(plain_batch(samples.take(rows), stored, settings)))
-    return torch.cat(passes)[: len(samples)]
+        yield samples.take(torch.arange(start, start + size, device=device).clamp(max=len(samples) - 1))
+
+
+@torch.no_grad()
+def embed(network: Network, samples: Samples, stored: Samples, settings: Settings) -> Tensor:
+    """Embeddings of the samples as they are, of shape (samples, embedding)."""
+    parts = [network.encode(plain_batch(part, stored, settings)) for part in passes(samples)]
+    return torch.cat(parts)[: len(samples)]
 
 
 def embed_stored(run: Training) -> Tensor:

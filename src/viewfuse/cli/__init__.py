@@ -13,6 +13,7 @@ from viewfuse.errors import ViewfuseError
 
 VERBS = {
     "embed": "Write the embeddings of samples under a saved model.",
+    "explain": "Say why a saved model places the samples of files where it does.",
     "fit": "Cluster the samples of one or more files.",
     "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",

@@ -14,7 +14,7 @@ import numpy as np
 
 from viewfuse.atomic import write_file
 from viewfuse.cli import options
-from viewfuse.errors import MissingExtra
+from viewfuse.errors import MissingPackage
 from viewfuse.maps import draw_map
 from viewfuse.readers.h5mu import write_results
 from viewfuse.results import history_csv, labels_csv
@@ -102,5 +102,5 @@ def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> N
         whole = np.asarray(views.mask.all(axis=1))
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"
         draw_map(out / "map.png", model.embedding_, model.labels_, whole, title=title)
-    except MissingExtra as missing:
+    except MissingPackage as missing:
         click.echo(f"map.png is not there: {missing}", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,13 +104,13 @@ def show(facts: Mapping[str, Any], as_json: bool) -> None:
         click.echo(f"{name:<{width}}  {value}")
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A plain text table; the first column is text, the others are numbers."""
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]], text: Container[int] = (0,)) -> str:
+    """A plain text table; the columns in `text` are text, the others are numbers."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[c]) for row in cells) for c in range(len(header))]
     return "\n".join(
         "  ".join(
-            cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
+            cell.ljust(w) if c in text else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in cells
     )

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import DataError, MissingExtra
+from viewfuse.errors import DataError, MissingPackage
 
 _MOST_BYTES_PER_BYTE = 100
 _SMALL = 16_000_000
@@ -39,7 +39,7 @@ def needed(package: str, extra: str, path: Path) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise MissingExtra(
+        raise MissingPackage(
             f"{path} cannot be read without {package.split('.')[0]}; pip install 'viewfuse[{extra}]'"
         ) from None
 

@@ -1,0 +1,61 @@
+"""viewfuse explain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from viewfuse.atomic import write_file
+from viewfuse.cli import options
+from viewfuse.results import explanation_files
+
+if TYPE_CHECKING:
+    from viewfuse.explanation import Explanation
+
+
+@click.command()
+@options.model
+@options.inputs
+@options.out("Folder for the tables.")
+@options.force
+@options.as_json
+def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
+    """Filled in by the group."""
+    options.refuse_existing(out, force)
+    from viewfuse import URRL
+
+    fitted = URRL.load(model)
+    explanation = fitted.explain(inputs.open().read())
+    for name, content in explanation_files(explanation).items():
+        write_file(out / name, content)
+    clusters = describe(explanation)
+    if as_json:
+        click.echo(json.dumps({"samples": len(explanation.ids), "clusters": clusters, "written to": str(out)}))
+        return
+    rows = [(c["label"], c["size"], " ".join(map(str, c["typical"])), _in_words(c["feature"])) for c in clusters]
+    click.echo(options.table(("label", "size", "typical samples", "most telling feature"), rows, text=(0, 2, 3)))
+    click.echo(f"\nwritten to {out}")
+
+
+def describe(explanation: Explanation) -> list[dict[str, Any]]:
+    """Per cluster its size, its typical samples and the feature that tells most, over all views."""
+    best: dict[int, dict[str, Any]] = {}
+    for row in sorted(explanation.differences, key=lambda row: -abs(row.difference)):
+        best.setdefault(row.label, row._asdict())
+    pairs = zip(explanation.sizes.tolist(), explanation.typical, strict=True)
+    return [
+        {"label": c, "size": size, "typical": list(typical), "feature": best.get(c)}
+        for c, (size, typical) in enumerate(pairs)
+    ]
+
+
+def _in_words(feature: dict[str, Any] | None) -> str:
+    if feature is None:
+        return "-"
+    return (
+        f"{feature['view']} {feature['feature']}: {feature['mean']:.4g}, others {feature['mean_of_others']:.4g} "
+        f"({feature['difference']:+.1f} deviations)"
+    )

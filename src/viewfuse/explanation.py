@@ -1,0 +1,275 @@
+"""Why samples are where they are: the views and donors behind each, and what sets each cluster apart."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from viewfuse.batches import Samples, hide_view, plain_batch
+from viewfuse.errors import MissingPackage
+from viewfuse.model import Model
+from viewfuse.neighbors import NOBODY, neighbor_lists
+from viewfuse.training import passes
+from viewfuse.views import Views
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOP = 5
+"""Typical samples per cluster, and telling features per cluster and view."""
+_CELLS_PER_CHUNK = 4_000_000
+"""Values held in float64 at a time: 32 MB."""
+
+
+class Difference(NamedTuple):
+    """One feature in which a cluster differs from the other samples.
+
+    Attributes
+    ----------
+    difference : mean of the cluster minus mean of the others, in deviations of the feature over all of them
+    mean, mean_of_others : in the units of the data
+    """
+
+    label: int
+    view: str
+    feature: Hashable
+    difference: float
+    mean: float
+    mean_of_others: float
+
+
+class Sheet(NamedTuple):
+    """A table without pandas."""
+
+    header: Sequence[str]
+    rows: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Why samples are where they are.
+
+    Attributes
+    ----------
+    ids : array of shape (samples,)
+    view_names : tuple of str
+    labels : int64 array of shape (samples,)
+    confidence : float32 array of shape (samples,): the chance of the label
+    second_labels : int64 array of shape (samples,): the next likely cluster; -1 where there is only one
+    second_confidence : float32 array of shape (samples,): its chance; 0 where there is only one
+    weights : float32 array of shape (samples, views); rows sum to 1. How far the embedding would move if nothing
+        stood in that view, as a share of what this gives for all views; 0 for a view in which nothing stands.
+    donors : object array of shape (samples, views) of tuples: ids of the training samples that stand in for a missing
+        view, in the order of their list; who was met twice counts twice. Empty where the sample has the view.
+    sizes : int64 array of shape (clusters,): the given samples in each
+    typical : per cluster the ids of its surest samples, the surest first
+    differences : per cluster and view the features that set it apart from the other given samples, the most telling
+        first; measured on observed rows
+    """
+
+    ids: NDArray[Any]
+    view_names: tuple[str, ...]
+    labels: NDArray[np.int64]
+    confidence: NDArray[np.float32]
+    second_labels: NDArray[np.int64]
+    second_confidence: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    donors: NDArray[Any]
+    sizes: NDArray[np.int64]
+    typical: tuple[tuple[Hashable, ...], ...]
+    differences: tuple[Difference, ...]
+
+    def samples(self) -> pd.DataFrame:
+        """One row per sample: label, confidence, second-best cluster, weights and donors of the views."""
+        return _frame(sample_sheet(self))
+
+    def clusters(self) -> pd.DataFrame:
+        """One row per cluster: its size and its typical samples."""
+        return _frame(cluster_sheet(self))
+
+    def features(self) -> pd.DataFrame:
+        """One row per telling feature of a cluster, see `Difference`."""
+        return _frame(feature_sheet(self))
+
+    def __repr__(self) -> str:
+        means = zip(self.view_names, self.weights.mean(axis=0), strict=True)
+        weights = ", ".join(f"{name} {mean:.2f}" for name, mean in means)
+        return f"Explanation({len(self.ids)} samples, {len(self.sizes)} clusters; mean weights: {weights})"
+
+
+def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanation:
+    """Place the samples and say why they are there.
+
+    Parameters
+    ----------
+    views : samples with the model's views, any of them missing
+    training_ids : array of shape (training samples,)
+    """
+    samples, embedding = model.place(views)
+    chances = model.assign(embedding)
+    labels, confidence = chances.argmax(axis=1), chances.max(axis=1)
+    second_labels, second_confidence = _second_best(chances, labels)
+    n_clusters = chances.shape[1]
+    return Explanation(
+        ids=views.ids,
+        view_names=views.names,
+        labels=labels,
+        confidence=confidence,
+        second_labels=second_labels,
+        second_confidence=second_confidence,
+        weights=_weights(model, samples),
+        donors=_donors(model, samples, training_ids),
+        sizes=np.bincount(labels, minlength=n_clusters),
+        typical=tuple(_typical(views.ids, labels == c, confidence) for c in range(n_clusters)),
+        differences=_differences(views, labels, n_clusters),
+    )
+
+
+def sample_sheet(explanation: Explanation) -> Sheet:
+    """One row per sample: id, label, confidence, the second-best cluster, then per view weights and donors."""
+    facts = ("ids", "labels", "confidence", "second_labels", "second_confidence", "weights", "donors")
+    header = ["id", "label", "confidence", "second_label", "second_confidence"]
+    header += [f"{kind}_{name}" for kind in ("weight", "donors") for name in explanation.view_names]
+    rows = [
+        (*placed, *weights, *(_joined(ids) for ids in donors))
+        for *placed, weights, donors in zip(*(getattr(explanation, fact).tolist() for fact in facts), strict=True)
+    ]
+    return Sheet(header, rows)
+
+
+def cluster_sheet(explanation: Explanation) -> Sheet:
+    """One row per cluster: label, size, ids of its typical samples."""
+    sizes = explanation.sizes.tolist()
+    rows = [(c, size, _joined(ids)) for c, (size, ids) in enumerate(zip(sizes, explanation.typical, strict=True))]
+    return Sheet(("label", "size", "typical"), rows)
+
+
+def feature_sheet(explanation: Explanation) -> Sheet:
+    """One row per telling feature, see `Difference`."""
+    return Sheet(Difference._fields, [tuple(row) for row in explanation.differences])
+
+
+def _joined(ids: Sequence[Hashable]) -> str:
+    return " ".join(str(name) for name in ids)
+
+
+def _frame(sheet: Sheet) -> pd.DataFrame:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingPackage(
+            "data frames need pandas, which is not installed; pip install pandas, or use the arrays of the explanation "
+            "or `viewfuse explain`, which do without"
+        ) from None
+    return pd.DataFrame(sheet.rows, columns=list(sheet.header))
+
+
+def _second_best(
+    chances: NDArray[np.float32], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The likeliest cluster besides the label, and its chance; -1 and 0 where there is no other."""
+    rows = np.arange(len(chances))
+    if chances.shape[1] == 1:
+        return np.full(len(rows), -1), np.zeros(len(rows), dtype=np.float32)
+    others = chances.copy()
+    others[rows, labels] = -1.0
+    second = others.argmax(axis=1)
+    return second, others[rows, second]
+
+
+@torch.no_grad()
+def _weights(model: Model, samples: Samples) -> NDArray[np.float32]:
+    parts = [_pass_weights(model, part) for part in passes(samples)]
+    return torch.cat(parts)[: len(samples)].cpu().numpy()
+
+
+def _pass_weights(model: Model, samples: Samples) -> Tensor:
+    """Weights of shape (samples, views).
+
+    Each view is emptied in turn, as the network knows empty views. Attention would not tell: on Handwritten it was
+    nearly even among the views that a sample has, whatever was in them, and most of an embedding went past it.
+    """
+    batch = plain_batch(samples, model.stored, model.settings)
+    whole = model.network.encode(batch)
+    without = [model.network.encode(hide_view(batch, v)) for v in range(len(batch.tokens))]
+    holds = batch.filled.any(dim=2)
+    moved = torch.stack([(whole - part).norm(dim=1) for part in without], dim=1) * holds
+    # An embedding that nothing moves owes as much to one view as to another.
+    moved = torch.where(moved.sum(dim=1, keepdim=True) > 0, moved, holds.to(moved.dtype))
+    return moved / moved.sum(dim=1, keepdim=True)
+
+
+def _donors(model: Model, samples: Samples, training_ids: NDArray[Any]) -> NDArray[Any]:
+    """Ids of those who stand in for missing views: an object array of shape (samples, views) of tuples."""
+    stored, names = model.stored.present, training_ids.tolist()
+    parts = [neighbor_lists(part.near, part.present, stored, model.settings)[0] for part in passes(samples)]
+    members = torch.cat(parts)[: len(samples)].cpu().numpy()
+    present = samples.present.cpu().numpy()
+    donors = np.empty(present.shape, dtype=object)
+    donors.fill(())
+    for i, v in np.argwhere(~present).tolist():
+        donors[i, v] = tuple(names[j] for j in members[i, v].tolist() if j != NOBODY)
+    return donors
+
+
+def _typical(ids: NDArray[Any], inside: NDArray[np.bool_], confidence: NDArray[np.float32]) -> tuple[Hashable, ...]:
+    """Ids of the samples inside that are surest of it; of equals those that come first."""
+    members = np.flatnonzero(inside)
+    order = np.argsort(-confidence[members], kind="stable")[:TOP]
+    return tuple(ids[members[order]].tolist())
+
+
+def _differences(views: Views, labels: NDArray[np.int64], n_clusters: int) -> tuple[Difference, ...]:
+    found = [row for v in range(len(views.names)) for row in _view_differences(views, v, labels, n_clusters)]
+    return tuple(sorted(found, key=lambda row: row.label))  # stable: views keep their order, features theirs
+
+
+def _view_differences(views: Views, v: int, labels: NDArray[np.int64], n_clusters: int) -> Iterator[Difference]:
+    rows = np.flatnonzero(views.mask[:, v])
+    counts = np.bincount(labels[rows], minlength=n_clusters)
+    if not len(rows):
+        return
+    origin = views.arrays[v][rows[0]].astype(np.float64)
+    sums, squares = _sums(views.arrays[v], rows, labels, n_clusters, origin)
+    total = sums.sum(axis=0)
+    deviation = np.sqrt(np.maximum(squares / len(rows) - (total / len(rows)) ** 2, 0.0))
+    for c in np.flatnonzero((counts > 0) & (counts < len(rows))).tolist():
+        means = origin + sums[c] / counts[c], origin + (total - sums[c]) / (len(rows) - counts[c])
+        for column, difference in _largest(means[0] - means[1], deviation):
+            inside, outside = (float(mean[column]) for mean in means)
+            yield Difference(c, views.names[v], views.columns[v][column], difference, inside, outside)
+
+
+def _largest(gaps: NDArray[np.float64], deviation: NDArray[np.float64]) -> list[tuple[int, float]]:
+    """The columns with the largest gaps in deviations, and these; a constant column sets nobody apart."""
+    varying = np.flatnonzero(deviation)
+    scores = gaps[varying] / deviation[varying]
+    order = np.argsort(-np.abs(scores), kind="stable")[:TOP]
+    return list(zip(varying[order].tolist(), scores[order].tolist(), strict=True))
+
+
+def _sums(
+    values: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    n_clusters: int,
+    origin: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums per cluster, of shape (clusters, columns), and sums of squares, of shape (columns,), measured from `origin`.
+
+    Seen from a row of the data a constant column is zero, and a large offset costs no digits.
+    """
+    sums, squares = np.zeros((n_clusters, values.shape[1])), np.zeros(values.shape[1])
+    step = max(1, _CELLS_PER_CHUNK // max(n_clusters, values.shape[1]))
+    for start in range(0, len(rows), step):
+        chunk = rows[start : start + step]
+        apart = values[chunk].astype(np.float64) - origin
+        sums += (labels[chunk] == np.arange(n_clusters)[:, None]) @ apart
+        squares += (apart**2).sum(axis=0)
+    return sums, squares
