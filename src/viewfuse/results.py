@@ -143,6 +143,5 @@ def _harmless_rows(rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
 
 def _harmless(cell: Any) -> Any:
     """Text that a spreadsheet would run as a formula, marked as text."""
-    return (
-        f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) and not is_number(cell) else cell
-    )
+    risky = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not is_number(cell)
+    return f"'{cell}" if risky else cell
