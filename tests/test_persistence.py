@@ -13,6 +13,7 @@ import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL, BadModelFile, CannotWrite, Views
+from viewfuse.atomic import write_file
 from viewfuse.persistence import FORMAT, MANIFEST
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 32}
@@ -215,3 +216,10 @@ def test_a_fixture_of_format_1_can_be_read_for_ever():
     expected = np.load(Path(__file__).parent / "golden" / "format-1-expected.npz")
     found = loaded.predict_proba({"a": expected["a"], "b": expected["b"]})
     assert found == pytest.approx(expected["chances"], abs=1e-4)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_files_have_the_permissions_of_any_other(tmp_path):
+    (tmp_path / "plain").touch()
+    write_file(tmp_path / "ours", b"x")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode

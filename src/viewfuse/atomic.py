@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +26,8 @@ def writing(path: Path) -> Iterator[Path]:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+        temporary.touch(exist_ok=False)  # with the permissions that the user's files have
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)

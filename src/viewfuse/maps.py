@@ -49,14 +49,15 @@ def draw_map(
     (x, y), labels, whole = _plane(embedding[chosen]), labels[chosen], whole[chosen]
     colours = plt.get_cmap("tab10" if labels.max() < 10 else "tab20")(labels % (10 if labels.max() < 10 else 20))
     figure, axes = plt.subplots(figsize=(8, 6.4), layout="constrained")
-    full = axes.scatter(x[whole], y[whole], s=12, color=colours[whole], label="all views")
-    hollow = {"facecolors": "none", "edgecolors": colours[~whole], "linewidths": 0.7}
-    part = axes.scatter(x[~whole], y[~whole], s=16, label="some views missing", **hollow)
+    axes.scatter(x[whole], y[whole], s=12, color=colours[whole])
+    axes.scatter(x[~whole], y[~whole], s=16, facecolors="none", edgecolors=colours[~whole], linewidths=0.7)
     for label in np.unique(labels).tolist():
         here = labels == label
         tag = str(label) if tags is None else tags[label]
         axes.text(float(np.median(x[here])), float(np.median(y[here])), tag, **_NAME_TAG)
-    axes.legend(handles=[dots for dots in (full, part) if len(dots.get_offsets())], loc="best", fontsize=9)
+    if not whole.all():
+        dots = [axes.plot([], [], "o", color="0.3", markersize=4, fillstyle=style)[0] for style in ("full", "none")]
+        axes.legend(dots, ["all views", "some views missing"], loc="best", fontsize=9)
     axes.set_title(title, fontsize=11)
     shown = f"; {len(chosen):,} of {len(embedding):,} samples" if len(chosen) < len(embedding) else ""
     axes.set_xlabel(f"t-SNE of the embedding; {caption}{shown}")
