@@ -17,7 +17,7 @@ from conftest import make_blobs
 from viewfuse import read_views
 from viewfuse.cli import VERBS, main, options
 from viewfuse.metrics import clustering_accuracy
-from viewfuse.results import labels_csv
+from viewfuse.results import write_labels
 from viewfuse.views import Views
 
 QUICK = ["--pretrain-epochs", "6", "--joint-epochs", "2"]
@@ -161,12 +161,12 @@ def test_wide_file_by_one_command(tmp_path):
 def test_inspect_points_at_suspicious_columns(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "filled", "flat"])
-    frame.loc[7, "filled"], frame["flat"], frame["row"] = -9999.0, 1.0, np.arange(50)
+    frame.loc[7:20, "filled"], frame["flat"], frame["row"] = -999.0, 1.0, rng.permutation(50)
     frame.to_csv(tmp_path / "odd.csv", index_label="id")
     lines = run("inspect", tmp_path / "odd.csv").output.splitlines()
-    assert "odd: 1 columns never change: 'flat'" in lines
-    assert "odd: 1 columns have values so far out that they may stand for nothing, such as -999: 'filled'" in lines
-    assert "odd: 1 columns count the rows, and may be ids: 'row'" in lines
+    assert "odd, columns that never change: 'flat'" in lines
+    assert "odd, columns that have values so far out that they may stand for nothing, such as -999: 'filled'" in lines
+    assert "odd, columns that count the rows, and may be ids: 'row'" in lines
 
 
 def test_score_against_data_that_carry_labels(tmp_path):
@@ -179,6 +179,7 @@ def test_nothing_is_overwritten_without_being_told(omics, tmp_path):
     files, _ = omics
     out = tmp_path / "run"
     out.mkdir()
+    (out / "thesis.doc").write_text("years of work")
     refused = run("fit", *files, "--clusters", 2, "--out", out, *QUICK)
     assert refused.exit_code == 2
     assert "exists already; give another --out, or --force" in refused.output
@@ -195,9 +196,13 @@ def test_mistakes_are_answered_in_one_line(omics, tmp_path):
         (("fit", *files, "--clusters", 99, "--out", tmp_path / "o"), "n_samples=60 should be >= n_clusters=99"),
         (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--scaling", "big"), "scaling must be one of"),
         (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--joint-epochs", "few"), "joint_epochs must be"),
-        (("predict", tmp_path, *files, "--out", tmp_path / "o"), "is not a viewfuse model"),
+        (("predict", tmp_path, *files, "--out", tmp_path / "o.csv"), "is not a viewfuse model"),
+        (("predict", tmp_path, *files, "--out", tmp_path / "o"), "labels are written as .csv"),
+        (("predict", tmp_path, *files, "--out", files[0], "--force"), "which is read; give another --out"),
+        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--keep", 999), "from 1 to 60; got 999"),
+        (("inspect", "x" * 300), "check the path"),
         (("info", tmp_path), "is not a viewfuse model"),
-        (("score", files[0], files[1]), "has no column 'id'"),
+        (("score", files[0], files[1]), "it needs the columns id and label"),
     ]:
         result = run(*arguments)
         assert result.exit_code == 2, result.output
@@ -217,8 +222,9 @@ def test_the_overview_names_every_verb():
     assert all(verb in run("--help").output for verb in VERBS)
 
 
-def test_formulas_in_ids_stay_text():
+def test_formulas_in_ids_stay_text(tmp_path):
     views = Views([np.ones((2, 1))], ids=["=HYPERLINK(1)", "-3"])
-    lines = labels_csv(views, np.array([[1.0], [1.0]], dtype=np.float32)).decode().splitlines()
+    write_labels(tmp_path / "labels.csv", [(views, np.array([[1.0], [1.0]], dtype=np.float32))])
+    lines = (tmp_path / "labels.csv").read_text().splitlines()
     assert lines[1].startswith("'=HYPERLINK")
     assert lines[2].startswith("-3,")

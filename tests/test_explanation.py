@@ -25,7 +25,7 @@ from viewfuse.explanation import TOP, sample_sheet
 from viewfuse.model import Model
 from viewfuse.neighbors import NOBODY, neighbor_lists
 from viewfuse.recognition import index_rows
-from viewfuse.results import explanation_files
+from viewfuse.results import write_explanation
 from viewfuse.scaling import Scaler
 from viewfuse.settings import Settings
 
@@ -229,21 +229,22 @@ def test_data_frames(data, explained):
     assert repr(explained).startswith("Explanation(80 samples, 3 clusters; mean weights: sound 0.")
 
 
-def test_without_pandas_frames_say_so_and_files_are_written(explained, monkeypatch):
+def test_without_pandas_frames_say_so_and_files_are_written(explained, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingPackage, match="pip install pandas"):
         explained.samples()
     assert issubclass(MissingPackage, ViewfuseError)
     assert len(sample_sheet(explained).rows) == 80
-    assert set(explanation_files(explained)) == {"samples.csv", "clusters.csv", "features.csv"}
+    write_explanation(tmp_path, explained)
+    assert {path.name for path in tmp_path.iterdir()} == {"samples.csv", "clusters.csv", "features.csv"}
 
 
-def test_formulas_stay_text_in_the_files():
+def test_formulas_stay_text_in_the_files(tmp_path):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["=cmd(1)", "=cmd(2)"])
     views = Views({"a": frame}, ids=[f"=cmd{i}" for i in range(20)])
-    files = explanation_files(tiny(2, pretrain_epochs=1, joint_epochs=0).fit(views).explain(views))
+    write_explanation(tmp_path, tiny(2, pretrain_epochs=1, joint_epochs=0).fit(views).explain(views))
     for name, column in {"samples.csv": 0, "clusters.csv": 2, "features.csv": 2}.items():
-        rows = list(csv.reader(files[name].decode().splitlines()))[1:]
+        rows = list(csv.reader((tmp_path / name).read_text().splitlines()))[1:]
         assert rows
         assert all(row[column].startswith("'=cmd") for row in rows)
 

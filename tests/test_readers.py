@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from conftest import make_blobs
-from viewfuse import DataError, Views, read_views
+from viewfuse import DataError, EmptySampleWarning, Views, read_views
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_text_files_are_joined_by_id(tmp_path, views, ending, tool):
 
 def test_one_text_file_with_quotes_and_a_mark(tmp_path):
     (tmp_path / "a.csv").write_bytes('\ufeffid,x,y\r\n"Müller, A",1,2e3\r\n7,NA,\r\n\r\n8,0,-1\r\n'.encode())
-    with pytest.raises(DataError, match=r"row 1 \(id '7'\) has no view at all"):
-        read_views(tmp_path / "a.csv")
+    with pytest.warns(EmptySampleWarning, match="1 samples, such as '7', have no view at all and are left out"):
+        assert read_views(tmp_path / "a.csv").ids.tolist() == ["Müller, A", "8"]
     (tmp_path / "b.csv").write_text("id,z\n7,3\n")
     read = read_views([tmp_path / "a.csv", tmp_path / "b.csv"])
     assert read.ids.tolist() == ["Müller, A", "7", "8"]

@@ -23,7 +23,7 @@ def write_file(path: Path, content: bytes) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """A temporary file in the same folder to write to; when that is done it is made durable and takes its place."""
-    temporary = None
+    temporary, is_new = None, not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
@@ -32,6 +32,8 @@ def writing(path: Path) -> Iterator[Path]:
         _sync(temporary)
         os.replace(temporary, path)
         _sync_folder(path.parent)
+    except CannotWrite:
+        raise
     except OSError as error:
         size = temporary.stat().st_size if temporary is not None and temporary.exists() else 0
         raise CannotWrite(
@@ -41,6 +43,8 @@ def writing(path: Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        if is_new and path.parent.exists() and not any(path.parent.iterdir()):
+            path.parent.rmdir()  # a failure leaves nothing behind
 
 
 def sweep(folder: Path, pattern: str, keep: Path) -> None:

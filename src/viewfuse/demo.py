@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import URRL, metrics
-from viewfuse.atomic import write_file
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
 from viewfuse.maps import draw_map
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.results import history_csv, labels_csv
+from viewfuse.results import write_history, write_labels
 from viewfuse.views import Views
 
 N_DIGITS = 10
@@ -39,8 +38,8 @@ def main(out: Path) -> None:
         _score("URRL (viewfuse)", digits, lambda: model.fit_predict(shown)),
     ]
     _print_table(rows)
-    write_file(out / "labels.csv", labels_csv(Views(shown), model.soft_labels_))
-    write_file(out / "history.csv", history_csv(model.history_))
+    write_labels(out / "labels.csv", [(Views(shown), model.soft_labels_)])
+    write_history(out / "history.csv", model.history_)
     _draw_map(model, digits, mask, out / "map.png")
     print(f"\nWritten to {out}: labels.csv, history.csv, map.png")
 

@@ -39,3 +39,7 @@ class MissingPackage(ViewfuseError, ImportError):
 
 class EmptyClusterWarning(UserWarning):
     """Fewer clusters than asked for hold a sample."""
+
+
+class EmptySampleWarning(UserWarning):
+    """Samples of a file have no view at all, and are left out."""

@@ -20,7 +20,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
-from viewfuse.errors import DataError, EmptyClusterWarning, SettingError
+from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, SettingError
 from viewfuse.explanation import Explanation, explain
 from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_model
@@ -146,6 +146,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         y : ignored
         """
         settings, device = self._settings(), _device(self.device)
+        _refuse_bare_sparse(X)
         _refuse_second_view(X, y)
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
@@ -247,14 +248,26 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def load(cls, path: str | PathLike[str]) -> URRL:
         """Read a model that `save` wrote; a damaged one is refused with the file and the reason."""
         saved = persistence.load(Path(path))
-        facts = saved.facts
+        try:
+            return cls._restored(saved)
+        except Exception as error:  # whatever a manifest that somebody made up leads to
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BadModelFile(f"{path}: its facts are not those of a model ({reason}); save it again") from None
+
+    @classmethod
+    def _restored(cls, saved: persistence.Saved) -> URRL:
+        facts, n = saved.facts, len(saved.model.stored)
         model = cls(**facts["params"])
+        model._settings()
         model._model, model.history_, model.n_features_in_ = saved.model, facts["history"], facts["n_features"]
-        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), len(facts["ids"]))
+        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
         model._n_features_out = saved.model.settings.embedding_dim
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
-        for name in (*_PER_SAMPLE, "cluster_centers_"):
+        model.cluster_centers_ = saved.arrays["cluster_centers_"]
+        for name in _PER_SAMPLE:
+            if len(saved.arrays[name]) != n:
+                raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")
             setattr(model, name, saved.arrays[name])
         return model
 
@@ -343,6 +356,12 @@ def _device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise SettingError(f"device {name!r} cannot be used here ({reason}); try device='auto'") from None
     return torch.device(device.type, device.index or 0) if device.type == "cuda" else device
+
+
+def _refuse_bare_sparse(X: Any) -> None:
+    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
+    if is_one_table(X) and hasattr(type(X), "toarray"):
+        raise DataError("X is sparse, which is not supported for one table alone; pass [X], which is then made dense")
 
 
 def _refuse_second_view(X: Any, y: Any) -> None:

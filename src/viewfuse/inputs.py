@@ -126,11 +126,18 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
                 f"id {name!r} appears twice, in rows {seen[name]} and {row}; give each sample an id of its own"
             )
         seen[name] = row
-    if len({type(name) for name in listed}) == 1 and not isinstance(listed[0], tuple):
-        return np.array(listed)
-    found = np.empty(n, dtype=object)  # 1 and "1" are two ids, and a tuple is one
-    found[:] = listed
-    return found
+    return id_array(listed)
+
+
+def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
+    """Names as an array that loses nothing: 1 and "1" are two ids, a tuple is one, and so is a number of 64 bits."""
+    if len({type(name) for name in names}) == 1 and not isinstance(names[0], tuple):
+        found = np.array(names)
+        if isinstance(names[0], float) or found.dtype.kind != "f":
+            return found
+    kept = np.empty(len(names), dtype=object)
+    kept[:] = names
+    return kept
 
 
 def _are_tuples(ids: Any) -> bool:

@@ -14,14 +14,15 @@ from viewfuse.errors import MissingPackage
 
 _MOST_DOTS = 5_000
 """More samples than this are represented by a random choice of so many."""
+_MOST_TAGS = 60
+"""More would cover the dots."""
 _WORTH_THREADS = 1_000
 """With fewer dots threads wait for each other most of the time."""
 _NAME_TAG: dict[str, Any] = {
     "ha": "center",
     "va": "center",
-    "fontsize": 12,
     "fontweight": "bold",
-    "bbox": {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "0.4", "alpha": 0.85},
+    "bbox": {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "0.4", "alpha": 0.7},
 }
 
 
@@ -51,10 +52,11 @@ def draw_map(
     figure, axes = plt.subplots(figsize=(8, 6.4), layout="constrained")
     axes.scatter(x[whole], y[whole], s=12, color=colours[whole])
     axes.scatter(x[~whole], y[~whole], s=16, facecolors="none", edgecolors=colours[~whole], linewidths=0.7)
-    for label in np.unique(labels).tolist():
-        here = labels == label
-        tag = str(label) if tags is None else tags[label]
-        axes.text(float(np.median(x[here])), float(np.median(y[here])), tag, **_NAME_TAG)
+    found = np.unique(labels).tolist()
+    style = {**_NAME_TAG, "fontsize": 11 if len(found) <= 15 else 7}
+    for label in found if len(found) <= _MOST_TAGS else []:
+        place = _middle(x, y, labels == label)
+        axes.text(x[place], y[place], str(label) if tags is None else tags[label], **style)
     if not whole.all():
         dots = [axes.plot([], [], "o", color="0.3", markersize=4, fillstyle=style)[0] for style in ("full", "none")]
         axes.legend(dots, ["all views", "some views missing"], loc="best", fontsize=9)
@@ -65,6 +67,12 @@ def draw_map(
     with writing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=120)
     plt.close(figure)
+
+
+def _middle(x: NDArray[np.float32], y: NDArray[np.float32], here: NDArray[np.bool_]) -> int:
+    """The dot nearest to the middle of its cluster; the middle itself may lie among other dots."""
+    rows = np.flatnonzero(here)
+    return int(rows[np.argmin((x[rows] - np.median(x[rows])) ** 2 + (y[rows] - np.median(y[rows])) ** 2)])
 
 
 def _pyplot() -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from viewfuse.errors import NotEnoughMemory
 
-_GROUP = Path("/sys/fs/cgroup")
+_NO_LIMIT = 2**62
 
 
 def require(n_bytes: int, what: str, cure: str) -> None:
@@ -18,8 +19,8 @@ def require(n_bytes: int, what: str, cure: str) -> None:
 
 
 def available() -> int:
-    """Bytes that this process may still take: the least of what machine, container and process limit leave."""
-    return max(0, min(_left_on_machine(), _left_in_group(), _left_to_process()))
+    """Bytes that this process may still take: the least of what machine, containers and process limit leave."""
+    return max(0, min(_left_on_machine(), _left_to_process(), *_left_in_groups()))
 
 
 def _left_on_machine() -> int:
@@ -35,17 +36,36 @@ def _physical() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return 2**62
+        return _NO_LIMIT
 
 
-def _left_in_group() -> int:
-    """What a container leaves; files that the kernel only caches do not count as taken."""
+def _left_in_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
+    """What each control group around this process leaves, of either version."""
+    yield _NO_LIMIT
     try:
-        limit, taken = ((_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        cached = (_GROUP / "memory.stat").read_text().split("\ninactive_file ")[1].split()[0]
-        return int(limit) - int(taken) + int(cached)
-    except (OSError, ValueError, IndexError):
-        return 2**62
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return
+    for _, kinds, inside in lines:
+        if kinds == "":
+            yield from _left_upwards(root, inside, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in kinds.split(","):
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _left_upwards(root / "memory", inside, *files)
+
+
+def _left_upwards(root: Path, inside: str, limit: str, taken: str, cached: str) -> Iterator[int]:
+    """From a group up to the root; files that the kernel only caches do not count as taken."""
+    group = root / inside.lstrip("/")
+    for here in (group, *group.parents):
+        try:
+            facts = dict(line.split() for line in (here / "memory.stat").read_text().splitlines())
+            most, used = (int((here / name).read_text()) for name in (limit, taken))
+            yield most - used + int(facts.get(cached, 0))
+        except (OSError, ValueError):  # no such file here, or no limit but the word "max"
+            pass
+        if here == root:
+            return
 
 
 def _left_to_process() -> int:
@@ -54,6 +74,6 @@ def _left_to_process() -> int:
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        return 2**62 if limit == resource.RLIM_INFINITY else limit - pages * os.sysconf("SC_PAGE_SIZE")
+        return _NO_LIMIT if limit == resource.RLIM_INFINITY else limit - pages * os.sysconf("SC_PAGE_SIZE")
     except (ImportError, OSError):
-        return 2**62
+        return _NO_LIMIT

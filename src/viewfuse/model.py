@@ -21,6 +21,7 @@ from viewfuse.training import History, embed, embed_stored, train
 from viewfuse.views import Views
 
 _ROWS_AT_A_TIME = 1024
+_ROWS_PER_PART = 64
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,17 @@ class Model:
     @torch.no_grad()
     def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:
         """Per view what the decoder expects, of shape (samples, columns), in the units of the data."""
-        return [self.scaler.undo(v, x.cpu().numpy()) for v, x in enumerate(self.network.decode(embedding))]
+        n = len(embedding)
+        # Parts of one size, the last one filled up, so that a sample gets the same numbers in any company.
+        rows = torch.arange(-(-n // _ROWS_PER_PART) * _ROWS_PER_PART, device=embedding.device).clamp(max=n - 1)
+        parts = [self.network.decode(part) for part in torch.split(embedding[rows], _ROWS_PER_PART)]
+        views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
+        return [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
+
+    def _within_range(self, v: int, values: Tensor) -> Tensor:
+        """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
+        seen = self.stored.values[v][self.stored.present[:, v]]
+        return values.clamp(seen.amin(dim=0), seen.amax(dim=0)) if len(seen) else values
 
 
 def fit_model(

@@ -146,11 +146,15 @@ def fully_connected(widths: Sequence[int]) -> nn.Sequential:
 
 def build_network(widths: Sequence[int], settings: Settings, generator: Generator) -> Network:
     """A network on the CPU, its weights drawn from `generator` alone."""
-    with torch.device("meta"):  # layers made here draw nothing from the global generator
-        network = Network(widths, settings).to(torch.float32)  # whatever the global default is
-    network.to_empty(device="cpu")
+    network = empty_network(widths, settings).to_empty(device="cpu")
     init_weights(network, generator)
     return network
+
+
+def empty_network(widths: Sequence[int], settings: Settings) -> Network:
+    """A network without memory for its weights, which draws nothing from the global generator."""
+    with torch.device("meta"):
+        return Network(widths, settings).to(torch.float32)  # whatever the global default is
 
 
 @torch.no_grad()

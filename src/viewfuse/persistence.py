@@ -11,6 +11,7 @@ import json
 import platform
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from viewfuse.atomic import TEMPORARY, sweep, write_file
 from viewfuse.batches import Samples
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.model import Model
-from viewfuse.network import build_network
+from viewfuse.network import empty_network
 from viewfuse.recognition import index_rows
 from viewfuse.scaling import Scaler
 from viewfuse.settings import Settings
@@ -34,6 +35,7 @@ from viewfuse.settings import Settings
 FORMAT = 1
 MANIFEST = "manifest.json"
 _TENSORS = "tensors-*.safetensors"
+_LONGEST_MANIFEST = 2**30
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Saved:
 
 def save(folder: Path, saved: Saved) -> None:
     """Write the model into `folder`, which is new, empty, or holds a model that is then replaced."""
-    _refuse_other_folders(folder)
+    refuse_other_folders(folder)
     content = safetensors.save({name: x.detach().cpu().contiguous() for name, x in _tensors(saved).items()})
     digest = hashlib.sha256(content).hexdigest()
     path = folder / _TENSORS.replace("*", digest[:16])
@@ -70,30 +72,61 @@ def load(folder: Path) -> Saved:
     tensors = _read_tensors(folder / Path(name).name, facts)
     try:
         return _assemble(manifest, tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # whatever a manifest that somebody made up leads to
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadModelFile(
             f"{folder}: {MANIFEST} and {name} do not belong together ({reason}); save it again"
         ) from None
+
+
+def check(folder: Path) -> dict[str, Any]:
+    """The manifest of a model folder, after everything in the folder was checked."""
+    manifest = read_manifest(folder)
+    ((name, facts),) = manifest["files"].items()
+    _read_tensors(folder / Path(name).name, facts)
+    return manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a model folder, checked."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = json.loads(_read_file(path, _LONGEST_MANIFEST))
         found, checksum = manifest["format"], manifest.pop("checksum")
-    except FileNotFoundError:
-        raise BadModelFile(f"{folder} holds no {MANIFEST}, so it is not a viewfuse model; check the path") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, NotADirectoryError):
+        inside = " (there is one in its folder 'model')" if (folder / "model" / MANIFEST).is_file() else ""
+        raise BadModelFile(
+            f"{folder} holds no {MANIFEST}, so it is not a viewfuse model{inside}; check the path"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadModelFile(f"{path} is damaged ({error}); use another copy of the model") from None
     if found != FORMAT:
         raise BadModelFile(
             f"{path} has format {found!r}, but this viewfuse reads format {FORMAT}; use the viewfuse that wrote it"
         )
-    if checksum != _checksum(manifest) or len(manifest["files"]) != 1:
+    if checksum != _checksum(manifest) or not _names_one_file(manifest.get("files")):
         raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
     return manifest
+
+
+def _names_one_file(files: Any) -> bool:
+    """Whether the manifest says where the tensors are, in a way that leads nowhere else."""
+    if not isinstance(files, dict) or len(files) != 1:
+        return False
+    ((name, facts),) = files.items()
+    is_known = isinstance(facts, dict) and isinstance(facts.get("bytes"), int) and isinstance(facts.get("sha256"), str)
+    return is_known and fnmatchcase(name, _TENSORS) and Path(name).name == name
+
+
+def _read_file(path: Path, most: int) -> bytes:
+    """The content of a plain file, which is no device that never ends."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no plain file")
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError("it is too long")
+    return content
 
 
 def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
@@ -144,9 +177,12 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
             raise BadModelFile(
                 f"{path} has {size:,} bytes instead of {facts['bytes']:,}; use another copy of the model"
             )
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadModelFile(f"{path} cannot be read ({error.strerror}); use another copy of the model") from None
+        content = _read_file(path, size)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        if isinstance(error, BadModelFile):
+            raise
+        raise BadModelFile(f"{path} cannot be read ({reason}); use another copy of the model") from None
     if hashlib.sha256(content).hexdigest() != facts["sha256"]:
         raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
     try:
@@ -158,17 +194,36 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
 def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Saved:
     settings = Settings(**manifest["settings"])
     views = manifest["views"]
-    per_view = range(len(views))
-    network = build_network([view["width"] for view in views], settings, torch.Generator())
-    network.load_state_dict(_under("network.", tensors))
-    values = [tensors[f"stored.{v}"] for v in per_view]
+    widths, n = [int(view["width"]) for view in views], int(manifest["n_samples"])
+    _refuse_other_tensors(tensors, widths, n, settings)
+    network = empty_network(widths, settings)
+    network.load_state_dict(_under("network.", tensors), assign=True)
+    values = [tensors[f"stored.{v}"] for v in range(len(views))]
     stored = Samples(values, tensors["present"], tensors["near"])
-    shifts = tuple(tensors[f"shift.{v}"].numpy() for v in per_view)
-    factors = tuple(tensors[f"factor.{v}"].numpy() for v in per_view)
+    shifts = tuple(tensors[f"shift.{v}"].numpy() for v in range(len(views)))
+    factors = tuple(tensors[f"factor.{v}"].numpy() for v in range(len(views)))
     scaler = Scaler(manifest["scaling"], shifts, factors)
-    names, columns = tuple(view["name"] for view in views), tuple(map(_columns, views))
+    names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
     model = Model(names, columns, settings, scaler, stored, index_rows(values, stored.present), network)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
+
+
+def _refuse_other_tensors(tensors: Mapping[str, Tensor], widths: Sequence[int], n: int, settings: Settings) -> None:
+    """Kinds and shapes of what prediction relies on, and neighbours that exist."""
+    wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        "present": (torch.bool, (n, len(widths))),
+        "near": (torch.int64, (n, len(widths), settings.search_depth)),
+    }
+    for v, width in enumerate(widths):
+        wanted[f"stored.{v}"] = torch.float32, (n, width)
+        wanted[f"shift.{v}"] = wanted[f"factor.{v}"] = torch.float64, (width,)
+    for name, (dtype, shape) in wanted.items():
+        found = tensors[name]
+        if found.dtype != dtype or tuple(found.shape) != shape:
+            raise ValueError(f"{name} is {found.dtype} {tuple(found.shape)} instead of {dtype} {shape}")
+    near = tensors["near"]
+    if n < 1 or (near.numel() and (near.min() < -1 or near.max() >= n)):
+        raise ValueError("the neighbours are not among the samples")
 
 
 def _columns(view: Mapping[str, Any]) -> Sequence[Hashable]:
@@ -182,8 +237,12 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
 
 
-def _refuse_other_folders(folder: Path) -> None:
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder)):
+def refuse_other_folders(folder: Path) -> None:
+    """Refuse a place where something else is than a model."""
+    files = [path for path in (folder, *folder.parents) if path.is_file()]
+    if files:
+        raise CannotWrite(f"{files[0]} is a file, so nothing can be written into it; choose a new or empty folder")
+    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):
         raise CannotWrite(f"{folder} exists and is no viewfuse model; choose a new or empty folder")
 
 

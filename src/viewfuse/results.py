@@ -1,11 +1,13 @@
-"""Results as files: tables that a spreadsheet can open without harm, and arrays written block by block."""
+"""Results as files: tables that a spreadsheet can open without harm, and arrays, written block by block."""
 
 from __future__ import annotations
 
 import csv
-import io
+import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,41 +16,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.atomic import writing
-from viewfuse.errors import CannotWrite, MissingPackage
-from viewfuse.tables import is_number
+from viewfuse.errors import CannotWrite, DataError
+from viewfuse.readers.optional import needed
+from viewfuse.spreadsheets import marked
 from viewfuse.views import Views
 
 if TYPE_CHECKING:
     from viewfuse.explanation import Explanation
 
-LABELS_HEADER = ("id", "label", "confidence", "views_present")
-Blocks = Iterable[tuple[Views, NDArray[np.float32]]]
+Parts = Iterable[tuple[Views, NDArray[np.float32]]]
 """Samples, a few at a time, each time with their results of shape (samples, width)."""
 
 
-def labels_csv(views: Views, chances: NDArray[np.float32]) -> bytes:
-    """One line per sample: id, label, confidence, the views that it has; `chances` of shape (samples, clusters)."""
-    return table_csv(LABELS_HEADER, _label_rows(views, chances))
+def write_labels(path: Path, parts: Parts) -> None:
+    """One line per sample: id, label, confidence, the views that it has; `parts` come with chances."""
+    _write_rows(path, ("id", "label", "confidence", "views_present"), (row for part in parts for row in _labels(*part)))
 
 
-def write_labels(path: Path, blocks: Blocks) -> None:
-    """The same, block by block, for more samples than memory holds; `blocks` come with chances."""
-    _write_rows(path, LABELS_HEADER, (row for block in blocks for row in _label_rows(*block)))
-
-
-def _label_rows(views: Views, chances: NDArray[np.float32]) -> Iterator[Sequence[Any]]:
+def _labels(views: Views, chances: NDArray[np.float32]) -> Iterator[Sequence[Any]]:
     names = np.array(views.names)
     best = zip(views.ids.tolist(), chances.argmax(axis=1).tolist(), chances.max(axis=1), views.mask, strict=True)
     return ((name, label, f"{sure:.4f}", " ".join(names[mask])) for name, label, sure, mask in best)
 
 
-def history_csv(history: Mapping[str, Sequence[Any]]) -> bytes:
+def write_history(path: Path, history: Mapping[str, Sequence[Any]]) -> None:
     """One line per epoch."""
-    return table_csv(tuple(history), zip(*history.values(), strict=True))
+    _write_rows(path, tuple(history), zip(*history.values(), strict=True))
 
 
-def explanation_files(explanation: Explanation) -> dict[str, bytes]:
-    """The three tables of an explanation by the names of their files."""
+def write_explanation(folder: Path, explanation: Explanation) -> None:
+    """The three tables of an explanation."""
     from viewfuse.explanation import cluster_sheet, feature_sheet, sample_sheet  # with torch, which others need not
 
     sheets = {
@@ -56,7 +53,8 @@ def explanation_files(explanation: Explanation) -> dict[str, bytes]:
         "clusters.csv": (cluster_sheet(explanation), ".4f"),
         "features.csv": (feature_sheet(explanation), ".7g"),  # in the data's units, of which float32 has 7 digits
     }
-    return {name: table_csv(sheet.header, _rounded(sheet.rows, digits)) for name, (sheet, digits) in sheets.items()}
+    for name, (sheet, digits) in sheets.items():
+        _write_rows(folder / name, sheet.header, _rounded(sheet.rows, digits))
 
 
 def _rounded(rows: Iterable[Sequence[Any]], digits: str) -> Iterator[Sequence[Any]]:
@@ -64,84 +62,119 @@ def _rounded(rows: Iterable[Sequence[Any]], digits: str) -> Iterator[Sequence[An
         yield [format(cell, digits) if isinstance(cell, float) else cell for cell in row]
 
 
-def write_embedding(path: Path, n: int, width: int, blocks: Blocks) -> None:
+def write_embedding(path: Path, n: int, width: int, parts: Parts) -> None:
     """Embeddings of `n` samples as .npy, .csv or .parquet, by the ending of `path`; the last two with ids."""
     columns = [f"z{c}" for c in range(width)]
     if path.suffix == ".csv":
-        _write_rows(path, ("id", *columns), _embedding_rows(blocks))
+        _write_rows(path, ("id", *columns), _embeddings(parts))
     elif path.suffix == ".parquet":
-        _write_parquet(path, columns, blocks)
+        _write_parquet(path, columns, parts)
     elif path.suffix == ".npy":
-        with writing(path) as temporary:
-            array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=(n, width))
-            done = 0
-            for _, block in blocks:
-                array[done : done + len(block)] = block
-                done += len(block)
-            array.flush()
+        _write_npy(path, (n, width), parts)
     else:
         raise CannotWrite(f"{path}: an embedding is written as .npy, .csv or .parquet; give one of these endings")
 
 
-def _embedding_rows(blocks: Blocks) -> Iterator[Sequence[Any]]:
-    return ((name, *row) for views, block in blocks for name, row in zip(views.ids, block.tolist(), strict=True))
+def _embeddings(parts: Parts) -> Iterator[Sequence[Any]]:
+    return ((name, *map(str, row)) for views, part in parts for name, row in zip(views.ids.tolist(), part, strict=True))
 
 
-def _write_parquet(path: Path, columns: Sequence[str], blocks: Blocks) -> None:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingPackage(f"{path} cannot be written without pyarrow; pip install 'viewfuse[io]'") from None
-    with writing(path) as temporary:
+def _write_npy(path: Path, shape: tuple[int, int], parts: Parts) -> None:
+    with writing(path) as temporary, temporary.open("wb") as file:
+        facts = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, facts)
+        for _, part in parts:
+            file.write(np.ascontiguousarray(part, dtype="<f4").data)
+
+
+def _write_parquet(path: Path, columns: Sequence[str], parts: Parts) -> None:
+    arrow, parquet = needed("pyarrow", "io", path), needed("pyarrow.parquet", "io", path)
+    with writing(path) as temporary, ExitStack() as stack:
         writer = None
-        for views, block in blocks:
-            table = pa.table({"id": views.ids.tolist(), **dict(zip(columns, block.T, strict=True))})
-            writer = writer or parquet.ParquetWriter(temporary, table.schema)
+        for views, part in parts:
+            table = arrow.table({"id": views.ids.tolist(), **dict(zip(columns, part.T, strict=True))})
+            writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
             writer.write_table(table)
-        if writer is not None:
-            writer.close()
 
 
-def write_views(folder: Path, names: Sequence[str], blocks: Iterable[Views]) -> None:
+def write_views(folder: Path, names: Sequence[str], parts: Iterable[Views]) -> None:
     """One CSV file per view with ids and columns, block by block, as `read_views` takes them."""
     with ExitStack() as stack:
-        temporaries = [stack.enter_context(writing(folder / file_name(name, ".csv"))) for name in names]
+        temporaries = [stack.enter_context(writing(folder / name)) for name in file_names(names, ".csv")]
         files = [stack.enter_context(path.open("w", newline="", encoding="utf-8")) for path in temporaries]
-        for number, views in enumerate(blocks):
+        for number, views in enumerate(parts):
             for file, array, columns in zip(files, views.arrays, views.columns, strict=True):
-                rows = ((name, *row) for name, row in zip(views.ids.tolist(), array.tolist(), strict=True))
+                rows = ((name, *map(str, row)) for name, row in zip(views.ids.tolist(), array, strict=True))
                 header = [] if number else [("id", *(str(column) for column in columns))]
-                _writer(file).writerows(_harmless_rows([*header, *rows]))
+                csv.writer(file).writerows(_harmless([*header, *rows]))
 
 
-def file_name(name: str, ending: str) -> str:
-    """A file called like a view, without anything that could lead out of its folder."""
-    return re.sub(r"[^\w.,+ -]", "_", name).lstrip(".") + ending
+def file_names(names: Sequence[str], ending: str) -> list[str]:
+    """Files called like views, each once, without anything that could lead out of their folder."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^\w.,+ -]", "_", name).lstrip(".") or "view"
+        taken = {other.lower() for other in found}  # some systems take a and A for one name
+        tries = (f"{plain}{number}{ending}" for number in ("", *(f"_{i}" for i in range(2, len(names) + 2))))
+        found.append(next(name for name in tries if name.lower() not in taken))
+    return found
 
 
-def table_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """A table as the bytes of a CSV file."""
-    text = io.StringIO(newline="")
-    _writer(text).writerows(_harmless_rows([header, *rows]))
-    return text.getvalue().encode()
+def write_h5mu(
+    source: Path, target: Path, ids: Sequence[Hashable], columns: Mapping[str, Any], embedding: NDArray[np.float32]
+) -> None:
+    """A copy of the file `source` at `target` with `columns` in obs and the embedding in obsm["X_viewfuse"].
+
+    Cells of the file that have no result, because no modality has them, get NaN.
+
+    Parameters
+    ----------
+    ids : names of the cells that the rows of the results belong to
+    columns : per name of a column its values, of shape (cells,)
+    embedding : array of shape (cells, embedding)
+    """
+    anndata, h5py = needed("anndata.io", "omics", source), needed("h5py", "omics", source)
+    with writing(target) as temporary:
+        shutil.copyfile(source, temporary)
+        with h5py.File(temporary, "r+") as file:
+            cells = anndata.read_elem(file["obs"]).index
+            rows = cells.get_indexer([str(name) for name in ids])
+            if (rows < 0).any():
+                raise DataError(f"{source}: 'obs' lacks a cell that a modality has; update it with mudata's update()")
+            new = {name: _placed(np.asarray(values), rows, len(cells)) for name, values in columns.items()}
+            for name, values in new.items():
+                anndata.write_elem(file["obs"], name, values)
+            before = [str(name) for name in file["obs"].attrs.get("column-order", ())]
+            file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *new]))
+            anndata.write_elem(file.require_group("obsm"), "X_viewfuse", _placed(embedding, rows, len(cells)))
+
+
+def _placed(values: NDArray[Any], rows: NDArray[np.int64], n: int) -> NDArray[Any]:
+    """Results in the order of the file's cells; whole numbers stay whole where every cell has one."""
+    dtype = values.dtype if len(rows) == n else np.result_type(values.dtype, np.float32)
+    placed = np.full((n, *values.shape[1:]), np.nan if len(rows) < n else 0, dtype=dtype)
+    placed[rows] = values
+    return placed
+
+
+def as_json(facts: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: numbers that it does not know become text."""
+    return json.dumps(_plain(facts), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with writing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        _writer(file).writerow(header)
-        _writer(file).writerows(_harmless_rows(rows))
+        csv.writer(file).writerow(header)
+        csv.writer(file).writerows(_harmless(rows))
 
 
-def _writer(file: Any) -> Any:
-    return csv.writer(file)
-
-
-def _harmless_rows(rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
-    return ([_harmless(cell) for cell in row] for row in rows)
-
-
-def _harmless(cell: Any) -> Any:
-    """Text that a spreadsheet would run as a formula, marked as text."""
-    risky = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not is_number(cell)
-    return f"'{cell}" if risky else cell
+def _harmless(rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+    return ([marked(cell) for cell in row] for row in rows)

@@ -22,6 +22,10 @@ class Scaler:
     shifts: tuple[NDArray[np.float64], ...]
     factors: tuple[NDArray[np.float64], ...]
 
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SettingError(f"scaling must be one of {', '.join(KINDS)}; got {self.kind!r}")
+
     def apply(self, views: Views) -> Views:
         """Scaled views; missing rows stay zero."""
         if self.kind == "none":

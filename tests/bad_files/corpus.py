@@ -8,16 +8,20 @@ from __future__ import annotations
 import io
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
+import mudata
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from anndata import AnnData
 from scipy import io as matlab
+from scipy import sparse
 
 Writer = Callable[[Path], None]
 BAD: dict[str, tuple[Writer, str]] = {}
@@ -57,21 +61,22 @@ TEXTS = {
     "long_row.csv": (b"id,x\na,1\nb,1,5\n", "data row 2 has 3 cells instead of 2"),
     "short_row.csv": (b"id,x,y\na,1,2\nb,1\n", "data row 2 has 2 cells instead of 3"),
     "text.csv": (b"id,x,stage\na,1,II\n", "id 'a', column 'stage': 'II' is not a number"),
-    "decimal_comma.csv": (b'id,x\na,"1,5"\n', "id 'a', column 'x': '1,5' is not a number"),
+    "decimal_comma.csv": (b'id,x\na,"1,5"\n', "id 'a', column 'x': '1,5' is not a number; write 1.5"),
     "percent.csv": (b"id,x\na,5%\n", "'5%' is not a number"),
-    "semicolons.csv": (b"id;x\na;1\n", "its first line is 'id;x', but it needs a header"),
-    "tabs.csv": (b"id\tx\na\t1\n", "needs a header"),
-    "commas.tsv": (b"id,x\na,1\n", "needs a header"),
+    "semicolons.csv": (b"id;x\na;1\n", "its first line, 'id;x', is separated by ';'; save it with ','"),
+    "tabs.csv": (b"id\tx\na\t1\n", "is separated by tabs; call the file .tsv"),
+    "commas.tsv": (b"id,x\na,1\n", "is separated by ','; call the file .csv"),
     "hole.csv": (b"id,x,y\na,1,\nb,1,2\n", "row 0 (id 'a'), column 1 ('y'): NaN in a row that has other values"),
     "infinite.csv": (b"id,x\na,inf\n", "column 0 ('x'): the value is inf"),
     "too_large.csv": (b"id,x\na,1e300\n", "1e+300 is too large for 32-bit floats"),
-    "nothing_there.csv": (b"id,x\na,\nb,1\n", "row 0 (id 'a') has no view at all"),
+    "numbers_as_ids.csv": (b"TP53,x\n831.84,1\n847.61,2\n", "column 'TP53' holds measurements, not ids"),
+    "dots.csv": (b'id,x\na,"1.234,5"\n', "'1.234,5' is not a number; write 1.5"),
     "all_missing.csv": (b"id,x\na,NA\n", "has no view at all"),
     "open_quote.csv": (b'id,x\na,"1\n', "cannot be read as text"),
     "latin1.csv": ("id,x\nM\xfcller,1\n".encode("latin-1"), "save it as UTF-8"),
     "utf16.csv": ("id,x\na,1\n".encode("utf-16"), "save it as UTF-8"),
     "binary.csv": (bytes(range(256)) * 20, "cannot be read as text"),
-    "zeros.csv": (bytes(4096), "zeros.csv"),
+    "zeros.csv": (bytes(4096), "needs a header"),
     "huge_cell.csv": (b"id,x\na," + b"1" * 200_000 + b"\n", "cannot be read as text (field larger than field limit"),
     "same_columns.csv": (b"id,x,x\na,1,2\n", "two columns are called 'x'"),
     "excel.csv": (b"PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00!\x00\xff\xfe", "cannot be read as text"),
@@ -105,14 +110,14 @@ BYTES = {
     "array_as.npz": (b"\x93NUMPY\x01\x00", "is no readable .npz file"),
     "empty.mat": (b"", "is no MATLAB file"),
     "text.mat": (b"x = [1 2 3];\n" * 20, "is no MATLAB file"),
-    "empty.parquet": (b"", "is no readable Parquet file"),
-    "text.parquet": (b"id,x\na,1\n", "is no readable Parquet file"),
-    "magic.parquet": (b"PAR1" + bytes(100) + b"PAR1", "is no readable Parquet file"),
+    "empty.parquet": (b"", "is no readable .parquet file"),
+    "text.parquet": (b"id,x\na,1\n", "is no readable .parquet file"),
+    "magic.parquet": (b"PAR1" + bytes(100) + b"PAR1", "is no readable .parquet file"),
     "empty.h5mu": (b"", "is no readable .h5mu file"),
     "text.h5mu": (b"MuData", "is no readable .h5mu file"),
     "header_only.h5mu": (b"\x89HDF\r\n\x1a\n" + bytes(100), "is no readable .h5mu file"),
-    "data.xlsx": (b"PK", "cannot be read together; give one .npz"),
-    "data.pkl": (b"\x80\x04K\x01.", "cannot be read together; give one .npz"),
+    "data.xlsx": (b"PK", ".xlsx files are not read; save it as CSV (UTF-8)"),
+    "data.pkl": (b"\x80\x04K\x01.", ".pkl files are not read; give one .npz"),
 }
 for _name, (_content, _words) in BYTES.items():
     bad(_name, _words)(lambda path, content=_content: path.write_bytes(content))
@@ -177,6 +182,37 @@ def _(path):
     np.savez(path, labels=np.arange(3))
 
 
+@bad("twice_inside.npz", "'view_0' is there twice")
+def _(path):
+    content = header((1, 1)) + bytes(4)
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("view_0.npy", content)
+        archive.writestr("view_0.npy", content)
+
+
+@bad("long_header.npz", "the header of an array is too long to be true", bomb=True)
+def _(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("view_0.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**28) + b" " * 2**28)
+
+
+@bad("cut_header.npz", "is no readable .npz file")
+def _(path):
+    content = header((1, 2))
+    zipped(path, {"view_0.npy": content.replace(b"), }", b"    ")})
+
+
+@bad("many_empty_rows.npz", "0 feature(s)", bomb=True)
+def _(path):
+    zipped(path, {"view_0.npy": header((10**8, 0))})
+
+
+@bad("text_mask.npz", "'mask' has shape (3, 1) and holds <U3")
+def _(path):
+    np.savez(path, view_0=np.ones((3, 2)), mask=np.full((3, 1), "yes"))
+
+
 @bad("cube.npz", "'view_0' has shape (2, 2, 2); a view has two dimensions")
 def _(path):
     np.savez(path, view_0=np.ones((2, 2, 2)))
@@ -192,12 +228,17 @@ def _(path):
     np.savez(path, view_0=np.ones((3, 2)), ids=["a", "b"])
 
 
+@bad("short_labels.npz", "'labels' has shape (2,), but the views have 3 rows")
+def _(path):
+    np.savez(path, view_0=np.ones((3, 2)), labels=[0, 1])
+
+
 @bad("double_ids.npz", "id 'a' appears twice, in rows 0 and 1")
 def _(path):
     np.savez(path, view_0=np.ones((2, 2)), ids=["a", "a"])
 
 
-@bad("wrong_mask.npz", "'mask' has shape (2, 5), but 3 rows of 1 views need (3, 1)")
+@bad("wrong_mask.npz", "'mask' has shape (2, 5) and holds bool, but 3 rows of 1 views need (3, 1)")
 def _(path):
     np.savez(path, view_0=np.ones((3, 2)), mask=np.ones((2, 5), dtype=bool))
 
@@ -275,15 +316,26 @@ def matrix(name: bytes, shape: tuple[int, int], data: bytes, kind: int = 6) -> b
 @bad("bomb.mat", "would grow from", bomb=True)
 def _(path):
     packer = zlib.compressobj(9)
-    packed = packer.compress(struct.pack("<II", 14, GIB) + matrix(b"X1", (2**13, 2**14), b"")[8:])
+    inside = matrix(b"X1", (2**13, 2**14), b"")
+    packed = packer.compress(struct.pack("<II", 14, GIB) + inside[8:-8] + struct.pack("<II", 9, GIB - 80))
     packed += packer.flush(zlib.Z_FULL_FLUSH)
     packed += (packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)) * 2**10  # blocks are alike
     version_5(path, struct.pack("<II", 15, len(packed)) + packed)
 
 
-@bad("liar.mat", "is no readable MATLAB file", bomb=True)
+@bad("liar.mat", "a matrix claims the shape (1073741824, 1024), but has", bomb=True)
 def _(path):
     version_5(path, matrix(b"X1", (2**30, 2**10), bytes(64)))
+
+
+@bad("hidden_bomb.mat", "a matrix claims the shape (8192, 8192), but has 968 bytes", bomb=True)
+def _(path):
+    packer = zlib.compressobj(9)
+    inside = matrix(b"X1", (2**13, 2**13), b"")
+    packed = packer.compress(struct.pack("<II", 14, 1000) + inside[8:-8] + struct.pack("<II", 9, 2**29))
+    packed += packer.flush(zlib.Z_FULL_FLUSH)
+    packed += (packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)) * 2**9
+    version_5(path, struct.pack("<II", 15, len(packed)) + packed)
 
 
 @bad("far_end.mat", "byte 136: a part of 4,294,967,288 bytes goes beyond the end", bomb=True)
@@ -302,12 +354,57 @@ def _(path):
     path.write_bytes(path.read_bytes()[:-300])
 
 
+@bad("wild_sparse.mat", "'X1' is a sparse matrix whose indices lead out of it")
+def _(path):
+    wild = sparse.csc_matrix(np.eye(20, 3))
+    wild.indices[0] = 50_000_000
+    matlab.savemat(path, {"X1": wild, "X2": np.ones((20, 2))})
+
+
+@bad("unknown_part.mat", "a part of kind 200 with 8 bytes does not fit there")
+def _(path):
+    flags, shape = element(6, struct.pack("<II", 6, 0)), element(5, struct.pack("<ii", 1, 1))
+    version_5(path, element(14, flags + shape + element(1, b"X1") + element(200, bytes(8))))
+
+
+@bad("deep.mat", "cells are nested more than 5 deep")
+def _(path):
+    cell = b""
+    for _ in range(200):
+        head = element(6, struct.pack("<II", 1, 0)) + element(5, struct.pack("<ii", 1, 1)) + element(1, b"X")
+        cell = element(14, head + (cell or matrix(b"", (1, 1), bytes(8))))
+    version_5(path, cell)
+
+
+@bad("struct_in_cell.mat", "a cell holds a struct, which is not read")
+def _(path):
+    cells = np.empty((1, 1), dtype=object)
+    cells[0, 0] = {"a": 1}
+    matlab.savemat(path, {"X": cells})
+
+
+@bad("huge_cell.mat", "a matrix claims the shape (67108864, 1), but has", bomb=True)
+def _(path):
+    head = element(6, struct.pack("<II", 1, 0)) + element(5, struct.pack("<ii", 2**26, 1)) + element(1, b"X")
+    version_5(path, element(14, head))
+
+
+@bad("either_way.mat", "the shapes do not tell how many samples there are (X1 (20, 30), X2 (30, 20))")
+def _(path):
+    matlab.savemat(path, {"X1": np.ones((20, 30)), "X2": np.ones((30, 20))})
+
+
+@bad("other_labels.mat", "'labels' has shape (7,), but the views have 3 rows")
+def _(path):
+    matlab.savemat(path, {"X1": np.ones((3, 2)), "Y": np.arange(7)})
+
+
 @bad("nothing_known.mat", "it needs a cell array X of matrices, or matrices X1, X2, ...; it has answer")
 def _(path):
     matlab.savemat(path, {"answer": np.ones((3, 3))})
 
 
-@bad("no_common.mat", "the views have no number of samples in common (X1 (3, 2), X2 (5, 4))")
+@bad("no_common.mat", "the shapes do not tell how many samples there are (X1 (3, 2), X2 (5, 4))")
 def _(path):
     matlab.savemat(path, {"X1": np.ones((3, 2)), "X2": np.ones((5, 4))})
 
@@ -330,6 +427,37 @@ def version_73(path: Path) -> h5py.File:
 def _(path):
     with version_73(path) as file:
         file.create_dataset("X1", (2**15, 2**15), dtype="f4", chunks=(2**10, 2**10), compression="gzip", fillvalue=0)
+
+
+@bad("one_for_all73.mat", "would grow from", bomb=True)
+def _(path):
+    with version_73(path) as file:
+        cell = file.create_dataset("#refs#/a", (2**11, 2**10), dtype="f8", chunks=True, compression="gzip")
+        references = file.create_dataset("X", (60, 1), dtype=h5py.ref_dtype)
+        references[:, 0] = [cell.ref] * 60
+
+
+@bad("tall_sparse73.mat", "would grow from", bomb=True)
+def _(path):
+    with version_73(path) as file:
+        group = file.create_group("X1")
+        group.attrs["MATLAB_sparse"] = np.uint64(2**50)
+        group["data"], group["ir"], group["jc"] = np.ones(2), np.array([0, 1]), np.array([0, 1, 2])
+
+
+@bad("many_cells73.mat", "'/X' has 5,000 cells; at most 1,000 can be views")
+def _(path):
+    with version_73(path) as file:
+        cell = file.create_dataset("#refs#/a", data=np.ones((2, 2)))
+        file.create_dataset("X", (5000, 1), dtype=h5py.ref_dtype)[:, 0] = [cell.ref] * 5000
+
+
+@bad("text_cells73.mat", "holds no views")
+def _(path):
+    with version_73(path) as file:
+        cell = file.create_dataset("#refs#/a", data=np.ones((2, 5), dtype="u2"))
+        cell.attrs["MATLAB_class"] = np.bytes_("char")
+        file.create_dataset("names", (2, 1), dtype=h5py.ref_dtype)[:, 0] = [cell.ref] * 2
 
 
 @bad("elsewhere73.mat", "leads to another file; store the data in the file itself")
@@ -359,7 +487,7 @@ def _(path):
         group["back"] = file["/"]
 
 
-@bad("broken_sparse73.mat", "is no readable MATLAB file")
+@bad("broken_sparse73.mat", "'X1' is a sparse matrix whose indices lead out of it")
 def _(path):
     with version_73(path) as file:
         group = file.create_group("X1")
@@ -374,6 +502,17 @@ def _(path):
 def _(path):
     column = pa.array(np.zeros(2**22))
     pq.write_table(pa.table({f"x{c}": column for c in range(32)}), path, compression="zstd")
+
+
+@bad("list_bomb.parquet", "would grow from", bomb=True)
+def _(path):
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**25)), 2**10)
+    pq.write_table(pa.table({"id": range(2**15), "e": lists}), path, compression="zstd")
+
+
+@bad("same_columns.parquet", "two columns are called 'x'")
+def _(path):
+    pq.write_table(pa.table([["a"], [1.0], [2.0]], names=["id", "x", "x"]), path)
 
 
 @bad("words.parquet", "column 'stage' holds string values, not numbers")
@@ -391,7 +530,7 @@ def _(path):
     pq.write_table(pa.table({"id": pa.array([], pa.string()), "x": pa.array([], pa.float64())}), path)
 
 
-@bad("float_ids.parquet", "column 'x' holds no ids but float values")
+@bad("float_ids.parquet", "column 'x' holds no ids but double values")
 def _(path):
     pq.write_table(pa.table({"x": [1.5, 2.5], "y": [1.0, 2.0]}), path)
 
@@ -421,7 +560,7 @@ def _(path):
     pq.write_table(pa.table({"id": ["a"], "e": [["x"]]}), path)
 
 
-@bad("cut.parquet", "is no readable Parquet file")
+@bad("cut.parquet", "is no readable .parquet file")
 def _(path):
     pq.write_table(pa.table({"id": ["a", "b"], "y": [1.0, 2.0]}), path)
     path.write_bytes(path.read_bytes()[:-20])
@@ -450,6 +589,12 @@ def _(path):
         file["mod/rna"] = h5py.ExternalLink("other.h5mu", "/mod/rna")
 
 
+def write_modality(path: Path, values) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of mudata's own
+        mudata.MuData({"rna": AnnData(values)}).write(path)
+
+
 def modality(file: h5py.File) -> h5py.Group:
     file.create_group("obs")
     return file.create_group("mod/rna")
@@ -467,6 +612,31 @@ def _(path):
         group = modality(file).create_group("X")
         for part in ("data", "indices", "indptr"):
             group.create_dataset(part, (2**30,), dtype="i4", chunks=True, compression="gzip")
+
+
+@bad("names_bomb.h5mu", "would grow from", bomb=True)
+def _(path):
+    with h5py.File(path, "w") as file:
+        group = modality(file)
+        group["X"] = np.ones((3, 2))
+        group.create_dataset("obs/_index", (2**27,), dtype="S8", chunks=True, compression="gzip")
+
+
+@bad("wild_sparse.h5mu", "is a sparse matrix whose indices lead out of it")
+def _(path):
+    write_modality(path, sparse.csr_matrix(np.eye(4, 3)))
+    with h5py.File(path, "r+") as file:
+        file["mod/rna/X/indices"][0] = 50_000_000
+
+
+@bad("more_rows.h5mu", "view 'rna' has 6 rows, but there are 4 ids")
+def _(path):
+    write_modality(path, np.eye(4, 3))
+    with h5py.File(path, "r+") as file:
+        attributes = dict(file["mod/rna/X"].attrs)
+        del file["mod/rna/X"]
+        file["mod/rna/X"] = np.ones((6, 3))
+        file["mod/rna/X"].attrs.update(attributes)
 
 
 @bad("no_matrix.h5mu", "modality 'rna' has no 'X'")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from typing import Any
 
 import click
 
 from viewfuse import __version__
+from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
 
 VERBS = {
@@ -43,13 +45,22 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except ViewfuseError as error:
-            click.echo(f"viewfuse: {' '.join(str(error).split())}", err=True)
+            click.echo(f"viewfuse: {options.plain(error)}", err=True)
+            sys.exit(2)
+        except OSError as error:  # of the system's own, such as a name that is too long
+            click.echo(f"viewfuse: {options.plain(error)}; check the path and its permissions", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
             click.echo("viewfuse: interrupted", err=True)
             sys.exit(130)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"viewfuse: warning: {options.plain(message)}", err=True)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewfuse.atomic import write_file
 from viewfuse.cli import options
-from viewfuse.results import explanation_files
+from viewfuse.results import as_json as json_text
+from viewfuse.results import write_explanation
 
 if TYPE_CHECKING:
     from viewfuse.explanation import Explanation
@@ -24,16 +23,15 @@ if TYPE_CHECKING:
 @options.as_json
 def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
-    options.refuse_existing(out, force)
+    options.refuse_existing(out, force, inputs)
     from viewfuse import URRL
 
     fitted = URRL.load(model)
     explanation = fitted.explain(inputs.open().read())
-    for name, content in explanation_files(explanation).items():
-        write_file(out / name, content)
+    write_explanation(out, explanation)
     clusters = describe(explanation)
     if as_json:
-        click.echo(json.dumps({"samples": len(explanation.ids), "clusters": clusters, "written to": str(out)}))
+        click.echo(json_text({"samples": len(explanation.ids), "clusters": clusters, "written to": str(out)}))
         return
     rows = [(c["label"], c["size"], " ".join(map(str, c["typical"])), _in_words(c["feature"])) for c in clusters]
     click.echo(options.table(("label", "size", "typical samples", "most telling feature"), rows, text=(0, 2, 3)))

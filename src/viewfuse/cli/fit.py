@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,18 +14,14 @@ from viewfuse.atomic import write_file
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
 from viewfuse.maps import draw_map
-from viewfuse.readers.h5mu import write_results
-from viewfuse.results import history_csv, labels_csv
+from viewfuse.representatives import representatives
+from viewfuse.results import as_json as as_json_text
+from viewfuse.results import write_embedding, write_h5mu, write_history, write_labels
 from viewfuse.settings import Settings
 from viewfuse.views import Views
 
 if TYPE_CHECKING:
     from viewfuse import URRL
-
-_WHOLE = ("n_neighbors", "embedding_dim", "hidden_dim", "batch_size")
-_WHOLE_OR_AUTO = ("pretrain_epochs", "joint_epochs")
-_REAL = ("learning_rate", "weight_decay", "noise", "feature_dropout", "robustness_weight", "clustering_weight",
-         "imputed_bias")  # fmt: skip
 
 
 class OrAuto(click.ParamType[Any]):
@@ -46,17 +40,29 @@ class OrAuto(click.ParamType[Any]):
             return value
 
 
+_SETTINGS: dict[str, tuple[Any, str]] = {
+    "imputed_bias": (float, "Attention bias of views that are filled from donors."),
+    "clustering_weight": (float, "Weight of the clustering loss."),
+    "robustness_weight": (float, "Weight of the loss that keeps a sample in place when views are hidden."),
+    "feature_dropout": (float, "Share of the values set to zero in training."),
+    "noise": (float, "Deviation of the noise added in training."),
+    "view_dropout": (OrAuto(float), "Chance that a view is hidden in training; auto: by the share that is missing."),
+    "weight_decay": (float, "Weight decay of Adam."),
+    "learning_rate": (float, "Learning rate of Adam."),
+    "batch_size": (int, "Samples per step."),
+    "hidden_dim": (int, "Width of the hidden layers."),
+    "embedding_dim": (int, "Width of the embedding."),
+    "n_neighbors": (int, "Length of every neighbour list, the sample itself included."),
+    "joint_epochs": (OrAuto(int), "Epochs with the clustering loss; auto: by the number of samples."),
+    "pretrain_epochs": (OrAuto(int), "Epochs without the clustering loss; auto: by the number of samples."),
+}
+
+
 def _settings(function: Callable[..., None]) -> Callable[..., None]:
     """One option per parameter of the estimator, under its name and with its default."""
-    kinds: dict[str, Any] = {
-        **dict.fromkeys(_REAL, float),
-        "view_dropout": OrAuto(float),
-        **dict.fromkeys(_WHOLE, int),
-        **dict.fromkeys(_WHOLE_OR_AUTO, OrAuto(int)),
-    }
-    for name, kind in kinds.items():
-        flag = f"--{name.replace('_', '-')}"
-        function = click.option(flag, type=kind, default=getattr(Settings, name), show_default=True)(function)
+    for name, (kind, text) in _SETTINGS.items():
+        flag, default = f"--{name.replace('_', '-')}", getattr(Settings, name)
+        function = click.option(flag, type=kind, default=default, show_default=True, help=text)(function)
     return function
 
 
@@ -73,31 +79,40 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.as_json
 def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as_json: bool, **params: Any) -> None:
     """Filled in by the group."""
-    options.refuse_existing(out, force)
+    options.refuse_existing(out, force, inputs)
     views = inputs.open().read()
+    representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
+    for line in options.lonely_views(views):
+        click.echo(f"warning: {line}", err=True)
     from viewfuse import URRL
+    from viewfuse.persistence import refuse_other_folders
 
+    refuse_other_folders(out / "model")
     began = time.perf_counter()
     model = URRL(**params, verbose=True).fit(views)
-    sizes = np.bincount(model.labels_, minlength=model.n_clusters).tolist()
-    summary = {"samples": len(views), "views": list(views.names), "cluster_sizes": sizes,
-               "seconds": round(time.perf_counter() - began, 1), "params": params}  # fmt: skip
-    model.save(out / "model", keep=keep)
+    summary = {
+        "samples": len(views),
+        "views": list(views.names),
+        "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
+        "epochs": len(model.history_["epoch"]),
+        "seconds": round(time.perf_counter() - began, 1),
+        "params": params,
+    }
     _write_results(out, model, views, inputs.h5mu())
-    write_file(out / "summary.json", json.dumps(summary, indent=1).encode())
+    model.save(out / "model", keep=keep)
+    write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
     shown = {name: value for name, value in summary.items() if as_json or name != "params"}
     options.show({**shown, "written to": str(out)}, as_json)
 
 
 def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> None:
-    embedding = io.BytesIO()
-    np.save(embedding, model.embedding_)
-    write_file(out / "labels.csv", labels_csv(views, model.soft_labels_))
-    write_file(out / "embedding.npy", embedding.getvalue())
-    write_file(out / "history.csv", history_csv(model.history_))
+    write_labels(out / "labels.csv", [(views, model.soft_labels_)])
+    n, width = model.embedding_.shape
+    write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
+    write_history(out / "history.csv", model.history_)
     if h5mu is not None:
         columns = {"viewfuse": model.labels_, "viewfuse_confidence": model.soft_labels_.max(axis=1)}
-        write_results(h5mu, out / h5mu.name, views.ids.tolist(), columns, model.embedding_)
+        write_h5mu(h5mu, out / h5mu.name, views.ids.tolist(), columns, model.embedding_)
     try:
         whole = np.asarray(views.mask.all(axis=1))
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"

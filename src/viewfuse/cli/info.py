@@ -14,10 +14,10 @@ from viewfuse.cli import options
 @options.as_json
 def command(model: Path, as_json: bool) -> None:
     """Filled in by the group."""
-    from viewfuse.persistence import read_manifest
+    from viewfuse.persistence import check
 
-    manifest = read_manifest(model)
-    views = ", ".join(f"{view['name']} ({view['width']} columns)" for view in manifest["views"])
+    manifest = check(model)
+    views = [f"{view['name']} ({view['width']} columns)" for view in manifest["views"]]
     facts = {"clusters": manifest["settings"]["n_clusters"], "views": views, "samples": manifest["n_samples"]}
     size = sum(file["bytes"] for file in manifest["files"].values())
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse import results
 from viewfuse.cli import options
 from viewfuse.views import Views
 
-_FAR = 1_000.0
-"""Times the distance between the quartiles: what lies farther from the median looks like a fill value."""
+_FAR = 10.0
+"""Times the range of all other values: an end that is farther away than this looks like a fill value."""
+_MARKS = (-9.0, -99.0, -999.0, -9999.0, -99999.0)
+"""Below columns without other negative numbers these look like fill values, too."""
 _SHOWN = 5
 
 
@@ -25,17 +27,16 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     views = inputs.open().read()
     facts = describe(views)
     if as_json:
-        click.echo(json.dumps(facts))
+        click.echo(results.as_json(facts))
         return
     ids = ", ".join(map(str, facts["first_ids"]))
-    click.echo(f"{len(views)} samples, {len(views.names)} views\nids: {ids}, ...\n")
+    click.echo(f"{len(views)} samples, {len(views.names)} views\nids: {options.plain(ids)}, ...\n")
     rows = [(v["name"], v["columns"], v["present"], v["missing"], *_range(v)) for v in facts["views"]]
     click.echo(options.table(("view", "columns", "present", "missing", "lowest", "highest"), rows))
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
     click.echo("\n" + options.table(("views that are there", "samples"), patterns))
-    for view in facts["views"]:
-        for line in _warnings(view):
-            click.echo(line)
+    for line in [line for view in facts["views"] for line in _warnings(view)] + options.lonely_views(views):
+        click.echo(f"\n{options.plain(line)}")
 
 
 def _range(view: dict[str, Any]) -> tuple[str, str]:
@@ -47,7 +48,7 @@ def _warnings(view: dict[str, Any]) -> list[str]:
     lines = []
     for why, columns in view["suspicious"].items():
         some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
-        lines.append(f"\n{view['name']}: {len(columns)} columns {why}: {some}")
+        lines.append(f"{view['name']}, columns that {why}: {some}")
     return lines
 
 
@@ -78,13 +79,20 @@ def _describe_view(views: Views, v: int) -> dict[str, Any]:
 
 def _suspicions(rows: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
     """Per reason, which columns; `rows` of shape (samples, columns)."""
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    quarter, middle, three = np.quantile(rows, (0.25, 0.5, 0.75), axis=0)
-    spread = three - quarter
-    far = (spread > 0) & (np.maximum(high - middle, middle - low) > _FAR * spread)
-    counting = (rows[1:] - rows[:-1] == 1).all(axis=0) & (len(rows) > 2)
+    ordered = np.sort(rows, axis=0)
+    counting = (ordered[1:] - ordered[:-1] == 1).all(axis=0) & (len(rows) > 2)
     return {
-        "never change": low == high,
-        "have values so far out that they may stand for nothing, such as -999": far,
+        "never change": ordered[0] == ordered[-1],
+        "have values so far out that they may stand for nothing, such as -999": _lone_end(ordered)
+        | _lone_end(-ordered[::-1]),
         "count the rows, and may be ids": counting,
     }
+
+
+def _lone_end(ordered: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Columns whose lowest value is far from all others, of which there are several; `ordered` is sorted by rows."""
+    n_lowest = (ordered == ordered[0]).sum(axis=0)
+    second = ordered[np.minimum(n_lowest, len(ordered) - 1), np.arange(ordered.shape[1])]
+    spread = ordered[-1] - second
+    is_mark = np.isin(ordered[0], _MARKS) & (second >= 0)
+    return (spread > 0) & (is_mark | (second - ordered[0] > _FAR * spread))

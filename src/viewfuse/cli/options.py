@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
+import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from viewfuse import results
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.readers import open_source
 from viewfuse.readers.source import Source
@@ -88,25 +89,44 @@ def chunks(source: Source, what: str) -> Iterator[Views]:
             bar.update(len(views))
 
 
-def refuse_existing(path: Path, force: bool) -> None:
-    """Refuse to overwrite without being told to."""
-    if path.exists() and not force:
+def plain(text: object) -> str:
+    """Text on one line, in which nothing steers the terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
+
+
+def lonely_views(views: Views) -> list[str]:
+    """A warning for every view that no sample has together with another one."""
+    paired = views.mask[views.mask.sum(axis=1) > 1].any(axis=0)
+    return [
+        f"{name}: no sample has this view and another one; are the ids spelled alike in all files?"
+        for name, has_company in zip(views.names, paired, strict=True)
+        if len(views.names) > 1 and not has_company
+    ]
+
+
+def refuse_existing(path: Path, force: bool, inputs: Inputs) -> None:
+    """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
+    for file in inputs.files:
+        if path.resolve() in (file.resolve(), file.resolve().parent):
+            raise CannotWrite(f"{path} is or holds {file}, which is read; give another --out")
+    if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):
         raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
 
 
 def show(facts: Mapping[str, Any], as_json: bool) -> None:
     """Print facts as JSON or as lines."""
     if as_json:
-        click.echo(json.dumps(facts))
+        click.echo(results.as_json(facts))
         return
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        click.echo(f"{name:<{width}}  {value}")
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(f"{name:<{width}}  {plain(shown)}")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], text: Container[int] = (0,)) -> str:
     """A plain text table; the columns in `text` are text, the others are numbers."""
-    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    cells = [[plain(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[c]) for row in cells) for c in range(len(header))]
     return "\n".join(
         "  ".join(

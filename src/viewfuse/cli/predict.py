@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from viewfuse.cli import options
+from viewfuse.errors import CannotWrite
 from viewfuse.results import write_labels
+from viewfuse.views import Views
 
 
 @click.command()
@@ -18,11 +22,19 @@ from viewfuse.results import write_labels
 @options.as_json
 def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
-    options.refuse_existing(out, force)
+    options.refuse_existing(out, force, inputs)
+    if out.suffix != ".csv":
+        raise CannotWrite(f"{out}: labels are written as .csv; give this ending")
     from viewfuse import URRL
 
     fitted = URRL.load(model)
     source = inputs.open()
-    chunks = options.chunks(source, "predicting")
-    write_labels(out, ((views, fitted.predict_proba(views)) for views in chunks))
-    options.show({"samples": len(source), "written to": str(out)}, as_json)
+    sizes = np.zeros(len(fitted.cluster_centers_), dtype=np.int64)
+
+    def place(views: Views) -> tuple[Views, NDArray[np.float32]]:
+        chances = fitted.predict_proba(views)
+        sizes[:] += np.bincount(chances.argmax(axis=1), minlength=len(sizes))
+        return views, chances
+
+    write_labels(out, map(place, options.chunks(source, "predicting")))
+    options.show({"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist(), "written to": str(out)}, as_json)

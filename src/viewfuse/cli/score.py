@@ -11,6 +11,8 @@ from viewfuse import metrics
 from viewfuse.cli import options
 from viewfuse.errors import DataError
 from viewfuse.readers import open_source
+from viewfuse.readers.source import refuse_bad_ids
+from viewfuse.spreadsheets import unmarked
 
 
 @click.command()
@@ -25,11 +27,21 @@ def command(labels: Path, truth: Path, as_json: bool) -> None:
         raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
     pair = [known[name] for name in both], [found[name] for name in both]
     scores = {"accuracy": metrics.clustering_accuracy(*pair), "NMI": metrics.nmi(*pair), "ARI": metrics.ari(*pair)}
-    options.show({"samples": len(both), **{name: round(score, 4) for name, score in scores.items()}}, as_json)
+    left_out = len(set(found) ^ set(known))
+    options.show(
+        {
+            "samples": len(both),
+            "without a partner": left_out,
+            **{name: round(score, 4) for name, score in scores.items()},
+        },
+        as_json,
+    )
 
 
 def _read(path: Path) -> dict[str, str]:
     """Per id its label, from a table with these columns or from data that carry labels."""
+    if not path.exists() or path.is_fifo() or path.is_char_device():
+        raise DataError(f"{path} is no file; check the path")
     if path.is_dir() or path.suffix.lower() in (".npz", ".mat"):
         source = open_source(path)
         if source.labels is None:
@@ -37,8 +49,12 @@ def _read(path: Path) -> dict[str, str]:
         return dict(zip(map(str, source.ids.tolist()), map(str, source.labels.tolist()), strict=True))
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return {row["id"]: row["label"] for row in csv.DictReader(file)}
+            lines = csv.DictReader(file)
+            header = lines.fieldnames or []
+            if not {"id", "label"} <= set(header):
+                raise DataError(f"{path} has the columns {list(header)}; it needs the columns id and label")
+            rows = [(unmarked(row["id"] or ""), row["label"]) for row in lines]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
-    except KeyError as error:
-        raise DataError(f"{path} has no column {error}; it needs the columns id and label") from None
+    refuse_bad_ids(path, [name for name, _ in rows])
+    return {name: label for name, label in rows if label}

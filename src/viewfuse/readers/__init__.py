@@ -12,10 +12,11 @@ from pathlib import Path
 
 from viewfuse.errors import DataError
 from viewfuse.readers.blocks import Blocks
+from viewfuse.readers.guard import guarded
 from viewfuse.readers.h5mu import Use, read_h5mu
 from viewfuse.readers.npz import read_npy_folder, read_npz
 from viewfuse.readers.parquet import read_parquet
-from viewfuse.readers.source import Source
+from viewfuse.readers.source import FileView, Source
 from viewfuse.readers.text import DELIMITERS, read_text
 from viewfuse.views import Views
 
@@ -76,54 +77,78 @@ def open_source(
     use: Use | None = None,
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
-    files = _files([Path(path) for path in ([paths] if isinstance(paths, (str, PathLike)) else paths)])
+    given = [paths] if isinstance(paths, (str, PathLike)) else paths
+    files = [file for path in given for file in _files(Path(path))]
+    if not files:
+        raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
         _refuse_unused(use=use)
         return _open_tables(files, id_column, blocks)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
-        listed = ", ".join(map(str, files))
-        raise DataError(
-            f"{listed}: cannot be read together; give one {', '.join(WHOLE)} file, a folder of .npy files, or one "
-            f"{', '.join(TABLES)} file per view"
-        )
+        _refuse_mixture(files)
     _refuse_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
-    if endings == {".npz"}:
-        return read_npz(files[0])
-    if endings == {".mat"}:
-        from viewfuse.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
-
-        return read_mat(files[0])
-    return read_h5mu(files[0], use) if endings == {".h5mu"} else read_npy_folder(files[0].parent)
+    return _open_whole(files[0], use)
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
-    """The files; a folder stands for its tables, or for the first of its arrays."""
-    found: list[Path] = []
-    for path in paths:
+def _open_whole(file: Path, use: Use | None) -> Source:
+    ending = file.suffix.lower()
+    with guarded(file):
+        if ending == ".npz":
+            return read_npz(file)
+        if ending == ".mat":
+            from viewfuse.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
+
+            return read_mat(file)
+        return read_h5mu(file, use) if ending == ".h5mu" else read_npy_folder(file.parent)
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, or what is in the folder."""
+    with guarded(path):
         if path.is_dir():
-            arrays = sorted(path.glob("*.npy"))
-            tables = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES)
-            found += arrays[:1] or tables
-            if not found:
-                raise DataError(f"{path} is a folder without .npy or {', '.join(TABLES)} files; give the files")
-        elif path.is_file():
-            found.append(path)
-        else:
+            return _inside(path)
+        if not path.is_file():
             raise DataError(f"{path} is no file; check the path")
-    if not found:
-        raise DataError("no file was given; give the path of at least one")
-    return found
+    if path.suffix.lower() == ".npy":
+        raise DataError(f"{path} is one array; give the folder of the arrays, one .npy file per view")
+    return [path]
+
+
+def _refuse_mixture(files: Sequence[Path]) -> None:
+    kinds = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
+    for file in files:
+        if file.suffix.lower() in (".xlsx", ".xls", ".ods"):
+            raise DataError(f"{file}: {file.suffix} files are not read; save it as CSV (UTF-8), one table per file")
+        if file.suffix.lower() not in (*WHOLE, *TABLES, ".npy"):
+            raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {kinds}")
+    raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {kinds}")
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The tables in a folder, or the first of its arrays."""
+    arrays = sorted(folder.glob("*.npy"))
+    tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in TABLES and file.is_file())
+    if not arrays and not tables:
+        raise DataError(f"{folder} is a folder without .npy or {', '.join(TABLES)} files; give the files")
+    return arrays[:1] or tables
 
 
 def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | None) -> Source:
     names = [file.stem for file in files]
-    if len(set(names)) < len(names):
-        raise DataError(f"two files are called alike: {', '.join(map(str, files))}; a view is called like its file")
+    alike = [str(file) for file in files if names.count(file.stem) > 1]
+    if alike:
+        listed = ", ".join(alike)
+        raise DataError(f"two files are called alike: {listed}; a view is called like its file, so rename one")
     if blocks is not None and len(files) > 1:
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
-    readers = {".parquet": read_parquet}
-    views = [view for file in files for view in readers.get(file.suffix.lower(), read_text)(file, id_column, blocks)]
+    if blocks is not None and not blocks:
+        raise DataError("blocks names no view; give at least one, or leave it out")
+    views: list[FileView] = []
+    for file in files:
+        read = read_parquet if file.suffix.lower() == ".parquet" else read_text
+        with guarded(file):
+            views += read(file, id_column, blocks)
     return Source(views)
 
 

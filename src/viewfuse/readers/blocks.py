@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
 
@@ -18,8 +14,9 @@ Blocks = Mapping[str, str | Sequence[str]]
 
 
 def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str, list[str]]:
-    """Per view its columns, in the order of the file."""
-    chosen = {view: _matching(path, columns, view, wanted) for view, wanted in blocks.items()}
+    """Per view its columns: in the order of the file for a pattern, in that of the list for a list."""
+    known = dict.fromkeys(columns)
+    chosen = {view: _matching(path, known, view, wanted) for view, wanted in blocks.items()}
     owner: dict[str, str] = {}
     for view, found in chosen.items():
         for column in found:
@@ -31,34 +28,23 @@ def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str
     return chosen
 
 
-def _matching(path: Path, columns: Sequence[str], view: str, wanted: str | Sequence[str]) -> list[str]:
+def _matching(path: Path, columns: Collection[str], view: str, wanted: str | Sequence[str]) -> list[str]:
     if isinstance(wanted, str):
         found = [column for column in columns if fnmatchcase(column, wanted)]
     else:
         absent = [column for column in wanted if column not in columns]
         if absent:
-            raise DataError(f"{path}: block {view!r} names {absent[0]!r}, but the columns are {_some(columns)}")
+            raise DataError(
+                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {_some(columns)}; correct the name"
+            )
         found = list(wanted)
     if not found:
-        raise DataError(f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {_some(columns)}")
+        raise DataError(
+            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {_some(columns)}; "
+            "correct the pattern"
+        )
     return found
 
 
-def _some(columns: Sequence[str]) -> str:
-    return f"{', '.join(map(repr, columns[:6]))}{', ...' if len(columns) > 6 else ''}"
-
-
-@dataclass(frozen=True)
-class ColumnsOf:
-    """Some columns of a larger table, cut out when rows are asked for."""
-
-    table: NDArray[Any]
-    columns: Sequence[int]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return len(self.table), len(self.columns)
-
-    def __getitem__(self, rows: Any) -> NDArray[Any]:
-        return np.asarray(self.table[rows][:, self.columns])
+def _some(columns: Collection[str]) -> str:
+    return f"{', '.join(map(repr, islice(columns, 6)))}{', ...' if len(columns) > 6 else ''}"

@@ -11,24 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
-from viewfuse.readers.limits import bytes_of, needed, refuse_growth
-
-_FAULTS = (OSError, KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError)
+from viewfuse.readers.limits import Allowance, bytes_of
+from viewfuse.readers.optional import needed
 
 
 @contextmanager
-def opened(path: Path, kind: str) -> Iterator[Any]:
-    """The file, in which no link and no data set leads to another file; what goes wrong inside is said in one line."""
+def opened(path: Path) -> Iterator[Any]:
+    """The file, in which no link and no data set leads to another file."""
     h5py = needed("h5py", "io", path)
-    try:
-        with h5py.File(path, "r") as file:
-            _refuse_other_files(path, file, h5py)
-            yield file
-    except DataError:
-        raise
-    except _FAULTS as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].strip("'\"")
-        raise DataError(f"{path} is no readable {kind} file ({reason}); write it again") from None
+    with h5py.File(path, "r") as file:
+        _refuse_other_files(path, file, h5py)
+        yield file
+
+
+def is_reference(item: Any) -> bool:
+    """Whether a data set holds references to others, as a cell array does."""
+    import h5py
+
+    return h5py.check_ref_dtype(getattr(item, "dtype", None)) is h5py.Reference
 
 
 def _refuse_other_files(path: Path, group: Any, h5py: Any) -> None:
@@ -48,18 +48,29 @@ def _refuse_other_files(path: Path, group: Any, h5py: Any) -> None:
             item = None if isinstance(link, h5py.SoftLink) else here[name]
             if isinstance(item, h5py.Group):
                 waiting.append(item)
-            elif isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
-                raise DataError(f"{path}: {where!r} has its data in another file; store them in the file itself")
+            elif isinstance(item, h5py.Dataset):
+                refuse_elsewhere(path, item)
 
 
-def checked(path: Path, data: Any) -> Any:
-    """A data set of numbers that is not far larger than the file."""
-    if data.dtype.kind not in "fiub":
-        raise DataError(f"{path}: {data.name!r} holds {data.dtype} values, not numbers; store numbers")
-    refuse_growth(path, bytes_of(data.shape, data.dtype), "store it without compression")
-    return data
+def refuse_elsewhere(path: Path, data: Any) -> None:
+    """Refuse a data set whose data lie in another file; a reference may lead to one that no link shows."""
+    if data.is_virtual or data.external:
+        raise DataError(f"{path}: {data.name!r} has its data in another file; store them in the file itself")
 
 
-def numbers(path: Path, data: Any) -> NDArray[Any]:
+def numbers(data: Any, allowance: Allowance) -> NDArray[Any]:
     """A data set of numbers, in memory."""
-    return np.asarray(checked(path, data)[()])
+    if data.dtype.kind not in "fiub":
+        raise DataError(f"{allowance.path}: {data.name!r} holds {data.dtype} values, not numbers; store numbers")
+    refuse_elsewhere(allowance.path, data)
+    allowance.take(bytes_of(data.shape, data.dtype))
+    return np.asarray(data[()])
+
+
+def take_all(item: Any, allowance: Allowance) -> None:
+    """Count all that lies in a data set or below a group, before it is read."""
+    if hasattr(item, "dtype"):
+        refuse_elsewhere(allowance.path, item)
+        allowance.take(bytes_of(item.shape, item.dtype))
+    else:
+        item.visititems(lambda _, part: take_all(part, allowance) if hasattr(part, "dtype") else None)

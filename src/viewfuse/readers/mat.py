@@ -7,28 +7,27 @@ the labels, or what all views have in common, tell which.
 from __future__ import annotations
 
 import re
-import struct
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import io, sparse
+from scipy import sparse
 
 from viewfuse.errors import DataError
-from viewfuse.readers.hdf5 import checked, numbers, opened
-from viewfuse.readers.limits import refuse_growth
+from viewfuse.readers.hdf5 import is_reference, numbers, opened
+from viewfuse.readers.limits import Allowance
+from viewfuse.readers.mat5 import read_version_5
 from viewfuse.readers.npz import in_order
 from viewfuse.readers.source import FileView, Source
+from viewfuse.readers.sparse import refuse_broken
 
 CELLS = ("X", "data", "fea", "views")
 LABELS = ("Y", "gt", "truelabel", "truth", "labels", "label", "gnd", "y")
-_NUMBERED = re.compile(r"(X|x|view_?|data|fea)\d+")
+_NUMBERED = [re.compile(rf"{stem}\d{{1,6}}") for stem in ("X", "x", "view_?", "data", "fea")]
 _HDF5_START = b"MATLAB 7.3"
-_COMPRESSED = 15
-_CURE = "save it with -v7.3 or without compression"
+_MOST_CELLS = 1_000
 
 Variables = dict[str, Any]
 """Per name an array, a sparse matrix, or a list of such, which was a cell array."""
@@ -38,99 +37,71 @@ def read_mat(path: Path) -> Source:
     """The views in a MATLAB file."""
     with path.open("rb") as file:
         start = file.read(128)
-    variables = _read_hdf5(path) if start.startswith((_HDF5_START, b"\x89HDF")) else _read_version_5(path, start)
+    variables = _read_hdf5(path) if start.startswith((_HDF5_START, b"\x89HDF")) else read_version_5(path, start)
     found = _pick_views(path, variables)
     labels = _labels(variables)
     n = _count_samples(path, found, labels)
-    views = [FileView(path, name, x, range(x.shape[1])) for name, x in _upright(found, n).items()]
-    return Source(views, labels=labels if labels is not None and len(labels) == n else None)
-
-
-def _read_version_5(path: Path, start: bytes) -> Variables:
-    if len(start) < 128 or start[126:128] not in (b"IM", b"MI"):
-        raise DataError(f"{path} is no MATLAB file of version 5 or 7.3; save it again with save -v7")
-    order = "<" if start[126:128] == b"IM" else ">"
-    refuse_growth(path, _unpacked_size(path, order), _CURE)
-    try:
-        wanted = [name for name, _, kind in io.whosmat(path) if kind not in ("struct", "object", "function", "opaque")]
-        found = io.loadmat(path, variable_names=wanted, mat_dtype=False)
-    except (OSError, ValueError, TypeError, KeyError, IndexError, zlib.error, RecursionError, MemoryError,
-            NotImplementedError, struct.error, AttributeError, OverflowError) as error:  # fmt: skip
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path} is no readable MATLAB file ({reason}); save it again") from None
-    return {name: _unwrapped(value) for name, value in found.items() if not name.startswith("__")}
-
-
-def _unpacked_size(path: Path, order: str) -> int:
-    """Bytes that the parts of the file claim, from their tags alone."""
-    total, end = 0, path.stat().st_size
-    with path.open("rb") as file:
-        file.seek(128)
-        while len(tag := file.read(8)) == 8:
-            kind, size = struct.unpack(f"{order}II", tag)
-            place = file.tell()
-            if place + size > end:
-                raise DataError(f"{path}, byte {place}: a part of {size:,} bytes goes beyond the end; save it again")
-            total += _claimed(file.read(min(size, 512)), order) if kind == _COMPRESSED else size
-            file.seek(place + size)
-    return total
-
-
-def _claimed(packed: bytes, order: str) -> int:
-    """What the first compressed bytes say about the size of what is packed."""
-    try:
-        head = zlib.decompressobj().decompress(packed, 8)
-    except zlib.error:
-        return 0  # SciPy says what is wrong with it
-    return int(struct.unpack(f"{order}II", head)[1]) if len(head) == 8 else 0
-
-
-def _unwrapped(value: Any) -> Any:
-    """A cell array as the list of its cells; anything else as it is."""
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return list(value.ravel(order="F"))
-    return value
+    views = [FileView(path, name, x, range(x.shape[1])) for name, x in _upright(path, found, n).items()]
+    return Source(views, labels=labels)
 
 
 def _read_hdf5(path: Path) -> Variables:
-    with opened(path, "MATLAB") as file:
-        names = [name for name in file if not name.startswith("#")]
-        return {name: _variable(path, file, file[name]) for name in names}
+    """Variables that may be views or labels; cells are a list."""
+    with opened(path) as file:
+        allowance = Allowance(path, "save it without compression")
+        cells = {name: item for name, item in file.items() if is_reference(item)}
+        others = [name for name in file if name in (*CELLS, *LABELS) or _is_numbered(name)]
+        found = {name: _matrix(file[name], allowance) for name in others if name not in cells}
+        return {**found, **{name: _cells(file, item, allowance) for name, item in cells.items()}}
 
 
-def _variable(path: Path, file: Any, item: Any) -> Any:
-    """One variable of a version 7.3 file; MATLAB stores columns first, so arrays come back turned."""
+def _is_numbered(name: str) -> bool:
+    return any(pattern.fullmatch(name) for pattern in _NUMBERED)
+
+
+def _cells(file: Any, item: Any, allowance: Allowance) -> list[Any]:
+    if item.size > _MOST_CELLS:
+        where = f"{allowance.path}: {item.name!r}"
+        raise DataError(f"{where} has {item.size:,} cells; at most {_MOST_CELLS:,} can be views")
+    return [_matrix(file[reference], allowance) for reference in item[()].ravel()]
+
+
+def _matrix(item: Any, allowance: Allowance) -> Any:
+    """An array, turned, since MATLAB stores columns first; or a sparse matrix; None for anything else."""
     if hasattr(item, "keys"):
-        return _sparse(path, item) if "MATLAB_sparse" in item.attrs else None
-    if item.dtype.kind == "O":
-        cells = item[()].ravel() if item.size <= 10_000 else []
-        return [_variable(path, file, file[reference]) for reference in cells]
-    return numbers(path, item).T if item.dtype.kind in "fiub" else None
+        return _sparse(item, allowance) if "MATLAB_sparse" in item.attrs else None
+    is_text = bytes(item.attrs.get("MATLAB_class", b"")) == b"char"
+    return None if is_text or item.dtype.kind not in "fiub" else numbers(item, allowance).T
 
 
-def _sparse(path: Path, group: Any) -> Any:
+def _sparse(group: Any, allowance: Allowance) -> Any:
     height = int(group.attrs["MATLAB_sparse"])
-    starts = numbers(path, group["jc"]).astype(np.int64)
+    allowance.take(8 * height)
+    starts = numbers(group["jc"], allowance).astype(np.int64)
     if "data" not in group:
         return sparse.csc_matrix((height, len(starts) - 1))
-    parts = (numbers(path, group["data"]), checked(path, group["ir"])[()].astype(np.int64), starts)
-    matrix = sparse.csc_matrix(parts, shape=(height, len(starts) - 1))
-    matrix.check_format()
-    return matrix
+    parts = (numbers(group["data"], allowance), numbers(group["ir"], allowance).astype(np.int64), starts)
+    return sparse.csc_matrix(parts, shape=(height, len(starts) - 1))
 
 
 def _is_matrix(value: Any) -> bool:
-    return isinstance(value, np.ndarray | sparse.spmatrix | sparse.sparray) and value.ndim == 2 and min(value.shape) > 0
+    is_array = isinstance(value, np.ndarray | sparse.spmatrix | sparse.sparray) and value.dtype.kind in "fiub"
+    return is_array and value.ndim == 2 and min(value.shape) > 0
 
 
 def _pick_views(path: Path, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The views by name: the cells of one array, or X1, X2, ..., or the only matrix."""
-    cells = [name for name in (*CELLS, *variables) if isinstance(variables.get(name), list)]
-    for name in cells:
-        if variables[name] and all(_is_matrix(cell) for cell in variables[name]):
+    """The views by name: the cells of X, or X1, X2, ..., or the cells of another array, or the only matrix X."""
+    cells = [name for name, value in variables.items() if isinstance(value, list) and _are_views(value)]
+    for name in CELLS:
+        if name in cells:
             return {f"view_{v}": cell for v, cell in enumerate(variables[name])}
-    numbered = [name for name in variables if _NUMBERED.fullmatch(name) and _is_matrix(variables[name])]
-    views = in_order(numbered) or [name for name in CELLS if _is_matrix(variables.get(name))][:1]
+    alike = ([name for name in variables if pattern.fullmatch(name)] for pattern in _NUMBERED)
+    matrices = ([name for name in names if _is_matrix(variables[name])] for names in alike)
+    numbered = in_order(next((names for names in matrices if names), []))
+    others = [name for name in cells if name not in LABELS]
+    if not numbered and others:
+        return {f"view_{v}": cell for v, cell in enumerate(variables[others[0]])}
+    views = numbered or [name for name in CELLS if _is_matrix(variables.get(name))][:1]
     if not views:
         raise DataError(
             f"{path} holds no views; it needs a cell array X of matrices, or matrices X1, X2, ...; "
@@ -139,35 +110,45 @@ def _pick_views(path: Path, variables: Mapping[str, Any]) -> dict[str, Any]:
     return {name: variables[name] for name in views}
 
 
+def _are_views(cells: list[Any]) -> bool:
+    return bool(cells) and all(_is_matrix(cell) for cell in cells)
+
+
 def _labels(variables: Mapping[str, Any]) -> NDArray[Any] | None:
     """The first variable that is called like labels and is a vector of numbers."""
     for name in LABELS:
         value = variables.get(name)
         if isinstance(value, list) and value:
             value = value[0]  # some files wrap the labels in a cell
-        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.size == max(value.shape, default=0):
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and 1 < value.size == max(value.shape):
             return value.ravel()
     return None
 
 
 def _count_samples(path: Path, views: Mapping[str, Any], labels: NDArray[Any] | None) -> int:
-    """The number that is a side of every view; that of the labels where they say one, else that of rows."""
-    common = set.intersection(*(set(view.shape) for view in views.values()))
-    if not common:
-        shapes = ", ".join(f"{name} {view.shape}" for name, view in views.items())
-        raise DataError(f"{path}: the views have no number of samples in common ({shapes}); store one row per sample")
+    """The number that is a side of every view: that of the labels, of all rows, of all columns, or the only one."""
+    shapes = [view.shape for view in views.values()]
+    common = set.intersection(*map(set, shapes))
+    rows, columns = {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
     if labels is not None and len(labels) in common:
         return len(labels)
-    rows = {view.shape[0] for view in views.values()}
-    return next(iter(rows)) if len(rows) == 1 else max(common)
+    for found in (rows, columns, common):
+        if len(found) == 1:
+            return int(next(iter(found)))
+    listed = ", ".join(f"{name} {view.shape}" for name, view in views.items())
+    raise DataError(
+        f"{path}: the shapes do not tell how many samples there are ({listed}); store one row per sample, or labels Y"
+    )
 
 
-def _upright(views: Mapping[str, Any], n: int) -> Variables:
+def _upright(path: Path, views: Mapping[str, Any], n: int) -> Variables:
     """The views with one row per sample, sparse ones so that rows can be taken; square ones lie like the others."""
     others = [view for view in views.values() if view.shape[0] != view.shape[1]]
     squares_lie = bool(others) and all(view.shape[0] != n for view in others)
     upright = {}
     for name, view in views.items():
+        if sparse.issparse(view):
+            refuse_broken(f"{path}: {name!r}", view)
         lies = squares_lie if view.shape[0] == view.shape[1] else view.shape[0] != n
         turned = view.T if lies else view
         upright[name] = turned.tocsr() if sparse.issparse(turned) else turned

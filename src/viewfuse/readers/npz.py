@@ -2,55 +2,45 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
-from viewfuse.readers.limits import bytes_of, refuse_growth
+from viewfuse.readers.guard import guarded
+from viewfuse.readers.limits import Allowance, bytes_of
 from viewfuse.readers.source import FileView, Source
 
+_LONGEST_HEADER = 65_536
 NOT_VIEWS = ("labels", "ids", "mask")
 
 
 def read_npz(path: Path) -> Source:
     """The views in a .npz file."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            _check_headers(path, archive)
-        with np.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-    except DataError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, RuntimeError) as error:
-        raise DataError(
-            f"{path} is no readable .npz file ({_reason(error)}); write it again with numpy.savez"
-        ) from None
-    return _source(path, arrays)
+    with zipfile.ZipFile(path) as archive:
+        _check_headers(path, archive)
+    with np.load(path, allow_pickle=False) as data:
+        return _source(path, {name: data[name] for name in data.files})
 
 
 def read_npy_folder(folder: Path) -> Source:
     """The views in a folder of .npy files, one per view, as memory maps."""
     arrays = {}
-    for path in folder.glob("*.npy"):
-        try:
+    for path in sorted(folder.glob("*.npy")):
+        if not path.is_file():
+            raise DataError(f"{path} is no file; leave only arrays in the folder")
+        with path.open("rb") as file, guarded(path):
+            _header(path, file)
+        with guarded(path):
             arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, EOFError, ValueError) as error:
-            raise DataError(
-                f"{path} is no readable .npy file ({_reason(error)}); write it again with numpy.save, as numbers"
-            ) from None
-    return _source(folder, dict(sorted(arrays.items())))
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return _source(folder, arrays)
 
 
 def _source(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Source:
@@ -80,22 +70,30 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def _check_headers(path: Path, archive: zipfile.ZipFile) -> None:
     """Refuse pickles, bombs and headers that lie, without reading any data."""
-    total = 0
+    allowance = Allowance(path, "store it uncompressed with numpy.savez")
+    seen: set[str] = set()
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
+        if name in seen:
+            raise DataError(f"{path}: {name!r} is there twice; write it again with numpy.savez")
+        seen.add(name)
         with archive.open(member) as file:
-            shape, dtype = _header(file)
+            shape, dtype = _header(path, file)
         if dtype.hasobject:
             raise DataError(f"{path}: {name!r} holds Python objects, which could run code; store it as numbers or text")
         claimed = bytes_of(shape, dtype)
         if not 0 <= member.file_size - claimed <= 65_536:
             raise DataError(f"{path}: {name!r} claims {claimed:,} bytes but holds {member.file_size:,}; write it again")
-        total += claimed
-    refuse_growth(path, total, "store it uncompressed with numpy.savez")
+        allowance.take(claimed)
 
 
-def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and kind of an array, from a header that is not read if it is absurdly long."""
     version = npy.read_magic(file)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read(file)
+    width = 2 if version == (1, 0) else 4
+    length = file.read(width)
+    if int.from_bytes(length, "little") > _LONGEST_HEADER:
+        raise DataError(f"{path}: the header of an array is too long to be true; write it again")
+    text = io.BytesIO(length + file.read(int.from_bytes(length, "little")))
+    shape, _, dtype = (npy.read_array_header_1_0 if width == 2 else npy.read_array_header_2_0)(text)
     return shape, dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
 from viewfuse.readers.blocks import Blocks, pick_columns
-from viewfuse.readers.limits import Spool, needed, refuse_growth
+from viewfuse.readers.limits import Allowance
+from viewfuse.readers.optional import needed
 from viewfuse.readers.source import FileView
+from viewfuse.readers.spool import Spool
 
 _CURE = "write it without compression and dictionaries"
 
@@ -23,76 +26,99 @@ def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> li
     A column of lists (an embedding) is a view by itself. A file with such columns has these as its views; of any
     other file the columns of numbers are one view, unless `blocks` say more.
     """
-    arrow = needed("pyarrow.parquet", "io", path)
-    errors = (needed("pyarrow", "io", path).ArrowException, OSError)
-    try:
-        file = arrow.ParquetFile(path)
-        _refuse_bomb(path, file)
-        ids = _read_ids(path, file, _id_name(path, file, id_column))
-        views = _plan(path, file, id_column, blocks)
-        return [FileView(path, name, *_read_view(path, file, columns), ids) for name, columns in views.items()]
-    except errors as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} is no readable Parquet file ({reason}); write it again") from None
+    file = needed("pyarrow.parquet", "io", path).ParquetFile(path)
+    _refuse_bomb(path, file)
+    table = _Table(path, file, file.schema_arrow, id_column)
+    views = table.plan(blocks)
+    if not file.metadata.num_rows:
+        raise DataError(f"{path} has no rows; it needs at least one")
+    ids = table.ids()
+    return [FileView(path, name, *table.view(columns), ids) for name, columns in views.items()]
 
 
 def _refuse_bomb(path: Path, file: Any) -> None:
-    facts = file.metadata
-    groups = sum(facts.row_group(g).total_byte_size for g in range(facts.num_row_groups))
-    refuse_growth(path, max(groups, 8 * facts.num_rows * facts.num_columns), _CURE)
+    facts, allowance = file.metadata, Allowance(path, _CURE)
+    for g in range(facts.num_row_groups):
+        group = facts.row_group(g)
+        for c in range(group.num_columns):
+            column = group.column(c)
+            allowance.take(max(column.total_uncompressed_size, 8 * column.num_values))
 
 
-def _id_name(path: Path, file: Any, id_column: str | None) -> str:
-    """The column that is asked for, the index that pandas stored, or the first column."""
-    names = file.schema_arrow.names
-    if id_column is not None and id_column not in names:
-        raise DataError(f"{path} has no column {id_column!r}; it has {names[:8]}")
-    stored = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
-    indexes = [name for name in stored if isinstance(name, str) and name in names]
-    if len(names) < 2:
-        raise DataError(f"{path} needs a column of ids and one of numbers; it has {names}")
-    return id_column or (indexes[0] if indexes else names[0])
+class _Table:
+    """A file with its schema, which is costly to ask for."""
+
+    def __init__(self, path: Path, file: Any, schema: Any, id_column: str | None) -> None:
+        self.path, self._file = path, file
+        _refuse_repeated(path, schema.names)
+        self._kinds = {field.name: field.type for field in schema}
+        stored = (schema.pandas_metadata or {}).get("index_columns", [])
+        index = [name for name in stored if isinstance(name, str) and name in self._kinds]
+        # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
+        nothing = {name for name in index if name.startswith("__index_level_") and not _is_text(self._kinds[name])}
+        self._names = [name for name in schema.names if name not in nothing]
+        self._id = self._id_name(id_column, [name for name in index if name not in nothing])
+
+    def _id_name(self, id_column: str | None, index: list[str]) -> str:
+        """The column that is asked for, the index that pandas stored, or the first column."""
+        if id_column is not None and id_column not in self._names:
+            raise DataError(f"{self.path} has no column {id_column!r}; it has {self._names[:8]}; name one of these")
+        if len(self._names) < 2:
+            raise DataError(
+                f"{self.path} needs a column of ids and one of numbers; it has {self._names}; add what is missing"
+            )
+        return id_column or (index or self._names)[0]
+
+    def plan(self, blocks: Blocks | None) -> Mapping[str, list[str]]:
+        """Per view its columns."""
+        columns = [name for name in self._names if name != self._id]
+        if blocks is not None:
+            return pick_columns(self.path, columns, blocks)
+        lists = [name for name in columns if _is_list(self._kinds[name])]
+        return {name: [name] for name in lists} if lists else {self.path.stem: columns}
+
+    def ids(self) -> list[Any]:
+        """The id of each row, as text or a whole number."""
+        kind = str(self._kinds[self._id])
+        if not _is_text(kind) and not kind.startswith(("int", "uint")):
+            raise DataError(
+                f"{self.path}: column {self._id!r} holds no ids but {kind} values; name the column of ids with "
+                "--id-column"
+            )
+        column = self._file.read(columns=[self._id]).column(self._id)
+        return column.cast("string").to_pylist() if _is_text(kind) else column.to_pylist()
+
+    def view(self, columns: list[str]) -> tuple[Any, list[str] | range]:
+        """Values and the names of the columns, read batch by batch."""
+        lists = [column for column in columns if _is_list(self._kinds[column])]
+        if lists and len(columns) > 1:
+            raise DataError(f"{self.path}: column {lists[0]!r} holds lists, so it is a view by itself; name it alone")
+        if lists:
+            return _read_lists(self.path, self._file, lists[0], str(self._kinds[lists[0]].value_type))
+        for column in columns:
+            if not _is_numeric(str(self._kinds[column])):
+                raise DataError(
+                    f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
+                    "drop the column"
+                )
+        spool = Spool(len(columns))
+        for batch in self._file.iter_batches(columns=columns):
+            spool.add(np.stack([_floats(batch.column(column)) for column in columns], axis=1))
+        return spool.table(), columns
 
 
-def _plan(path: Path, file: Any, id_column: str | None, blocks: Blocks | None) -> Mapping[str, list[str]]:
-    """Per view its columns."""
-    id_name = _id_name(path, file, id_column)
-    columns = [name for name in file.schema_arrow.names if name != id_name]
-    if blocks is not None:
-        return pick_columns(path, columns, blocks)
-    lists = [name for name in columns if _is_list(file, name)]
-    return {name: [name] for name in lists} if lists else {path.stem: columns}
+def _refuse_repeated(path: Path, names: list[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
 
 
-def _is_list(file: Any, column: str) -> bool:
-    return str(file.schema_arrow.field(column).type).startswith(("list", "large_list", "fixed_size_list"))
+def _is_list(kind: Any) -> bool:
+    return str(kind).startswith(("list", "large_list", "fixed_size_list"))
 
 
-def _read_ids(path: Path, file: Any, column: str) -> list[Any]:
-    ids = file.read(columns=[column]).column(column).to_pylist()
-    if any(isinstance(name, (float, list, dict)) for name in ids[:1]):
-        raise DataError(f"{path}: column {column!r} holds no ids but {type(ids[0]).__name__} values; name the column "
-                        "of ids with id_column")  # fmt: skip
-    return ids
-
-
-def _read_view(path: Path, file: Any, columns: list[str]) -> tuple[Any, list[str] | range]:
-    """Values and the names of the columns, read batch by batch."""
-    if not file.metadata.num_rows:
-        raise DataError(f"{path} has no rows; it needs at least one")
-    lists = [column for column in columns if _is_list(file, column)]
-    if lists and len(columns) > 1:
-        raise DataError(f"{path}: column {lists[0]!r} holds lists, so it is a view by itself; give it a block alone")
-    if lists:
-        return _read_lists(path, file, lists[0])
-    for column in columns:
-        kind = file.schema_arrow.field(column).type
-        if not _is_numeric(str(kind)):
-            raise DataError(f"{path}, column {column!r} holds {kind} values, not numbers; encode it or drop the column")
-    spool = Spool(len(columns))
-    for batch in file.iter_batches(columns=columns):
-        spool.add(np.stack([_floats(batch.column(column)) for column in columns], axis=1))
-    return spool.table(), columns
+def _is_text(kind: Any) -> bool:
+    return any(word in str(kind) for word in ("string", "binary"))
 
 
 def _is_numeric(kind: str) -> bool:
@@ -100,13 +126,12 @@ def _is_numeric(kind: str) -> bool:
 
 
 def _floats(column: Any) -> NDArray[np.float64]:
-    return np.asarray(column.cast("float64").to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _read_lists(path: Path, file: Any, column: str) -> tuple[Any, range]:
+def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
     """A column of lists as a table; a sample without a list lacks the view."""
-    kind = file.schema_arrow.field(column).type.value_type
-    if not _is_numeric(str(kind)):
+    if not _is_numeric(kind):
         raise DataError(f"{path}, column {column!r} holds lists of {kind}, not of numbers; drop the column")
     spool, before = None, 0
     for batch in file.iter_batches(columns=[column]):
@@ -118,7 +143,7 @@ def _read_lists(path: Path, file: Any, column: str) -> tuple[Any, range]:
         if spool is not None:
             _refuse_other_lengths(f"{path}, column {column!r}", lengths, spool.width, before)
             block = np.full((len(lengths), spool.width), np.nan)
-            block[lengths >= 0] = _floats(cells.flatten()).reshape(-1, spool.width)
+            block[lengths > 0] = _floats(cells.flatten()).reshape(-1, spool.width)
             spool.add(block)
         before += len(lengths)
     if spool is None:
@@ -127,7 +152,7 @@ def _read_lists(path: Path, file: Any, column: str) -> tuple[Any, range]:
 
 
 def _refuse_other_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:
-    wrong = np.flatnonzero((lengths >= 0) & (lengths != width))
+    wrong = np.flatnonzero((lengths > 0) & (lengths != width))
     if len(wrong):
         raise DataError(
             f"{place}, data row {before + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "

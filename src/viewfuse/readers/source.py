@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import memory
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, EmptySampleWarning, SettingError
+from viewfuse.inputs import id_array
 from viewfuse.views import Views
 
 ABSENT = -1
@@ -61,15 +64,19 @@ class Source:
         mask: Any = None,
         labels: NDArray[Any] | None = None,
     ) -> None:
+        for view in views:
+            _refuse_other_shape(view)
         self.views, self.labels, self._mask = views, labels, mask
         self._rows: list[NDArray[np.int64] | None]
         if all(view.ids is None for view in views):
             n = _common_length(views)
             self._rows = [None] * len(views)
-            self.ids: NDArray[Any] = np.arange(n) if ids is None else ids
-            _refuse_other_length(views, n, self.ids, mask)
+            self.ids: NDArray[Any] = np.arange(n) if ids is None else _text(ids)
+            _refuse_other_length(views[0].path, n, len(views), ids=self.ids, mask=mask, labels=labels)
         else:
             self.ids, self._rows = _join(views, order)
+        if not len(self.ids):
+            raise DataError(f"{views[0].path} has no rows (0 sample(s)); it needs at least one")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,49 +86,99 @@ class Source:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def read(self, rows: slice = slice(None)) -> Views:
-        """The samples in a slice; all by default, where memory allows."""
-        first, last, _ = rows.indices(len(self))
-        self._refuse_too_large(last - first)
-        pairs = [self._read_view(v, slice(first, last)) for v in range(len(self.views))]
-        mask = np.stack([present for _, present in pairs], axis=1)
-        if self._mask is not None:
-            mask = _within(mask, self._mask[first:last])
-        try:
-            return Views(
-                dict(zip(self.names, (values for values, _ in pairs), strict=True)),
-                mask=mask,
-                ids=self.ids[first:last],
-                columns=[view.columns for view in self.views],
-            )
-        except DataError as error:
-            files = ", ".join(dict.fromkeys(str(view.path) for view in self.views))
-            raise type(error)(f"{files}: {error}") from None
+    def read(self) -> Views:
+        """All samples, where memory allows."""
+        needed = sum(self._bytes_needed(v) for v in range(len(self.views)))
+        widths = ", ".join(f"{view.name} {view.values.shape[1]:,}" for view in self.views)
+        what = f"{self._files()}: reading {len(self):,} samples with columns {widths}"
+        cure = "choose fewer columns, reduce them first (PCA), or predict chunk by chunk with read_chunks"
+        memory.require(needed, what, cure)
+        return self._views(slice(0, len(self)), None)
 
     def chunks(self, size: int) -> Iterator[Views]:
         """All samples in order, at most `size` at a time."""
+        if size < 1:
+            raise SettingError(f"the size of a chunk must be at least 1; got {size!r}")
         for first in range(0, len(self), size):
-            yield self.read(slice(first, first + size))
+            # Whether a column varies enough for float32 is no question for a part of its rows, so they are float32.
+            yield self._views(slice(first, min(first + size, len(self))), np.float32)
 
-    def _read_view(self, v: int, rows: slice) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _views(self, rows: slice, dtype: type[np.float32] | None) -> Views:
+        pairs = [self._read_view(v, rows, dtype) for v in range(len(self.views))]
+        mask = np.stack([present for _, present in pairs], axis=1)
+        if self._mask is not None:  # values other than 0 and 1 are left for Views to refuse
+            mask = np.where(mask, self._mask[rows], 0)
+        kept = self._with_a_view(mask, [values for values, _ in pairs], self.ids[rows])
+        try:
+            return Views(
+                {name: values[kept] for name, (values, _) in zip(self.names, pairs, strict=True)},
+                mask=mask[kept],
+                ids=self.ids[rows][kept],
+                columns=[view.columns for view in self.views],
+            )
+        except DataError as error:
+            raise type(error)(f"{self._files()}: {error}") from None
+
+    def _with_a_view(self, mask: NDArray[Any], arrays: Sequence[NDArray[Any]], ids: NDArray[Any]) -> Any:
+        """Which samples have a view at all; a slice for all of them, so that nothing is copied."""
+        there = np.zeros(len(ids), dtype=bool)
+        for v, values in enumerate(arrays):
+            unknown = np.flatnonzero(~there & (mask[:, v] != 0))
+            is_nan = np.isnan(values[unknown]).all(axis=1) if values.dtype.kind == "f" else False
+            there[unknown] = ~np.broadcast_to(is_nan, len(unknown))
+        if there.all() or not there.any():
+            return slice(None)
+        lost = ids[~there]
+        warnings.warn(
+            f"{self._files()}: {len(lost)} samples, such as {lost.tolist()[0]!r}, have no view at all and are left out",
+            EmptySampleWarning,
+            stacklevel=4,
+        )
+        return there
+
+    def _files(self) -> str:
+        return ", ".join(dict.fromkeys(str(view.path) for view in self.views))
+
+    def _read_view(self, v: int, rows: slice, dtype: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Values of shape (samples, columns), zero where absent, and who is there."""
         view, places = self.views[v], self._rows[v]
-        if places is None:
-            return view.rows(rows), np.ones(rows.stop - rows.start, dtype=bool)
-        there = places[rows]
-        present = there != ABSENT
-        found = view.rows(there[present])
-        values = np.zeros((len(there), found.shape[1]), dtype=found.dtype)
+        there = None if places is None else places[rows]
+        present = np.ones(rows.stop - rows.start, dtype=bool) if there is None else there != ABSENT
+        found = view.rows(rows if there is None else there[present])
+        if dtype is not None and found.dtype.kind in "fiu":
+            with np.errstate(over="ignore"):
+                found = found.astype(dtype, copy=False)
+        if present.all():
+            return found, present
+        values = np.zeros((len(present), found.shape[1]), dtype=found.dtype)
         values[present] = found
         return values, present
 
-    def _refuse_too_large(self, n: int) -> None:
-        for view, places in zip(self.views, self._rows, strict=True):
-            if places is not None or not isinstance(view.values, np.ndarray):
-                width = view.values.shape[1]
-                what = f"{view.path}: view {view.name!r} as a table of {n:,} samples x {width:,} columns"
-                cure = "choose fewer columns, reduce them first (PCA), or predict chunk by chunk with read_chunks"
-                memory.require(4 * n * width, what, cure)
+    def _bytes_needed(self, v: int) -> int:
+        """What reading a view takes beyond what is there: rows in order, the same with gaps, and as float32."""
+        values, n = self.views[v].values, len(self)
+        itemsize = 4 if values.dtype == np.float32 else values.dtype.itemsize + 4
+        loaded = self._rows[v] is None and isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
+        copies = 0 if loaded and values.dtype == np.float32 else itemsize
+        return n * values.shape[1] * (copies if self._rows[v] is None else copies + values.dtype.itemsize)
+
+
+def _refuse_other_shape(view: FileView) -> None:
+    shape = view.values.shape
+    where = f"{view.path}: view {view.name!r}"
+    if len(shape) != 2:
+        raise DataError(f"{where} has shape {shape}; a view has two dimensions, (samples, columns)")
+    if not shape[1]:
+        raise DataError(f"{where} has no columns: 0 feature(s); leave it out")
+    if view.ids is not None and len(view.ids) != shape[0]:
+        raise DataError(f"{where} has {shape[0]:,} rows, but there are {len(view.ids):,} ids; give one per row")
+    if len(view.columns) != shape[1]:
+        raise DataError(f"{where} has {shape[1]:,} columns, but {len(view.columns):,} names of columns; give as many")
+
+
+def _text(ids: NDArray[Any]) -> NDArray[Any]:
+    """Ids that were stored as bytes as text."""
+    return np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
 
 
 def _common_length(views: Sequence[FileView]) -> int:
@@ -134,45 +191,43 @@ def _common_length(views: Sequence[FileView]) -> int:
     return next(iter(counts.values()))
 
 
-def _refuse_other_length(views: Sequence[FileView], n: int, ids: Any, mask: Any) -> None:
-    path = views[0].path
-    if np.ndim(ids) != 1 or len(ids) != n:
-        raise DataError(f"{path}: 'ids' has shape {np.shape(ids)}, but the views have {n:,} rows; give one id per row")
-    if mask is not None and np.shape(mask) != (n, len(views)):
+def _refuse_other_length(path: Path, n: int, n_views: int, *, ids: Any, mask: Any, labels: Any) -> None:
+    for name, found in {"ids": ids, "labels": labels}.items():
+        if found is not None and np.shape(found) != (n,):
+            raise DataError(
+                f"{path}: {name!r} has shape {np.shape(found)}, but the views have {n:,} rows; give one per row"
+            )
+    if mask is not None and (np.shape(mask) != (n, n_views) or mask.dtype.kind not in "biuf"):
         raise DataError(
-            f"{path}: 'mask' has shape {np.shape(mask)}, but {n:,} rows of {len(views)} views need "
-            f"({n}, {len(views)}); give one row per sample and one column per view"
+            f"{path}: 'mask' has shape {np.shape(mask)} and holds {mask.dtype}, but {n:,} rows of {n_views} views need "
+            f"({n}, {n_views}); give True or False for each"
         )
-
-
-def _within(present: NDArray[np.bool_], allowed: NDArray[Any]) -> NDArray[Any]:
-    """Both masks in one; values other than 0 and 1 are left for Views to refuse."""
-    return np.where(present, allowed, 0)
 
 
 def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray[Any], list[NDArray[np.int64] | None]]:
     """The union of ids in the order of first appearance, and per view the row of each sample, or ABSENT."""
-    listed = [_alike(view, views) for view in views]
+    listed = _alike([list(view.ids or ()) for view in views])
     for view, ids in zip(views, listed, strict=True):
         refuse_bad_ids(view.path, ids)
     known = {name for ids in listed for name in ids}
-    union = [name for name in order if name in known]
-    union = list(dict.fromkeys([*union, *(name for ids in listed for name in ids)]))
+    union = list(dict.fromkeys([*(name for name in order if name in known), *(name for ids in listed for name in ids)]))
     place = {name: sample for sample, name in enumerate(union)}
     tables: list[NDArray[np.int64] | None] = []
     for ids in listed:
         rows = np.full(len(union), ABSENT, dtype=np.int64)
         rows[[place[name] for name in ids]] = np.arange(len(ids))
         tables.append(rows)
-    return np.array(union), tables
+    return id_array(union), tables
 
 
-def _alike(view: FileView, views: Sequence[FileView]) -> list[Hashable]:
-    """Ids as whole numbers where all files have such, else as text: 7 in one file is "7" in another."""
-    ids = list(view.ids or ())
-    if all(isinstance(name, int) for other in views for name in other.ids or ()):
-        return ids
-    return [name if name is None else str(name) for name in ids]
+def _alike(listed: list[list[Hashable]]) -> list[list[Hashable]]:
+    """Ids as whole numbers where all files have such, else as text without blanks around it.
+
+    7 in one file is "7" in another, and a letter with an accent is the same whether it was written as one sign or two.
+    """
+    if all(isinstance(name, int) for ids in listed for name in ids):
+        return listed
+    return [[name if name is None else normalize("NFC", str(name).strip()) for name in ids] for ids in listed]
 
 
 def refuse_bad_ids(path: Path, ids: Sequence[Hashable]) -> None:

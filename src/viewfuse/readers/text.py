@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import reprlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -14,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
-from viewfuse.readers.blocks import Blocks, ColumnsOf, pick_columns
-from viewfuse.readers.limits import Spool
+from viewfuse.readers.blocks import Blocks, pick_columns
 from viewfuse.readers.source import FileView
+from viewfuse.readers.spool import Spool
+from viewfuse.spreadsheets import unmarked
 from viewfuse.tables import is_number
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 NOTHING = ("", "na", "nan", "null", "none", "n/a")
 """What an empty cell may be written as, in small letters."""
-_ROWS_AT_A_TIME = 2_000
+_CELLS_AT_A_TIME = 500_000
 Lines = list[list[str]]
 
 
@@ -31,14 +33,16 @@ def read_text(path: Path, id_column: str | None, blocks: Blocks | None) -> list[
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()], strict=True)
-            header = next(lines, [])
+            header = _trimmed(next(lines, []))
             place = _id_place(path, header, id_column)
             columns = header[:place] + header[place + 1 :]
             views = {path.stem: columns} if blocks is None else pick_columns(path, columns, blocks)
-            _refuse_repeated_columns(path, header, [column for found in views.values() for column in found])
-            wanted = [header.index(column) for found in views.values() for column in found]
+            places = _places(path, header, views)
+            wanted = [places[column] for found in views.values() for column in found]
             ids, table = _read_rows(path, lines, header, place, wanted)
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
+            if id_column is None:
+                _refuse_measurements(path, header[0], ids)
+    except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     return [FileView(path, view, values, found, ids) for view, found, values in _cut(table, views)]
 
@@ -47,18 +51,13 @@ def _cut(table: NDArray[Any], views: dict[str, list[str]]) -> Iterator[tuple[str
     """Per view its name, its columns and its part of the table."""
     start = 0
     for view, columns in views.items():
-        whole = len(columns) == table.shape[1]
-        yield view, columns, table if whole else ColumnsOf(table, range(start, start + len(columns)))
+        yield view, columns, table[:, start : start + len(columns)]
         start += len(columns)
 
 
 def _id_place(path: Path, header: list[str], id_column: str | None) -> int:
     if len(header) < 2:
-        sign = DELIMITERS[path.suffix.lower()]
-        raise DataError(
-            f"{path}: its first line is {reprlib.repr(sign.join(header))}, but it needs a header with a column of ids "
-            f"and one of numbers; write the names of the columns there, with {sign!r} between them"
-        )
+        raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
     if id_column is None:
         return 0
     if id_column not in header:
@@ -66,10 +65,29 @@ def _id_place(path: Path, header: list[str], id_column: str | None) -> int:
     return header.index(id_column)
 
 
-def _refuse_repeated_columns(path: Path, header: list[str], columns: Sequence[str]) -> None:
-    for column in columns:
-        if header.count(column) > 1:
+def _first_line_fault(path: Path, header: list[str]) -> str:
+    """What is wrong with a first line of one cell, and what to do."""
+    line, sign = "".join(header), DELIMITERS[path.suffix.lower()]
+    shown = f"{reprlib.repr(line)},"
+    if "\t" in line and sign != "\t":
+        return f"{shown} is separated by tabs; call the file .tsv"
+    for other in ";,|":
+        if other in line and other != sign:
+            cure = "call the file .csv" if other == "," else f"save it with {sign!r} between the columns"
+            return f"{shown} is separated by {other!r}; {cure}"
+    return (
+        f"{shown} has one column, but it needs a header with a column of ids and one of numbers; "
+        f"write the names of the columns there, with {sign!r} between them"
+    )
+
+
+def _places(path: Path, header: list[str], views: dict[str, list[str]]) -> dict[str, int]:
+    """Where each column stands; those that are asked for must have names of their own."""
+    counts = Counter(header)
+    for column in (column for found in views.values() for column in found):
+        if counts[column] > 1:
             raise DataError(f"{path}: two columns are called {column!r}; give each a name of its own")
+    return {column: place for place, column in enumerate(header)}
 
 
 def _read_rows(
@@ -79,15 +97,31 @@ def _read_rows(
     ids: list[str] = []
     spool = Spool(len(wanted))
     take = itemgetter(*wanted) if len(wanted) > 1 else lambda row: (row[wanted[0]],)
-    filled = (line for line in lines if line)
-    while block := list(islice(filled, _ROWS_AT_A_TIME)):
+    filled = (_trimmed(line, len(header)) for line in lines if any(cell.strip() for cell in line))
+    while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
         _refuse_ragged(path, block, len(header), len(ids))
-        names = [row[place] for row in block]
+        names = [unmarked(row[place]) for row in block]
         spool.add(_numbers(path, [list(take(row)) for row in block], [header[c] for c in wanted], names))
         ids += names
     if not ids:
         raise DataError(f"{path} has a header but no rows; it needs at least one row")
     return ids, spool.table()
+
+
+def _refuse_measurements(path: Path, column: str, ids: list[str]) -> None:
+    if all(is_number(name) for name in ids) and any("." in name.rstrip("0").rstrip(".") for name in ids):
+        raise DataError(
+            f"{path}: the first column {column!r} holds measurements, not ids; "
+            "name the column of ids with --id-column, or add one"
+        )
+
+
+def _trimmed(line: list[str], width: int = 1) -> list[str]:
+    """A line without the empty cells that spreadsheets leave at its end, beyond `width`."""
+    end = len(line)
+    while end > width and not line[end - 1].strip():
+        end -= 1
+    return line[:end]
 
 
 def _refuse_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
@@ -107,7 +141,11 @@ def _numbers(path: Path, cells: Lines, columns: Sequence[str], ids: Sequence[str
     for name, row in zip(ids, cells, strict=True):
         for column, cell in zip(columns, row, strict=True):
             if not is_number(cell):
-                raise DataError(
-                    f"{path}, id {name!r}, column {column!r}: {cell!r} is not a number; encode it or drop the column"
-                )
+                raise DataError(f"{path}, id {name!r}, column {column!r}: {cell!r} is not a number; {_cure(cell)}")
     return np.array(cells, dtype=np.float64)
+
+
+def _cure(cell: str) -> str:
+    if is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
+        return "write 1.5 for one and a half, and 1234.5 without a sign for thousands"
+    return "empty the cell if nothing is known, encode it, drop the column, or name it with --id-column if it holds ids"

@@ -1,0 +1,5 @@
+"""python -m viewfuse.cli."""
+
+from viewfuse.cli import main
+
+main()
