@@ -202,7 +202,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Returns
         -------
         The kind that was given: a dict or list of float32 arrays with all of the model's views, Views, or one
-        array. Observed rows are returned as they were.
+        array. Observed rows are returned as they were, in float32; filled values stay within the range of the
+        training samples.
         """
         views = self._known_views(X)
         embedding = self._embed(views)
