@@ -153,7 +153,7 @@ def present_rows(
     if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
     given = _numbers(table, allowed, ids)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         values = given.astype(np.float32, copy=False)
     finite = np.isfinite(values).all(axis=1)
     present = allowed & finite
@@ -186,7 +186,7 @@ def _refuse_lost_digits(table: Table, given: NDArray[Any], values: NDArray[np.fl
 
 def _refuse_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     cells = table.values[row].astype(np.float64)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         column = int(np.flatnonzero(~np.isfinite(cells.astype(np.float32)))[0])
     place = f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}"
     if np.isnan(cells[column]):

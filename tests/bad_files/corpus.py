@@ -213,6 +213,11 @@ def _(path):
     np.savez(path, view_0=np.ones((3, 2)), mask=np.full((3, 1), "yes"))
 
 
+@bad("no_letters.npz", "is no readable .npz file")
+def _(path):
+    np.savez(path, view_0=np.ones((1, 1)), ids=np.array([2**31 - 1], dtype=np.uint32).view("<U1"))
+
+
 @bad("cube.npz", "'view_0' has shape (2, 2, 2); a view has two dimensions")
 def _(path):
     np.savez(path, view_0=np.ones((2, 2, 2)))

@@ -146,7 +146,7 @@ class Source:
         present = np.ones(rows.stop - rows.start, dtype=bool) if there is None else there != ABSENT
         found = view.rows(rows if there is None else there[present])
         if dtype is not None and found.dtype.kind in "fiu":
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 found = found.astype(dtype, copy=False)
         if present.all():
             return found, present
@@ -177,8 +177,10 @@ def _refuse_other_shape(view: FileView) -> None:
 
 
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
-    """Ids that were stored as bytes as text."""
-    return np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+    """Ids, as text where they were stored as bytes; what is no text at all fails here, where the file is known."""
+    text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+    text.tolist()
+    return text
 
 
 def _common_length(views: Sequence[FileView]) -> int:
