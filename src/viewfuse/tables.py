@@ -185,8 +185,8 @@ def _refuse_lost_digits(table: Table, given: NDArray[Any], values: NDArray[np.fl
 
 
 def _refuse_row(table: Table, row: int, ids: NDArray[Any]) -> None:
-    cells = table.values[row].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
+        cells = table.values[row].astype(np.float64)
         column = int(np.flatnonzero(~np.isfinite(cells.astype(np.float32)))[0])
     place = f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}"
     if np.isnan(cells[column]):

@@ -179,7 +179,8 @@ def _refuse_other_shape(view: FileView) -> None:
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
     """Ids, as text where they were stored as bytes; what is no text at all fails here, where the file is known."""
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
-    text.tolist()
+    for name in text.tolist() if text.dtype.kind == "U" else ():
+        name.encode()
     return text
 
 
