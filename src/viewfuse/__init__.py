@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Threads that wait actively come to a standstill as soon as another program wants one of their cores: training was a
+# hundred times slower beside a busy process. It must be said before the threads are made, that is, before torch.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from viewfuse.errors import (
     BadModelFile,
