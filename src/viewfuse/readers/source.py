@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -177,10 +178,12 @@ def _refuse_other_shape(view: FileView) -> None:
 
 
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
-    """Ids, as text where they were stored as bytes; what is no text at all fails here, where the file is known."""
+    """Ids, as text where they were stored as bytes; letters that do not exist are refused."""
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
-    for name in text.tolist() if text.dtype.kind == "U" else ():
-        name.encode()
+    if text.dtype.kind == "U":
+        text = text.astype(text.dtype.newbyteorder("="))
+    if text.dtype.kind == "U" and np.frombuffer(text.tobytes(), dtype=np.uint32).max(initial=0) > sys.maxunicode:
+        raise ValueError("an id has a letter that does not exist")
     return text
 
 
