@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
-    "errors", "atomic", "settings", "tables", "inputs", "views", "scaling", "neighbors", "recognition", "batches",
-    "attention", "losses", "network", "training", "model", "persistence", "estimator", "metrics", "missing",
-    "baselines", "readers", "results", "datasets", "demo", "cli",
+    "errors", "atomic", "settings", "tables", "inputs", "views", "scaling", "random_numbers", "graphs", "neighbors",
+    "recognition", "batches", "layers", "attention", "losses", "network", "adam", "replicates", "training", "model",
+    "persistence", "estimator", "metrics", "missing", "baselines", "readers", "results", "datasets", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",

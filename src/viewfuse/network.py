@@ -12,6 +12,8 @@ from torch.nn import functional
 from viewfuse.attention import TransformerBlock
 from viewfuse.batches import Batch
 from viewfuse.errors import SettingError
+from viewfuse.graphs import per_view
+from viewfuse.layers import Linear, PReLU
 from viewfuse.losses import soft_assignment
 from viewfuse.settings import ORDINALS, Settings
 
@@ -56,13 +58,13 @@ class OutputChoice(nn.Module):
             if place >= n_tokens:
                 raise SettingError(f"there is no {choice} output: the Transformer has {n_tokens} token(s)")
             self.tokens = slice(place, place + 1)
-        self.linear = nn.Linear(n_tokens * width, width) if choice == "concat" else None
+        self.linear = Linear(n_tokens * width, width) if choice == "concat" else None
 
     def forward(self, outputs: Tensor) -> Tensor:
         """(batch, tokens in `self.tokens`, width) to (batch, width)."""
         if self.linear is not None:
             return self.linear(outputs.flatten(1))
-        return outputs.mean(dim=1)
+        return outputs.squeeze(1) if outputs.shape[1] == 1 else outputs.mean(dim=1)
 
 
 class NeighborEncoder(nn.Module):
@@ -80,7 +82,7 @@ class NeighborEncoder(nn.Module):
         """(batch, list length, columns) and (batch, list length) to (batch, out width)."""
         if self.distance_code:
             tokens = torch.cat([tokens, cosine_distances(tokens)], dim=-1)
-        bias = torch.where(filled, 0.0, -torch.inf).to(tokens.dtype)
+        bias = filled.to(tokens.dtype).log()  # 0 where filled, minus infinity where padded
         return self.output(self.block(tokens, bias, self.output.tokens))
 
 
@@ -97,7 +99,7 @@ class ViewEncoder(nn.Module):
 
     def forward(self, views: Sequence[Tensor], filled: Tensor, have: Tensor) -> Tensor:
         """Per view (batch, width) to (batch, embedding)."""
-        tokens = torch.stack([embed(view) for embed, view in zip(self.embed, views, strict=True)], dim=1)
+        tokens = torch.stack(per_view(lambda v: self.embed[v](views[v]), len(views)), dim=1)
         bias = adaptive_mask(filled, have, self.settings).to(tokens.dtype)
         return self.output(self.block(tokens, bias, self.output.tokens))
 
@@ -121,15 +123,12 @@ class Network(nn.Module):
 
     def encode(self, batch: Batch) -> Tensor:
         """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
-        views = [
-            encode(tokens, batch.filled[:, v])
-            for v, (encode, tokens) in enumerate(zip(self.neighbor_encoders, batch.tokens, strict=True))
-        ]
+        views = per_view(lambda v: self.neighbor_encoders[v](batch.tokens[v], batch.filled[:, v]), len(batch.tokens))
         return self.view_encoder(views, batch.filled, batch.have)
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""
-        return [decode(embedding) for decode in self.decoders]
+        return per_view(lambda v: self.decoders[v](embedding), len(self.decoders))
 
     def assign(self, embedding: Tensor) -> Tensor:
         """C = h(z): embeddings to chances of shape (batch, clusters)."""
@@ -140,7 +139,7 @@ def fully_connected(widths: Sequence[int]) -> nn.Sequential:
     """Linear layers between the widths, PReLU between them; no norm, no dropout."""
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(widths):
-        layers += [nn.Linear(wide, narrow), nn.PReLU()]
+        layers += [Linear(wide, narrow), PReLU()]
     return nn.Sequential(*layers[:-1])
 
 
