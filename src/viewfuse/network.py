@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from viewfuse.attention import TransformerBlock
+from viewfuse.attention import Mask, TransformerBlock
 from viewfuse.batches import Batch
 from viewfuse.errors import SettingError
 from viewfuse.graphs import per_view
@@ -78,12 +78,11 @@ class NeighborEncoder(nn.Module):
         self.block = TransformerBlock(self.out_width, 1, settings.feedforward_ratio * self.out_width)
         self.output = OutputChoice(settings.neighbor_output, length, self.out_width)
 
-    def forward(self, tokens: Tensor, filled: Tensor) -> Tensor:
-        """(batch, list length, columns) and (batch, list length) to (batch, out width)."""
+    def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
+        """(batch, list length, columns), with a mask of shape (batch, list length), to (batch, out width)."""
         if self.distance_code:
             tokens = torch.cat([tokens, cosine_distances(tokens)], dim=-1)
-        bias = filled.to(tokens.dtype).log()  # 0 where filled, minus infinity where padded
-        return self.output(self.block(tokens, bias, self.output.tokens))
+        return self.output(self.block(tokens, mask, self.output.tokens))
 
 
 class ViewEncoder(nn.Module):
@@ -100,8 +99,8 @@ class ViewEncoder(nn.Module):
     def forward(self, views: Sequence[Tensor], filled: Tensor, have: Tensor) -> Tensor:
         """Per view (batch, width) to (batch, embedding)."""
         tokens = torch.stack(per_view(lambda v: self.embed[v](views[v]), len(views)), dim=1)
-        bias = adaptive_mask(filled, have, self.settings).to(tokens.dtype)
-        return self.output(self.block(tokens, bias, self.output.tokens))
+        mask = Mask.of(adaptive_mask(filled, have, self.settings).to(tokens.dtype))
+        return self.output(self.block(tokens, mask, self.output.tokens))
 
 
 class Network(nn.Module):
@@ -123,7 +122,8 @@ class Network(nn.Module):
 
     def encode(self, batch: Batch) -> Tensor:
         """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
-        views = per_view(lambda v: self.neighbor_encoders[v](batch.tokens[v], batch.filled[:, v]), len(batch.tokens))
+        mask = Mask.of(batch.filled.to(self.centers.dtype).log())  # 0 where filled, minus infinity where padded
+        views = per_view(lambda v: self.neighbor_encoders[v](batch.tokens[v], mask.view(v)), len(batch.tokens))
         return self.view_encoder(views, batch.filled, batch.have)
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
