@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,8 @@ from test_training import SMALL, stored_blobs
 from viewfuse import Diverged, Views, training
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, plain_batch, store
-from viewfuse.layers import LayerNorm, Linear, PReLU
-from viewfuse.network import build_network
+from viewfuse.layers import LayerNorm, Linear
+from viewfuse.network import build_network, fully_connected
 from viewfuse.replicates import Replicates, pool, stack
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
@@ -115,23 +117,23 @@ def test_a_stacked_network_computes_what_its_networks_compute():
         assert torch.allclose(view, torch.cat(own), atol=1e-12)
 
 
-@pytest.mark.parametrize("layer", [Linear(4, 4), LayerNorm(4), PReLU()])
-def test_layers_with_leading_axis_have_the_gradients_of_each(layer):
-    layer = layer.double()
-    weights = [torch.randn(3, *p.shape, dtype=torch.float64, requires_grad=True) for p in layer.parameters()]
+@pytest.mark.parametrize("layer", [Linear(4, 4), LayerNorm(4), fully_connected([4, 3, 5, 2])])
+@pytest.mark.parametrize("n_replicates", [1, 3])
+def test_layers_with_a_leading_axis_have_the_values_and_gradients_of_each(layer, n_replicates):
+    layers = [copy.deepcopy(layer).double() for _ in range(n_replicates)]
+    for parameter in (p for one in layers for p in one.parameters()):
+        torch.nn.init.normal_(parameter)
+    together = stack(layers)
     x = torch.randn(6, 5, 4, dtype=torch.float64, requires_grad=True)
+    parts = [one(part) for one, part in zip(layers, x.chunk(n_replicates), strict=True)]
+    assert torch.allclose(together(x), torch.cat(parts))
+    assert torch.autograd.gradcheck(lambda *_: together(x), (x, *together.parameters()))
 
-    def forward(*weights):
-        for (name, _), w in zip(list(layer.named_parameters()), weights, strict=True):
-            del layer._parameters[name]
-            layer._parameters[name] = w
-        return layer(x)
 
-    every = forward(*weights)
-    for r in range(3):
-        alone = forward(*(w[r] for w in weights))[2 * r : 2 * r + 2]
-        assert torch.allclose(every[2 * r : 2 * r + 2], alone)
-    assert torch.autograd.gradcheck(lambda x, *weights: forward(*weights), (x, *weights))
+def test_fully_connected_layers_are_torchs():
+    layers = fully_connected([4, 3, 5, 2]).double()
+    x = torch.randn(6, 4, dtype=torch.float64)
+    assert torch.allclose(layers(x), torch.nn.Sequential(*layers)(x))
 
 
 def test_adam_is_torchs():
