@@ -13,7 +13,7 @@ from test_training import SMALL, stored_blobs
 from viewfuse import Diverged, Views, training
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, plain_batch, store
-from viewfuse.layers import LayerNorm, Linear
+from viewfuse.layers import LayerNorm, Linear, PReLU
 from viewfuse.network import build_network, fully_connected
 from viewfuse.replicates import Replicates, pool, stack
 from viewfuse.scaling import fit_scaler
@@ -130,10 +130,13 @@ def test_layers_with_a_leading_axis_have_the_values_and_gradients_of_each(layer,
     assert torch.autograd.gradcheck(lambda *_: together(x), (x, *together.parameters()))
 
 
-def test_fully_connected_layers_are_torchs():
-    layers = fully_connected([4, 3, 5, 2]).double()
-    x = torch.randn(6, 4, dtype=torch.float64)
-    assert torch.allclose(layers(x), torch.nn.Sequential(*layers)(x))
+@pytest.mark.parametrize("device", [CPU, pytest.param(GPU, marks=[pytest.mark.gpu, needs_gpu])])
+def test_prelu_is_torchs(device):
+    x = torch.randn(6, 4, dtype=torch.float64, device=device, requires_grad=True)
+    ours, theirs = PReLU().double().to(device), torch.nn.PReLU().double().to(device)
+    found = [torch.autograd.grad((layer(x) ** 2).sum(), (x, layer.weight)) for layer in (ours, theirs)]
+    assert torch.equal(ours(x), theirs(x))
+    assert all(torch.allclose(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_adam_is_torchs():

@@ -29,9 +29,14 @@ class Adam:
         self._squares = [torch.zeros_like(w, requires_grad=False) for w in self._weights]
         self._done = torch.zeros((), dtype=torch.float32, device=self._weights[0].device)
 
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for weight in self._weights:
+            weight.grad = None
+
     @torch.no_grad()
     def step(self) -> None:
-        """Update the weights, and forget their gradients."""
+        """Update the weights."""
         self._done += 1
         torch._fused_adam_(
             self._weights,
@@ -48,8 +53,6 @@ class Adam:
             amsgrad=False,
             maximize=False,
         )
-        for weight in self._weights:
-            weight.grad = None
 
 
 def _gradient(weight: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class Replayed:
         """The step as a graph; recording does not run it."""
         graph = torch.cuda.CUDAGraph()
         try:
-            with _side_by_side(self._n_views, self._device), torch.cuda.graph(graph):
+            with torch.cuda.device(self._device), _side_by_side(self._n_views, self._device), torch.cuda.graph(graph):
                 self._step()
         except RuntimeError as error:
             logging.getLogger(__name__).info("the step runs without a CUDA graph: %s", error)

@@ -28,60 +28,25 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     ----------
     weight, bias : of shape (out, in) and (out,), or with a leading axis for replicates
     """
-    return _chain(x, weight, bias)
+    if weight.dim() == 2:
+        return functional.linear(x, weight, bias)
+    stacked: Tensor = _StackedLinear.apply(_by_replicate(x, len(weight)), weight, bias)  # type: ignore[no-untyped-call]
+    return stacked.view(*x.shape[:-1], -1)
 
 
-def _chain(x: Tensor, *weights: Tensor) -> Tensor:
-    result: Tensor = _Chain.apply(x, *weights)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _Chain(Function):
-    """Linear layers with PReLU between them; the weights are weight, bias, slope, weight, bias, slope, ..., bias.
-
-    Its gradient is written out: torch's linear layer gives that of stacked weights transposed and copies it to turn it
-    round, and its PReLU goes back number by number on a CPU.
-    """
+class _StackedLinear(Function):
+    """Torch's own would give the gradient of the weights transposed, and copy it to turn it round."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> Tensor:
-        matrices, biases, slopes = weights[0::3], weights[1::3], weights[2::3]
-        n_replicates = len(weights[0]) if weights[0].dim() == 3 else 1
-        inputs, outputs = [_by_replicate(x, n_replicates)], []
-        for i, (matrix, bias) in enumerate(zip(matrices, biases, strict=True)):
-            bias = bias.view(n_replicates, 1, -1)
-            outputs.append(torch.baddbmm(bias, inputs[i], matrix.view(n_replicates, *matrix.shape[-2:]).mT))
-            if i < len(slopes):
-                by_channel = functional.prelu(outputs[i].view(1, n_replicates, -1), slopes[i].flatten())
-                inputs.append(by_channel.view_as(outputs[i]))
-        ctx.save_for_backward(*weights, *inputs, *outputs[:-1])
-        ctx.n_layers, ctx.shape = len(matrices), x.shape
-        return outputs[-1].view(*x.shape[:-1], -1)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.baddbmm(bias[:, None], x, weight.mT)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        n_weights = 3 * ctx.n_layers - 1
-        weights, inputs = ctx.saved_tensors[:n_weights], ctx.saved_tensors[n_weights:][: ctx.n_layers]
-        outputs = ctx.saved_tensors[n_weights + ctx.n_layers :]
-        gradient, found = _by_replicate(gradient, len(inputs[0])), []
-        for i in reversed(range(ctx.n_layers)):
-            matrix = weights[3 * i].view(len(gradient), *weights[3 * i].shape[-2:])
-            found += [gradient.sum(dim=1), torch.bmm(gradient.mT, inputs[i])]
-            if i or ctx.needs_input_grad[0]:
-                gradient = torch.bmm(gradient, matrix)
-            if i:
-                gradient, of_slope = _prelu_backward(gradient, outputs[i - 1], weights[3 * i - 1])
-                found.append(of_slope)
-        of_input = gradient.view(ctx.shape) if ctx.needs_input_grad[0] else None
-        return of_input, *(g.view_as(w) for g, w in zip(reversed(found), weights, strict=True))
-
-
-def _prelu_backward(gradient: Tensor, x: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of PReLU at `x`, of shape (replicates, rows, width), and of its slopes."""
-    above = torch.ops.aten.threshold_backward(gradient, x, 0)
-    below = gradient - above
-    of_slope = torch.bmm(below.view(len(x), 1, -1), x.view(len(x), -1, 1))
-    return torch.addcmul(above, below, slope.view(-1, 1, 1)), of_slope
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        of_input = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        return of_input, torch.bmm(gradient.mT, x), gradient.sum(dim=1)
 
 
 def _by_replicate(x: Tensor, n_replicates: int) -> Tensor:
@@ -97,12 +62,17 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
-class FullyConnected(nn.Sequential):
-    """Linear layers and PReLU in turns, a linear one first and last; no norm, no dropout."""
+class PReLU(nn.PReLU):
+    """max(x, 0) + slope * min(x, 0), with one slope."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(rows, ..., width) to (rows, ..., last width)."""
-        return _chain(x, *self.parameters())
+        """(rows, ..., width) to the same shape."""
+        slopes = self.weight.view(-1, 1)
+        rows = x.reshape(len(slopes), -1)
+        if x.is_cuda:  # one kernel there and one back
+            return functional.prelu(rows[None], slopes[:, 0]).view_as(x)
+        # On a CPU torch's own PReLU goes back number by number, which takes twenty times as long as a pass.
+        return torch.lerp(rows.relu(), rows, slopes).view_as(x)
 
 
 class LayerNorm(nn.LayerNorm):

@@ -13,7 +13,7 @@ from viewfuse.attention import Mask, TransformerBlock
 from viewfuse.batches import Batch
 from viewfuse.errors import SettingError
 from viewfuse.graphs import per_view
-from viewfuse.layers import FullyConnected, Linear
+from viewfuse.layers import Linear, PReLU
 from viewfuse.losses import soft_assignment
 from viewfuse.settings import ORDINALS, Settings
 
@@ -135,12 +135,12 @@ class Network(nn.Module):
         return soft_assignment(embedding, self.centers)
 
 
-def fully_connected(widths: Sequence[int]) -> FullyConnected:
+def fully_connected(widths: Sequence[int]) -> nn.Sequential:
     """Linear layers between the widths, PReLU between them; no norm, no dropout."""
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(widths):
-        layers += [nn.Linear(wide, narrow), nn.PReLU()]
-    return FullyConnected(*layers[:-1])
+        layers += [Linear(wide, narrow), PReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def build_network(widths: Sequence[int], settings: Settings, generator: Generator) -> Network:

@@ -162,6 +162,8 @@ class Replicates:
         rows = self._order.index_select(0, self._done)[0]
         draws = torch.unflatten(self._draws.next(), 1, (rows.shape[1], -1))
         terms = batch_losses(self.network, self._stored, rows, self._settings, self._rates, draws, joint=joint)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad()
         # The sum over replicates gives each the gradient of its own loss.
         torch.autograd.backward(total_loss(terms, self._settings).sum())
         for optimizer in self._optimizers:
