@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 import reference
 from test_neighbors import incomplete_data
 from viewfuse import batches
-from viewfuse.batches import add_noise, drop_views, impute, newcomers, plain_batch, store, two_branches
+from viewfuse.batches import (
+    add_noise,
+    draws_per_sample,
+    drop_views,
+    impute,
+    newcomers,
+    plain_batch,
+    store,
+    two_branches,
+)
 from viewfuse.missing import paper_mask
 from viewfuse.neighbors import NOBODY
 from viewfuse.settings import Settings
@@ -62,7 +71,8 @@ def test_view_dropout_grows_with_the_missing_rate_as_in_the_paper(rate, expected
 def test_dropping_views_adds_none_and_leaves_one(data, rate):
     _, mask, rng = data
     present = torch.from_numpy(mask)
-    have = drop_views(present, rate, torch.Generator().manual_seed(int(rng.integers(1000))))
+    draws = torch.from_numpy(rng.random((len(mask), 2 * mask.shape[1]), dtype=np.float32))
+    have = drop_views(present, rate, draws)
     assert not (have & ~present).any()
     assert have.any(dim=1).all()
     assert rate > 0 or torch.equal(have, present)
@@ -70,7 +80,7 @@ def test_dropping_views_adds_none_and_leaves_one(data, rate):
 
 def test_views_drop_at_the_asked_rate():
     present = torch.ones(20_000, 4, dtype=torch.bool)
-    have = drop_views(present, 0.3, torch.Generator().manual_seed(0))
+    have = drop_views(present, 0.3, torch.rand(20_000, 8))
     kept_by_force = 0.3**4 / 4
     assert float(have.float().mean()) == pytest.approx(0.7 + kept_by_force, abs=0.005)
 
@@ -80,12 +90,30 @@ def test_noise_has_its_size_and_spares_padding():
     settings = Settings(n_neighbors=4, noise=0.5, feature_dropout=0.2)
     stored = stored_samples([values[0][:3]], np.ones((3, 1), dtype=bool), settings)
     clean = plain_batch(stored, stored, settings)  # three samples: the fourth place is padding
-    noisy = add_noise(clean, settings, torch.Generator().manual_seed(0))
-    assert (noisy.tokens[0][:, 3] == 0).all()
-    shown = noisy.tokens[0][:, :3]
+    add_noise(clean.tokens, clean.filled, settings, torch.rand(3, 4, 50))
+    assert (clean.tokens[0][:, 3] == 0).all()
+    shown = clean.tokens[0][:, :3]
     assert float((shown == 0).float().mean()) == pytest.approx(0.2, abs=0.05)
     assert float(shown[shown != 0].mean()) == pytest.approx(2.0, abs=0.1)
     assert float(shown[shown != 0].std()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_noise_is_normal_and_has_nothing_to_do_with_dropout():
+    settings = Settings(noise=2.0, feature_dropout=0.3)
+    tokens = [torch.full((500, 2, width), 7.0) for width in (40, 60)]
+    add_noise(tokens, torch.ones(500, 2, 2, dtype=torch.bool), settings, torch.rand(500, 2, 100))
+    for values in tokens:
+        noise = (values[values != 0] - 7.0).double() / 2.0
+        assert len(noise) == pytest.approx(0.7 * values.numel(), rel=0.02)
+        assert [float((noise**k).mean()) for k in (1, 2, 3, 4)] == pytest.approx([0, 1, 0, 3], abs=0.1)
+        assert float((noise.abs() > 1.96).double().mean()) == pytest.approx(0.05, abs=0.005)
+
+
+@pytest.mark.parametrize("extreme", [2.0**-24, 1 - 2.0**-24, 0.05, 0.050000004])
+def test_extreme_draws_give_finite_noise(extreme):
+    tokens = [torch.zeros(1, 1, 1)]
+    add_noise(tokens, torch.ones(1, 1, 1, dtype=torch.bool), Settings(), torch.full((1, 1, 1), extreme))
+    assert float(tokens[0].abs()) < 6 * Settings().noise
 
 
 def test_both_branches_come_in_one_batch():
@@ -93,15 +121,32 @@ def test_both_branches_come_in_one_batch():
     values = [rng.normal(size=(8, width)).astype(np.float32) for width in (3, 5)]
     settings = Settings(n_neighbors=2, noise=0.0, feature_dropout=0.0)
     stored = stored_samples(values, np.ones((8, 2), dtype=bool), settings)
-    both = two_branches(stored, stored, settings, 0.5, torch.Generator().manual_seed(0))
+    rows, draws = torch.arange(8)[None], torch.rand(1, 8, sum(draws_per_sample(stored, settings)))
+    samples, both = two_branches(stored, rows, settings, 0.5, draws)
     plain = plain_batch(stored, stored, settings)
     assert torch.equal(both.tokens[0][:8], plain.tokens[0])
     expected = impute(stored, both.have[8:], stored, settings)
     assert torch.equal(both.tokens[1][8:], expected.tokens[1])
     assert not torch.equal(both.have[8:], plain.have)
-    noisy = two_branches(stored, stored, replace(settings, noise=0.1), 0.0, torch.Generator().manual_seed(0))
+    assert all(torch.equal(samples.values[1][half], stored.values[1]) for half in (slice(8), slice(8, 16)))
+    _, noisy = two_branches(stored, rows, replace(settings, noise=0.1), 0.0, draws)
     assert torch.equal(noisy.tokens[0][:8], plain.tokens[0])
     assert not torch.isclose(noisy.tokens[0][8:], plain.tokens[0]).any()
+
+
+def test_branches_of_several_replicates_are_those_of_each():
+    values = [torch.randn(30, width).numpy() for width in (3, 5)]
+    settings = Settings(n_neighbors=3)
+    stored = stored_samples(values, np.random.default_rng(0).random((30, 2)) < 0.7, settings)
+    rows, draws = torch.randint(30, (4, 6)), torch.rand(4, 6, sum(draws_per_sample(stored, settings)))
+    rates = torch.tensor([0.1, 0.3, 0.5, 0.7]).view(4, 1, 1)
+    together = two_branches(stored, rows, settings, rates, draws)[1]
+    for r in range(4):
+        alone = two_branches(stored, rows[r : r + 1], settings, rates[r : r + 1], draws[r : r + 1])[1]
+        part = slice(12 * r, 12 * r + 12)
+        assert torch.equal(together.have[part], alone.have)
+        assert torch.equal(together.filled[part], alone.filled)
+        assert all(torch.equal(a[part], b) for a, b in zip(together.tokens, alone.tokens, strict=True))
 
 
 def test_newcomers_find_their_neighbours_among_the_stored():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import reference
 from test_neighbors import incomplete_data
-from viewfuse.attention import TransformerBlock, attend
+from viewfuse.attention import Mask, TransformerBlock, attend
 from viewfuse.batches import Batch, plain_batch, store
 from viewfuse.errors import SettingError
 from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
@@ -38,17 +38,18 @@ def test_attention_is_its_equation(n_queries, n_keys, seed):
     query, key, value = (rng.normal(size=(n, 3)) for n in (n_queries, n_keys, n_keys))
     bias = rng.choice([0.0, -0.5, -2.0, -10.0, -np.inf], size=n_keys)
     tensors = [torch.from_numpy(x)[None, None] for x in (query, key, value)]
-    found = attend(*tensors, torch.from_numpy(bias)[None])
+    found = attend(*tensors, Mask.of(torch.from_numpy(bias)[None]))
     assert found[0, 0].numpy() == pytest.approx(reference.attention(query, key, value, bias), abs=1e-12)
 
 
 @pytest.mark.parametrize("gamma", [-0.5, -2.0, -10.0, -np.inf])
 @pytest.mark.parametrize("training", [True, False])
-def test_block_with_a_soft_mask_is_plain_arithmetic(gamma, training):
-    block = TransformerBlock(8, 2, 16).double().train(training)
+@pytest.mark.parametrize("n_heads", [1, 2])
+def test_block_with_a_soft_mask_is_plain_arithmetic(gamma, training, n_heads):
+    block = TransformerBlock(8, n_heads, 16).double().train(training)
     tokens = torch.randn(3, 4, 8, dtype=torch.float64)
     bias = torch.tensor([[0, gamma, 0, -np.inf], [gamma] * 4, [-np.inf] * 4], dtype=torch.float64)
-    found = block(tokens, bias).detach().numpy()
+    found = block(tokens, Mask.of(bias)).detach().numpy()
     for b in range(3):
         expected = reference.transformer(block, tokens[b].numpy(), bias[b].numpy())
         assert np.abs(found[b] - expected).max() <= 1e-6
@@ -57,15 +58,15 @@ def test_block_with_a_soft_mask_is_plain_arithmetic(gamma, training):
 def test_fully_masked_rows_have_finite_outputs_and_gradients():
     block = TransformerBlock(8, 1, 16)
     tokens = torch.randn(2, 3, 8, requires_grad=True)
-    block(tokens, torch.full((2, 3), -torch.inf)).sum().backward()
+    block(tokens, Mask.of(torch.full((2, 3), -torch.inf))).sum().backward()
     assert torch.isfinite(tokens.grad).all()
     assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
 
 
 def test_only_the_asked_outputs_are_computed_and_they_are_the_same():
     block = TransformerBlock(8, 2, 16).double()
-    tokens, bias = torch.randn(5, 4, 8, dtype=torch.float64), torch.zeros(5, 4, dtype=torch.float64)
-    assert torch.allclose(block(tokens, bias, slice(0, 1)), block(tokens, bias)[:, :1], atol=1e-12)
+    tokens, mask = torch.randn(5, 4, 8, dtype=torch.float64), Mask.of(torch.zeros(5, 4, dtype=torch.float64))
+    assert torch.allclose(block(tokens, mask, slice(0, 1)), block(tokens, mask)[:, :1], atol=1e-12)
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -147,11 +148,11 @@ def test_output_choices(choice, field):
     batch = double_batch(values, np.ones((7, 3), dtype=bool), settings)
     encoder = network.view_encoder if field == "view_output" else network.neighbor_encoders[1]
     seen = {}
-    encoder.block.register_forward_hook(lambda _, given, out: seen.update(tokens=given[0], bias=given[1], out=out))
+    encoder.block.register_forward_hook(lambda _, given, out: seen.update(tokens=given[0], mask=given[1], out=out))
     result = {}
     encoder.register_forward_hook(lambda _, given, out: result.update(out=out))
     network.encode(batch)
-    every = encoder.block(seen["tokens"], seen["bias"])
+    every = encoder.block(seen["tokens"], seen["mask"])
     expected = {"first": every[:, 0], "second": every[:, 1], "third": every[:, 2], "mean": every.mean(dim=1)}
     if choice == "concat":
         expected["concat"] = encoder.output.linear(every.flatten(1))

@@ -5,29 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import reference
 from conftest import make_blobs
 from viewfuse import Diverged, Views, training
-from viewfuse.batches import store, two_branches
+from viewfuse.batches import draws_per_sample, store, two_branches
 from viewfuse.network import build_network
+from viewfuse.random_numbers import epoch_keys
+from viewfuse.replicates import Replicates, batch_losses, total_loss
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
-from viewfuse.training import (
-    Training,
-    batch_losses,
-    embed,
-    initial_centers,
-    shuffled_batches,
-    total_loss,
-    train,
-    ward_centers,
-)
+from viewfuse.training import Training, embed, initial_centers, train, ward_centers
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
-CPU = torch.device("cpu")
 
 
 def stored_blobs(settings, n=60, missing=0.3):
@@ -40,32 +30,50 @@ def run_for(settings, **data):
     stored = stored_blobs(settings, **data)
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, torch.Generator().manual_seed(0))
-    return Training(network, stored, settings, 0.2, 0)
+    return Training(network, stored, settings, 0)
 
 
-@given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 99))
-def test_batches_are_full_and_hold_no_row_twice(n, size, seed):
-    batches = list(shuffled_batches(n, size, torch.Generator().manual_seed(seed)))
-    assert len(batches) == max(1, n // size)
-    assert {len(batch) for batch in batches} == {min(n, size)}
-    rows = torch.cat(batches).tolist()
-    assert len(set(rows)) == len(rows)
+def draws_for(run, n_rows, seed=0):
+    count = sum(draws_per_sample(run.stored, run.settings))
+    return torch.rand(1, n_rows, count, generator=torch.Generator().manual_seed(seed))
+
+
+def losses_of(run, rows, rate=0.2, *, seed=0, joint=False):
+    draws = draws_for(run, len(rows), seed)
+    terms = batch_losses(run.network, run.stored, rows[None], run.settings, rate, draws, joint=joint)
+    return torch.cat(terms).detach()
+
+
+def orders(n, size, epochs, seed=0):
+    """Row numbers of every step, of shape (epochs, steps, rows)."""
+    settings = Settings(**{**SMALL, "batch_size": size})
+    run = run_for(settings, n=n, missing=0.0)
+    replicates = Replicates([run.network], [run.stored], settings, [0.2], [seed])
+    replicates._step = lambda: None
+    return torch.stack([replicates.run_epoch(e) is not None and replicates._order[:, 0].clone() for e in epochs])
+
+
+@pytest.mark.parametrize(("n", "size"), [(1, 1), (1, 5), (7, 7), (7, 3), (40, 8), (40, 50), (31, 16)])
+def test_batches_are_full_and_hold_no_row_twice(n, size):
+    rows = orders(n, size, [0])[0]
+    assert rows.shape == (max(1, n // size), min(n, size))
+    assert len(set(rows.flatten().tolist())) == rows.numel()
+    assert set(rows.flatten().tolist()) <= set(range(n))
 
 
 def test_losses_of_a_batch_are_those_of_the_two_branches():
     settings = Settings(**SMALL, noise=0.3, feature_dropout=0.2, n_clusters=3)
     run = run_for(settings)
-    run.rate = 0.5
     run.network.centers.data.normal_()
     rows = torch.arange(7)
+    terms = losses_of(run, rows, 0.5, seed=3, joint=True)
     with torch.no_grad():
-        terms = batch_losses(run, rows, torch.Generator().manual_seed(3), joint=True)
-        samples = run.stored.take(rows)
-        z = run.network.encode(two_branches(samples, run.stored, settings, 0.5, torch.Generator().manual_seed(3)))
+        samples, batch = two_branches(run.stored, rows[None], settings, 0.5, draws_for(run, 7, 3))
+        z = run.network.encode(batch)
         rebuilt = [x.double().numpy() for x in run.network.decode(z[7:])]
     plain, augmented = z[:7].double().numpy(), z[7:].double().numpy()
     expected = [
-        reference.loss_rec(rebuilt, [x.numpy() for x in samples.values], samples.present.numpy()),
+        reference.loss_rec(rebuilt, [x[:7].numpy() for x in samples.values], samples.present[:7].numpy()),
         reference.loss_aug(plain, augmented),
         reference.loss_clu(augmented, run.network.centers.detach().double().numpy()),
     ]
@@ -76,38 +84,35 @@ def test_losses_of_a_batch_are_those_of_the_two_branches():
 
 
 def test_every_epoch_has_an_order_of_its_own():
-    orders = [torch.cat(list(shuffled_batches(32, 8, training.generator_for(0, e, CPU)))).tolist() for e in (0, 1)]
-    assert orders[0] != orders[1]
-    assert orders[0] != sorted(orders[0])
-    assert sorted(orders[0]) == list(range(32))
+    first, second = (rows.flatten().tolist() for rows in orders(32, 8, [0, 1]))
+    assert first != second
+    assert first != sorted(first)
+    assert sorted(first) == list(range(32))
 
 
 def test_dropped_views_are_reconstructed_and_missing_ones_are_not():
     settings = Settings(**SMALL)
     run = run_for(settings)
-    run.rate = 0.9
     rows = torch.arange(10)
-    before = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=False)[0].detach()
+    before = losses_of(run, rows, 0.9)[0]
     for v, view in enumerate(run.stored.values):  # junk in hidden places
         view[~run.stored.present[:, v]] = 1e3
-    after = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=False)[0].detach()
-    assert float(before) == float(after)
+    assert float(before) == float(losses_of(run, rows, 0.9)[0])
     with torch.no_grad():  # a decoder that rebuilds nothing but zeros pays for every view that is there, dropped or not
         for decoder in run.network.decoders:
             decoder[-1].weight.zero_()
             decoder[-1].bias.zero_()
     samples = run.stored.take(rows)
     means = torch.stack([view.square().mean(dim=1) for view in samples.values], dim=1)
-    loss = batch_losses(run, rows, torch.Generator().manual_seed(0), joint=False)[0].detach()
+    loss = losses_of(run, rows, 0.9)[0]
     assert float(loss) == pytest.approx(float((means * samples.present).sum(dim=1).mean()), rel=1e-5)
 
 
 def test_without_augmentation_there_is_no_robustness_loss_and_one_branch():
     run = run_for(Settings(**SMALL, augmentation=False))
-    terms = batch_losses(run, torch.arange(9), torch.Generator().manual_seed(0), joint=False).detach()
+    terms = losses_of(run, torch.arange(9))
     assert float(terms[1]) == 0
-    again = batch_losses(run, torch.arange(9), torch.Generator().manual_seed(5), joint=False)
-    assert torch.equal(terms, again)
+    assert torch.equal(terms, losses_of(run, torch.arange(9), seed=5))
 
 
 def test_history_has_a_row_per_epoch_and_the_loss_falls():
@@ -203,11 +208,9 @@ def test_a_huge_learning_rate_stops_within_an_epoch():
 
 
 def test_random_numbers_of_an_epoch_depend_on_seed_and_epoch_alone():
-    def draw(*key):
-        return torch.rand(3, generator=training.generator_for(*key, CPU)).tolist()
-
-    assert draw(0, 4) == draw(0, 4)
-    assert len({tuple(draw(*key)) for key in [(0, -1), (0, 0), (0, 1), (1, -1), (1, 0)]}) == 5
+    assert torch.equal(epoch_keys([0, 5], 4)[1], epoch_keys([5], 4)[0])
+    keys = [number for seed in (0, 1) for epoch in (-1, 0, 1) for number in epoch_keys([seed], epoch)[0].tolist()]
+    assert len(set(keys)) == 12
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
+from viewfuse.graphs import per_view
 from viewfuse.neighbors import NOBODY, neighbor_lists, neighbor_table
 from viewfuse.recognition import find_rows, index_rows
 from viewfuse.settings import Settings
 
 LEAST_VIEW_DROPOUT = 0.15
 """Epsilon of the paper's equation "aug ratio"."""
+_ALMOST_ONE = 1 - 2.0**-24
+"""Rounding must not reach 1, where the normal quantile is infinite."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,14 @@ def newcomers(values: Sequence[Tensor], present: Tensor, stored: Samples, known:
 def impute(samples: Samples, have: Tensor, stored: Samples, settings: Settings) -> Batch:
     """Gather every sample's neighbour lists, given the views that it may use (KNNI)."""
     members, filled = neighbor_lists(samples.near, have, stored.present, settings)
-    tokens = []
-    for v, (own, pool) in enumerate(zip(samples.values, stored.values, strict=True)):
-        gathered = pool[members[:, v].clamp(min=0)]  # (batch, list length, columns)
-        gathered[:, 0] = torch.where(have[:, v, None], own, gathered[:, 0])
-        tokens.append(gathered * filled[:, v, :, None])
-    return Batch(tokens, filled, have)
+    rows, shown = members.clamp(min=0), filled[..., None]
+
+    def gather(v: int) -> Tensor:
+        tokens = stored.values[v][rows[:, v]]  # (batch, list length, columns)
+        tokens[:, 0] = torch.where(have[:, v, None], samples.values[v], tokens[:, 0])
+        return tokens.mul_(shown[:, v])
+
+    return Batch(per_view(gather, len(stored.values)), filled, have)
 
 
 def view_dropout_rate(present: Tensor) -> float:
@@ -97,25 +103,47 @@ def view_dropout_rate(present: Tensor) -> float:
     return LEAST_VIEW_DROPOUT + (1.0 - LEAST_VIEW_DROPOUT) * missing**2
 
 
-def drop_views(present: Tensor, rate: float, generator: Generator) -> Tensor:
-    """Drop each view with chance `rate` (equation "VD"); a sample that would lose all keeps one at random."""
-    draws = torch.rand(present.shape, generator=generator, device=present.device)
-    kept = present & (draws >= rate)
-    order = torch.rand(present.shape, generator=generator, device=present.device)
-    lucky = order.masked_fill(~present, -1).argmax(dim=1, keepdim=True)
-    spared = torch.zeros_like(present).scatter_(1, lucky, True)
-    return kept | (spared & ~kept.any(dim=1, keepdim=True))
+def drop_views(present: Tensor, rate: float | Tensor, draws: Tensor) -> Tensor:
+    """Drop each view with chance `rate` (equation "VD"); a sample that would lose all keeps one at random.
+
+    Parameters
+    ----------
+    present : boolean tensor of shape (..., views)
+    draws : uniform numbers of shape (..., 2 * views)
+    """
+    chances, lots = draws.chunk(2, dim=-1)
+    kept = present & (chances >= rate)
+    lucky = (lots * present).argmax(dim=-1, keepdim=True)
+    spared = torch.zeros_like(present).scatter_(-1, lucky, ~kept.any(dim=-1, keepdim=True))
+    return kept | spared
 
 
-def add_noise(batch: Batch, settings: Settings, generator: Generator) -> Batch:
-    """Gaussian noise and random feature dropout on all that is not padding (equation "GNRD")."""
-    tokens = []
-    for v, clean in enumerate(batch.tokens):
-        noise = torch.randn(clean.shape, generator=generator, device=clean.device, dtype=clean.dtype)
-        draws = torch.rand(clean.shape, generator=generator, device=clean.device)
-        kept = (draws >= settings.feature_dropout) & batch.filled[:, v, :, None]
-        tokens.append((clean + settings.noise * noise) * kept)
-    return Batch(tokens, batch.filled, batch.have)
+def add_noise(tokens: Sequence[Tensor], filled: Tensor, settings: Settings, draws: Tensor) -> None:
+    """Gaussian noise and random feature dropout on all that is not padding (equation "GNRD"), in place.
+
+    Parameters
+    ----------
+    tokens : per view a tensor of shape (..., list length, columns)
+    filled : boolean tensor of shape (..., views, list length)
+    draws : uniform numbers of shape (..., list length, columns of all views). A number decides whether a value is
+        dropped and, if it is not, also its noise: above the dropout rate the number is uniform again.
+    """
+    rate = settings.feature_dropout
+    kept = draws >= rate
+    noise = (draws * (2 / (1 - rate)) - (1 + rate) / (1 - rate)).clamp_(-_ALMOST_ONE, _ALMOST_ONE).erfinv_()
+    ends = list(accumulate(view.shape[-1] for view in tokens))
+
+    def spoil(v: int) -> None:
+        columns = slice(ends[v] - tokens[v].shape[-1], ends[v])
+        tokens[v].add_(noise[..., columns], alpha=settings.noise * 2**0.5)
+        tokens[v].mul_(kept[..., columns] & filled[..., v, :, None])
+
+    per_view(spoil, len(tokens))
+
+
+def draws_per_sample(stored: Samples, settings: Settings) -> tuple[int, int]:
+    """How many random numbers `two_branches` needs for a sample: for dropping views, and for noise."""
+    return 2 * len(stored.values), settings.list_length * sum(view.shape[1] for view in stored.values)
 
 
 def plain_batch(samples: Samples, stored: Samples, settings: Settings) -> Batch:
@@ -130,13 +158,29 @@ def hide_view(batch: Batch, view: int) -> Batch:
     return Batch(tokens, batch.filled & kept[:, None], batch.have & kept)
 
 
-def two_branches(samples: Samples, stored: Samples, settings: Settings, rate: float, generator: Generator) -> Batch:
-    """KIDA in the paper: the samples as they are, followed by the same samples augmented, as one batch."""
-    plain = plain_batch(samples, stored, settings)
-    dropped = drop_views(samples.present, rate, generator)
-    augmented = add_noise(impute(samples, dropped, stored, settings), settings, generator)
-    return Batch(
-        [torch.cat(pair) for pair in zip(plain.tokens, augmented.tokens, strict=True)],
-        torch.cat([plain.filled, augmented.filled]),
-        torch.cat([plain.have, augmented.have]),
-    )
+def two_branches(
+    stored: Samples, rows: Tensor, settings: Settings, rate: float | Tensor, draws: Tensor
+) -> tuple[Samples, Batch]:
+    """KIDA in the paper: stored samples as they are, and the same samples augmented, as one batch.
+
+    Parameters
+    ----------
+    rows : int64 tensor of shape (replicates, samples of each)
+    rate : view dropout, a number or a tensor of shape (replicates, 1, 1)
+    draws : uniform numbers of shape (replicates, samples of each, `draws_per_sample` together)
+
+    Returns
+    -------
+    The samples and the batch. Each holds, per replicate, first its plain samples and then the same ones again, in the
+    batch augmented.
+    """
+    twice = rows[:, None].expand(-1, 2, -1)
+    samples = stored.take(twice.flatten())
+    for_views, for_noise = torch.split(draws, list(draws_per_sample(stored, settings)), dim=-1)
+    present = torch.unflatten(samples.present, 0, twice.shape)[:, 0]
+    have = torch.stack([present, drop_views(present, rate, for_views)], dim=1)
+    batch = impute(samples, have.flatten(0, 2), stored, settings)
+    augmented = [torch.unflatten(view, 0, twice.shape)[:, 1] for view in batch.tokens]
+    filled = torch.unflatten(batch.filled, 0, twice.shape)[:, 1]
+    add_noise(augmented, filled, settings, torch.unflatten(for_noise, -1, (settings.list_length, -1)))
+    return samples, batch

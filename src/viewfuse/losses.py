@@ -1,4 +1,7 @@
-"""The three losses, the soft assignment and its target: pure functions."""
+"""The three losses, the soft assignment and its target: pure functions.
+
+Every tensor may have further axes before those named; the losses are then computed for each place along these.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from viewfuse.graphs import per_view
 
 
 def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present: Tensor) -> Tensor:
@@ -19,8 +24,13 @@ def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present:
     rebuilt, values : per view a tensor of shape (batch, columns)
     present : boolean tensor of shape (batch, views)
     """
-    errors = [(guess - truth).square().mean(dim=1) for guess, truth in zip(rebuilt, values, strict=True)]
-    return (torch.stack(errors, dim=1) * present).sum(dim=1).mean()
+    errors = per_view(lambda v: _error(rebuilt[v], values[v]), len(rebuilt))
+    return (torch.stack(errors, dim=-1) * present).sum(dim=-1).mean(dim=-1)
+
+
+def _error(guess: Tensor, truth: Tensor) -> Tensor:
+    """Mean squared error of each row."""
+    return functional.mse_loss(guess, truth, reduction="none").mean(dim=-1)
 
 
 def robustness(plain: Tensor, augmented: Tensor) -> Tensor:
@@ -30,7 +40,7 @@ def robustness(plain: Tensor, augmented: Tensor) -> Tensor:
     """
     # Differences, not products: exact near zero, where the gradient of this distance is zero by definition.
     distances = torch.cdist(augmented, plain, compute_mode="donot_use_mm_for_euclid_dist")
-    return functional.cross_entropy(-distances, torch.arange(len(plain), device=plain.device))
+    return -(-distances).log_softmax(dim=-1).diagonal(dim1=-2, dim2=-1).mean(dim=-1)
 
 
 def log_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
@@ -38,8 +48,8 @@ def log_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
 
     Shapes (batch, embedding) and (clusters, embedding) to (batch, clusters).
     """
-    squares = (embedding[:, None, :] - centers).square().sum(dim=2)
-    return (-torch.log1p(squares)).log_softmax(dim=1)
+    squares = (embedding.unsqueeze(-2) - centers.unsqueeze(-3)).square().sum(dim=-1)
+    return (-torch.log1p(squares)).log_softmax(dim=-1)
 
 
 def soft_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
@@ -49,11 +59,12 @@ def soft_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
 
 def target(assignment: Tensor) -> Tensor:
     """P in the paper: q squared over the soft cluster sizes, normalised; of shape (batch, clusters)."""
-    sharpened = assignment.square() / assignment.sum(dim=0)
-    return sharpened / sharpened.sum(dim=1, keepdim=True)
+    sharpened = assignment.square() / assignment.sum(dim=-2, keepdim=True)
+    return sharpened / sharpened.sum(dim=-1, keepdim=True)
 
 
 def clustering(embedding: Tensor, centers: Tensor) -> Tensor:
     """L_clu in the paper: KL(p || q), summed over clusters, mean over the batch; p takes no gradient."""
     log_q = log_assignment(embedding, centers)
-    return functional.kl_div(log_q, target(log_q.detach().exp()), reduction="batchmean")
+    costs = functional.kl_div(log_q, target(log_q.detach().exp()), reduction="none")
+    return costs.sum(dim=-1).mean(dim=-1)

@@ -9,9 +9,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from viewfuse.attention import TransformerBlock
+from viewfuse.attention import Mask, TransformerBlock
 from viewfuse.batches import Batch
 from viewfuse.errors import SettingError
+from viewfuse.graphs import per_view
+from viewfuse.layers import Linear, PReLU
 from viewfuse.losses import soft_assignment
 from viewfuse.settings import ORDINALS, Settings
 
@@ -56,13 +58,13 @@ class OutputChoice(nn.Module):
             if place >= n_tokens:
                 raise SettingError(f"there is no {choice} output: the Transformer has {n_tokens} token(s)")
             self.tokens = slice(place, place + 1)
-        self.linear = nn.Linear(n_tokens * width, width) if choice == "concat" else None
+        self.linear = Linear(n_tokens * width, width) if choice == "concat" else None
 
     def forward(self, outputs: Tensor) -> Tensor:
         """(batch, tokens in `self.tokens`, width) to (batch, width)."""
         if self.linear is not None:
             return self.linear(outputs.flatten(1))
-        return outputs.mean(dim=1)
+        return outputs.squeeze(1) if outputs.shape[1] == 1 else outputs.mean(dim=1)
 
 
 class NeighborEncoder(nn.Module):
@@ -76,12 +78,11 @@ class NeighborEncoder(nn.Module):
         self.block = TransformerBlock(self.out_width, 1, settings.feedforward_ratio * self.out_width)
         self.output = OutputChoice(settings.neighbor_output, length, self.out_width)
 
-    def forward(self, tokens: Tensor, filled: Tensor) -> Tensor:
-        """(batch, list length, columns) and (batch, list length) to (batch, out width)."""
+    def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
+        """(batch, list length, columns), with a mask of shape (batch, list length), to (batch, out width)."""
         if self.distance_code:
             tokens = torch.cat([tokens, cosine_distances(tokens)], dim=-1)
-        bias = torch.where(filled, 0.0, -torch.inf).to(tokens.dtype)
-        return self.output(self.block(tokens, bias, self.output.tokens))
+        return self.output(self.block(tokens, mask, self.output.tokens))
 
 
 class ViewEncoder(nn.Module):
@@ -97,9 +98,9 @@ class ViewEncoder(nn.Module):
 
     def forward(self, views: Sequence[Tensor], filled: Tensor, have: Tensor) -> Tensor:
         """Per view (batch, width) to (batch, embedding)."""
-        tokens = torch.stack([embed(view) for embed, view in zip(self.embed, views, strict=True)], dim=1)
-        bias = adaptive_mask(filled, have, self.settings).to(tokens.dtype)
-        return self.output(self.block(tokens, bias, self.output.tokens))
+        tokens = torch.stack(per_view(lambda v: self.embed[v](views[v]), len(views)), dim=1)
+        mask = Mask.of(adaptive_mask(filled, have, self.settings).to(tokens.dtype))
+        return self.output(self.block(tokens, mask, self.output.tokens))
 
 
 class Network(nn.Module):
@@ -121,15 +122,13 @@ class Network(nn.Module):
 
     def encode(self, batch: Batch) -> Tensor:
         """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
-        views = [
-            encode(tokens, batch.filled[:, v])
-            for v, (encode, tokens) in enumerate(zip(self.neighbor_encoders, batch.tokens, strict=True))
-        ]
+        mask = Mask.of(batch.filled.to(self.centers.dtype).log())  # 0 where filled, minus infinity where padded
+        views = per_view(lambda v: self.neighbor_encoders[v](batch.tokens[v], mask.view(v)), len(batch.tokens))
         return self.view_encoder(views, batch.filled, batch.have)
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""
-        return [decode(embedding) for decode in self.decoders]
+        return per_view(lambda v: self.decoders[v](embedding), len(self.decoders))
 
     def assign(self, embedding: Tensor) -> Tensor:
         """C = h(z): embeddings to chances of shape (batch, clusters)."""
@@ -140,7 +139,7 @@ def fully_connected(widths: Sequence[int]) -> nn.Sequential:
     """Linear layers between the widths, PReLU between them; no norm, no dropout."""
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(widths):
-        layers += [nn.Linear(wide, narrow), nn.PReLU()]
+        layers += [Linear(wide, narrow), PReLU()]
     return nn.Sequential(*layers[:-1])
 
 

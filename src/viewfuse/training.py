@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 import torch
@@ -13,20 +14,22 @@ from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
-from torch import Generator, Tensor
+from torch import Tensor
 from tqdm.auto import tqdm
 
-from viewfuse import losses
-from viewfuse.batches import Samples, plain_batch, two_branches, view_dropout_rate
+from viewfuse.batches import Samples, plain_batch, view_dropout_rate
 from viewfuse.errors import Diverged
 from viewfuse.network import Network, build_network
+from viewfuse.random_numbers import generator_for_start
+from viewfuse.replicates import TERMS, Replicates, total_loss
 from viewfuse.settings import Settings
 
-TERMS = ("reconstruction", "robustness", "clustering")
 _WARD_ROWS = 10_000
 """Ward's method needs rows x rows of memory; larger sets are represented by a sample of this size."""
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
+_TOGETHER = {"cpu": 1, "cuda": 16}
+"""Networks trained side by side: a GPU has room for many, while a CPU would only take turns."""
 
 History = dict[str, list[float | int | str]]
 
@@ -39,17 +42,20 @@ class Training:
     ----------
     network : the network, on the device of `stored`
     stored : the training samples
-    rate : phi_1, the view dropout in force
-    seed : root of every random number; what an epoch draws depends on the seed and the epoch alone
-    history : per epoch the mean of each loss term
+    seed : root of every random number
+    history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
     """
 
     network: Network
     stored: Samples
     settings: Settings
-    rate: float
     seed: int
     history: History = field(default_factory=lambda: {k: [] for k in ("epoch", "stage", *TERMS, "total", "seconds")})
+
+    @property
+    def objective(self) -> float:
+        """The loss of the last epoch; infinite before there was one."""
+        return float(self.history["total"][-1]) if self.history["total"] else inf
 
 
 def train(stored: Samples, settings: Settings, seed: int, *, progress: bool = False) -> Training:
@@ -60,92 +66,69 @@ def train(stored: Samples, settings: Settings, seed: int, *, progress: bool = Fa
     Training
         With the network's centres set: those of the joint stage, or of k-means where there was none.
     """
-    device = stored.present.device
-    widths = [view.shape[1] for view in stored.values]
-    network = build_network(widths, settings, generator_for(seed, -1, torch.device("cpu"))).to(device)
-    rate = settings.view_dropout
-    rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
-    run = Training(network, stored, settings, rate, seed)
-    optimizer = torch.optim.Adam(
-        network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
-    first, second = settings.epochs(len(stored))
+    return train_replicates([stored], settings, [seed], progress=progress)[0]
+
+
+def train_replicates(
+    sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], *, progress: bool = False
+) -> list[Training]:
+    """Train one network per seed; each is what `train` makes of its samples and its seed, up to rounding.
+
+    Parameters
+    ----------
+    sets : one set of samples per seed, of equal shapes and on one device; or a single one, which all share
+    """
+    at_once = _TOGETHER[sets[0].present.device.type]
+    runs: list[Training] = []
+    for start in range(0, len(seeds), at_once):
+        chosen = slice(start, start + at_once)
+        runs += _train_together(sets if len(sets) == 1 else sets[chosen], settings, seeds[chosen], progress)
+    return runs
+
+
+def _train_together(
+    sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], progress: bool
+) -> list[Training]:
+    own = sets if len(sets) > 1 else [sets[0]] * len(seeds)
+    runs = [Training(_start(s, settings, seed), s, settings, seed) for s, seed in zip(own, seeds, strict=True)]
+    replicates = Replicates([run.network for run in runs], sets, settings, [_rate(s, settings) for s in sets], seeds)
+    first, second = settings.epochs(len(sets[0]))
     with tqdm(total=first + second, disable=not progress, unit="epoch", desc="pre-training") as bar:
         for epoch in range(first):
-            run_epoch(run, optimizer, epoch, joint=False, bar=bar)
-        set_centers(run, initial_centers(embed_stored(run), settings.n_clusters, seed))
+            _run_epoch(runs, replicates, epoch, "pre-training", bar)
+        replicates.unstack()
+        replicates.begin_joint_stage(
+            [initial_centers(embed_stored(run), settings.n_clusters, run.seed) for run in runs]
+        )
         bar.set_description("joint training")
         for epoch in range(first, first + second):
-            run_epoch(run, optimizer, epoch, joint=True, bar=bar)
-    return run
+            _run_epoch(runs, replicates, epoch, "joint", bar)
+    replicates.unstack()
+    return runs
 
 
-def run_epoch(run: Training, optimizer: torch.optim.Optimizer, epoch: int, *, joint: bool, bar: tqdm) -> None:
-    """One pass over the shuffled samples; stops with an error when a loss is not finite."""
+def _start(stored: Samples, settings: Settings, seed: int) -> Network:
+    """A network with the weights of its seed, for the samples and on their device."""
+    widths = [view.shape[1] for view in stored.values]
+    return build_network(widths, settings, generator_for_start(seed)).to(stored.present.device)
+
+
+def _rate(stored: Samples, settings: Settings) -> float:
+    """phi_1, the view dropout in force."""
+    rate = settings.view_dropout
+    return view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
+
+
+def _run_epoch(runs: Sequence[Training], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
+    """One epoch of all; stops with an error when a loss is not finite."""
     began = time.perf_counter()
-    generator = generator_for(run.seed, epoch, run.stored.present.device)
-    steps = [
-        step(run, optimizer, rows, generator, joint=joint)
-        for rows in shuffled_batches(len(run.stored), run.settings.batch_size, generator)
-    ]
-    terms = torch.stack(steps).cpu()
-    _refuse_non_finite(terms, epoch)
-    _record(run, epoch, terms.mean(dim=0).tolist(), joint, time.perf_counter() - began)
-    bar.set_postfix(loss=f"{run.history['total'][-1]:.4f}", refresh=False)
+    terms = replicates.run_epoch(epoch)
+    seconds = time.perf_counter() - began
+    for run, own in zip(runs, terms.unbind(dim=1), strict=True):
+        _refuse_non_finite(own, epoch, whose=f" (seed {run.seed})" if len(runs) > 1 else "")
+        _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
+    bar.set_postfix(loss=f"{runs[0].history['total'][-1]:.4f}", refresh=False)
     bar.update()
-
-
-def step(run: Training, optimizer: torch.optim.Optimizer, rows: Tensor, generator: Generator, *, joint: bool) -> Tensor:
-    """One update; returns the loss terms as a tensor of shape (terms,)."""
-    terms = batch_losses(run, rows, generator, joint=joint)
-    optimizer.zero_grad(set_to_none=True)
-    torch.autograd.backward(total_loss(terms, run.settings))
-    optimizer.step()
-    return terms.detach()
-
-
-def batch_losses(run: Training, rows: Tensor, generator: Generator, *, joint: bool) -> Tensor:
-    """L_rec, L_aug and L_clu of a batch; a term that is switched off is zero."""
-    samples = run.stored.take(rows)
-    plain, augmented = _embed_branches(run, samples, generator)
-    rebuilt = run.network.decode(augmented)
-    zero = augmented.new_zeros(())
-    return torch.stack(
-        [
-            losses.reconstruction(rebuilt, samples.values, samples.present),
-            losses.robustness(plain, augmented) if run.settings.augmentation else zero,
-            losses.clustering(augmented, run.network.centers) if joint else zero,
-        ]
-    )
-
-
-def _embed_branches(run: Training, samples: Samples, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Plain and augmented embeddings, of shape (batch, embedding); one and the same without augmentation."""
-    if not run.settings.augmentation:
-        plain = run.network.encode(plain_batch(samples, run.stored, run.settings))
-        return plain, plain
-    both = run.network.encode(two_branches(samples, run.stored, run.settings, run.rate, generator))
-    return both[: len(samples)], both[len(samples) :]
-
-
-def total_loss(terms: Tensor, settings: Settings) -> Tensor:
-    """L in the paper: the weighted sum of the terms."""
-    weights = terms.new_tensor([1.0, settings.robustness_weight, settings.clustering_weight])
-    return (terms * weights).sum()
-
-
-def shuffled_batches(n: int, size: int, generator: Generator) -> Iterator[Tensor]:
-    """Row numbers in random order, in batches of `size`; what is left over waits for the next epoch's order."""
-    order = torch.randperm(n, generator=generator, device=generator.device)
-    size = min(size, n)
-    for start in range(0, n - size + 1, size):
-        yield order[start : start + size]
-
-
-def generator_for(seed: int, epoch: int, device: torch.device) -> Generator:
-    """The random numbers of one epoch (-1: of the start), from nothing but the seed and the epoch."""
-    state = np.random.SeedSequence([seed, epoch + 1]).generate_state(1, np.uint64)[0]
-    return Generator(device).manual_seed(int(state))
 
 
 def passes(samples: Samples) -> Iterator[Samples]:
@@ -176,12 +159,6 @@ def embed_stored(run: Training) -> Tensor:
     return embedding
 
 
-@torch.no_grad()
-def set_centers(run: Training, centers: NDArray[np.float32]) -> None:
-    """Put the cluster centres into the network."""
-    run.network.centers.copy_(torch.from_numpy(centers))
-
-
 def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np.float32]:
     """Centres of shape (clusters, embedding): k-means from Ward's clusters, or from a better start.
 
@@ -209,18 +186,17 @@ def ward_centers(points: NDArray[np.float32], n_clusters: int) -> NDArray[np.flo
     return np.stack([points[labels == c].mean(axis=0) for c in range(n_clusters)])
 
 
-def _refuse_non_finite(terms: Tensor, epoch: int) -> None:
+def _refuse_non_finite(terms: Tensor, epoch: int, whose: str) -> None:
     """`terms` has shape (steps, terms)."""
     bad = ~torch.isfinite(terms)
     if not bad.any():
         return
     step_number = int(bad.any(dim=1).nonzero()[0])
     names = " and ".join(name for name, is_bad in zip(TERMS, bad[step_number].tolist(), strict=True) if is_bad)
-    raise Diverged(f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}; {_CURE}")
+    raise Diverged(f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}{whose}; {_CURE}")
 
 
-def _record(run: Training, epoch: int, terms: list[float], joint: bool, seconds: float) -> None:
-    total = float(total_loss(torch.tensor(terms), run.settings))
-    row = [epoch + 1, "joint" if joint else "pre-training", *terms, total, seconds]
+def _record(run: Training, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
+    row: list[float | int | str] = [epoch + 1, stage, *terms, total_loss(terms, run.settings), seconds]
     for name, value in zip(run.history, row, strict=True):
         run.history[name].append(value)

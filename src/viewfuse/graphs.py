@@ -1,0 +1,84 @@
+"""CUDA graphs: a step is recorded once and replayed, and what is done for each view runs side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+_side_streams: list[torch.cuda.Stream] = []
+"""One per view while a step is recorded, else none."""
+
+
+def per_view(work: Callable[[int], T], n_views: int) -> list[T]:
+    """The result of `work` for every view number, in order; side by side while a graph is recorded.
+
+    What goes into `work` has to live on until this returns, and what comes out may be used at once.
+    """
+    if not _side_streams:
+        return [work(v) for v in range(n_views)]
+    main, results = torch.cuda.current_stream(), []
+    for v, stream in enumerate(_side_streams[:n_views]):
+        stream.wait_stream(main)
+        with torch.cuda.stream(stream):
+            results.append(work(v))
+    for stream in _side_streams[:n_views]:
+        main.wait_stream(stream)
+    return results
+
+
+class Replayed:
+    """A step that takes and returns nothing, and reads and writes memory that stays where it is.
+
+    On a GPU its first calls run as they are; then it is recorded, and replayed from there on: one launch instead of
+    hundreds. Elsewhere, and where recording fails, every call runs as it is.
+
+    Parameters
+    ----------
+    n_views : that `per_view` will be called with inside of the step
+    """
+
+    _CALLS_BEFORE_RECORDING = 3
+    """Libraries set themselves up, and the optimiser its state, in calls that cannot be recorded."""
+
+    def __init__(self, step: Callable[[], None], device: torch.device, n_views: int) -> None:
+        self._step = step
+        self._device = device
+        self._n_views = n_views
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Do the step."""
+        self._calls += 1
+        if self._device.type == "cuda" and self._calls == self._CALLS_BEFORE_RECORDING + 1:
+            self._graph = self._record()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._step()
+
+    def _record(self) -> torch.cuda.CUDAGraph | None:
+        """The step as a graph; recording does not run it."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.device(self._device), _side_by_side(self._n_views, self._device), torch.cuda.graph(graph):
+                self._step()
+        except RuntimeError as error:
+            logging.getLogger(__name__).info("the step runs without a CUDA graph: %s", error)
+            return None
+        return graph
+
+
+@contextmanager
+def _side_by_side(n_views: int, device: torch.device) -> Iterator[None]:
+    _side_streams.extend(torch.cuda.Stream(device) for _ in range(n_views))  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        _side_streams.clear()

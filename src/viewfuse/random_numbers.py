@@ -1,0 +1,84 @@
+"""Random numbers from nothing but a seed, an epoch and a place: the same alone and in company, on a CPU and a GPU.
+
+Every number is the hash of a counter (SplitMix64, Steele et al. 2014) in plain integer arithmetic, so that several
+seeds are drawn from at once, and nothing has to be fetched from the host while a GPU works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+# SplitMix64's increment and multipliers, as the signed 64-bit numbers that torch has.
+_INCREMENT = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
+_BITS = 23
+"""Of a uniform number: with a half added, that is as much as float32 holds exactly."""
+
+
+def generator_for_start(seed: int) -> Generator:
+    """Draws the weights that a network starts with, on the CPU whatever the device."""
+    return Generator().manual_seed(int(_states(seed, -1)[0]))
+
+
+def epoch_keys(seeds: Sequence[int], epoch: int) -> Tensor:
+    """Where an epoch's random numbers begin: int64 tensor of shape (seeds, 2), for its draws and for its order."""
+    return torch.from_numpy(np.stack([_states(seed, epoch) for seed in seeds]).view(np.int64))
+
+
+def shuffled(keys: Tensor, n: int) -> Tensor:
+    """Row numbers in random order: for keys of shape (seeds,), of shape (seeds, n)."""
+    return _scramble(keys[:, None] + _counters(n, keys.device)).argsort(dim=1)
+
+
+class Draws:
+    """Uniform numbers, for several seeds at once.
+
+    Parameters
+    ----------
+    count : how many numbers are drawn for each seed at a time
+    """
+
+    def __init__(self, n_seeds: int, count: int, device: torch.device) -> None:
+        self._keys = torch.zeros(n_seeds, 1, dtype=torch.int64, device=device)
+        self._counters = _counters(count, device)
+        self._stride = _signed(count * _INCREMENT)
+
+    def begin(self, keys: Tensor) -> None:
+        """Begin anew, at keys of shape (seeds,)."""
+        self._keys.copy_(keys[:, None])
+
+    def next(self) -> Tensor:
+        """The next numbers between 0 and 1, neither of which is reached; float32 of shape (seeds, count)."""
+        bits = _scramble(self._keys + self._counters).bitwise_right_shift_(64 - _BITS)
+        self._keys += self._stride
+        return bits.float().add_(0.5).mul_(2.0**-_BITS).add_(0.5)
+
+
+def _scramble(states: Tensor) -> Tensor:
+    """SplitMix64's hash, in place.
+
+    Only its upper bits are used, so its last shift, which changes the lower ones, is left out. Torch shifts in copies
+    of the sign where SplitMix64 shifts in zeros; that costs one of 64 bits.
+    """
+    states.bitwise_xor_(states >> 30).mul_(_FIRST)
+    return states.bitwise_xor_(states >> 27).mul_(_SECOND)
+
+
+def _counters(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device) * _INCREMENT
+
+
+def _signed(number: int) -> int:
+    """The number modulo 2**64, as torch's signed numbers wrap."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _states(seed: int, epoch: int) -> NDArray[np.uint64]:
+    """Two numbers of an epoch (-1: of the start) that have nothing to do with each other."""
+    return np.random.SeedSequence([seed, epoch + 1]).generate_state(2, np.uint64).astype(np.uint64)

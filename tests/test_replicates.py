@@ -1,0 +1,183 @@
+"""Networks trained side by side are those trained alone."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_blobs
+from test_training import SMALL, stored_blobs
+from viewfuse import Diverged, Views, training
+from viewfuse.adam import Adam
+from viewfuse.batches import Samples, plain_batch, store
+from viewfuse.layers import LayerNorm, Linear, PReLU
+from viewfuse.network import build_network, fully_connected
+from viewfuse.replicates import Replicates, pool, stack
+from viewfuse.scaling import fit_scaler
+from viewfuse.settings import Settings
+from viewfuse.training import embed_stored, train, train_replicates
+
+SEEDS = [3, 0, 8]
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def masked_sets(settings, device=CPU, n=60):
+    """Three sets of samples of one shape, with different values and masks."""
+    sets = []
+    for seed in SEEDS:
+        views = Views(make_blobs(n, 3, seed=seed)[0])
+        scaled = fit_scaler(views, "minmax").apply(views)
+        values = [torch.tensor(a, device=device) for a in scaled.arrays]
+        sets.append(store(values, torch.tensor(scaled.mask, device=device), settings))
+    return sets
+
+
+def networks_for(settings, dtype=torch.float32, n=3):
+    return [build_network((5, 8, 3), settings, torch.Generator().manual_seed(s)).to(dtype) for s in range(n)]
+
+
+def in_double(samples):
+    return Samples([view.double() for view in samples.values], samples.present, samples.near)
+
+
+def side_by_side(monkeypatch):
+    monkeypatch.setattr(training, "_TOGETHER", {"cpu": 16, "cuda": 16})
+
+
+def distance(run, other):
+    """Largest difference of weights, over the largest weight."""
+    pairs = list(zip(run.network.parameters(), other.network.parameters(), strict=True))
+    return max(
+        float((a.cpu() - b.cpu()).detach().abs().max() / b.detach().abs().max().clamp(min=1e-3)) for a, b in pairs
+    )
+
+
+def assert_same(runs, others, tolerance):
+    assert [run.seed for run in runs] == [other.seed for other in others]
+    for run, other in zip(runs, others, strict=True):
+        assert distance(run, other) < tolerance
+        assert run.history["total"] == pytest.approx(other.history["total"], rel=tolerance)
+        assert run.objective == run.history["total"][-1]
+        assert torch.allclose(embed_stored(run).cpu(), embed_stored(other).cpu(), atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shared):
+    settings = Settings(**SMALL, n_clusters=3)
+    sets = [stored_blobs(settings)] if shared else masked_sets(settings)
+    alone = [train(samples, settings, seed) for samples, seed in zip(sets * 3, SEEDS, strict=False)]
+    assert_same(train_replicates(sets, settings, SEEDS), alone, 1e-9)  # on a CPU: one after another
+    side_by_side(monkeypatch)
+    together = train_replicates(sets, settings, SEEDS)
+    assert_same(together, alone, 2e-3)
+    assert distance(together[0], together[1]) > 0.1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    "switches", [{}, {"augmentation": False}, {"neighbor_output": "mean", "view_output": "concat"}]
+)
+def test_steps_in_double_precision_are_the_same_side_by_side(shared, switches):
+    settings = Settings(**SMALL, **switches, n_clusters=3)
+    sets = [in_double(samples) for samples in masked_sets(settings)]
+    sets = sets[:1] if shared else sets
+    rates = [0.2, 0.5, 0.8][: len(sets)]
+    centers = [np.random.default_rng(s).normal(size=(3, 16)) for s in range(3)]
+    together = networks_for(settings, torch.float64)
+    stepped = Replicates(together, sets, settings, rates, SEEDS)
+    logs = [stepped.run_epoch(0)]
+    stepped.begin_joint_stage(centers)
+    logs.append(stepped.run_epoch(1).clone())
+    stepped.unstack()
+    for r, network in enumerate(networks_for(settings, torch.float64)):
+        single = Replicates([network], [sets[r % len(sets)]], settings, [rates[r % len(sets)]], SEEDS[r : r + 1])
+        single.run_epoch(0)
+        single.begin_joint_stage(centers[r : r + 1])
+        assert torch.allclose(single.run_epoch(1)[:, 0], logs[1][:, r], rtol=1e-9)
+        for a, b in zip(network.parameters(), together[r].parameters(), strict=True):
+            assert torch.allclose(a, b, rtol=1e-7, atol=1e-9)
+
+
+def test_a_stacked_network_computes_what_its_networks_compute():
+    settings = Settings(**SMALL, n_clusters=3)
+    networks = networks_for(settings, torch.float64)
+    sets = [in_double(samples) for samples in masked_sets(settings)]
+    batches = [plain_batch(samples, samples, settings) for samples in sets]
+    together = plain_batch(pool(sets), pool(sets), settings)
+    found = stack(networks).encode(together)
+    expected = torch.cat([network.encode(batch) for network, batch in zip(networks, batches, strict=True)])
+    assert torch.allclose(found, expected, atol=1e-12)
+    rebuilt = stack(networks).decode(expected)
+    for v, view in enumerate(rebuilt):
+        own = [network.decode(z)[v] for network, z in zip(networks, expected.chunk(3), strict=True)]
+        assert torch.allclose(view, torch.cat(own), atol=1e-12)
+
+
+@pytest.mark.parametrize("layer", [Linear(4, 4), LayerNorm(4), fully_connected([4, 3, 5, 2])])
+@pytest.mark.parametrize("n_replicates", [1, 3])
+def test_layers_with_a_leading_axis_have_the_values_and_gradients_of_each(layer, n_replicates):
+    layers = [copy.deepcopy(layer).double() for _ in range(n_replicates)]
+    for parameter in (p for one in layers for p in one.parameters()):
+        torch.nn.init.normal_(parameter)
+    together = stack(layers)
+    x = torch.randn(6, 5, 4, dtype=torch.float64, requires_grad=True)
+    parts = [one(part) for one, part in zip(layers, x.chunk(n_replicates), strict=True)]
+    assert torch.allclose(together(x), torch.cat(parts))
+    assert torch.autograd.gradcheck(lambda *_: together(x), (x, *together.parameters()))
+
+
+@pytest.mark.parametrize("device", [CPU, pytest.param(GPU, marks=[pytest.mark.gpu, needs_gpu])])
+def test_prelu_is_torchs(device):
+    x = torch.randn(6, 4, dtype=torch.float64, device=device, requires_grad=True)
+    ours, theirs = PReLU().double().to(device), torch.nn.PReLU().double().to(device)
+    found = [torch.autograd.grad((layer(x) ** 2).sum(), (x, layer.weight)) for layer in (ours, theirs)]
+    assert torch.equal(ours(x), theirs(x))
+    assert all(torch.allclose(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_adam_is_torchs():
+    weights = [torch.nn.Parameter(torch.randn(shape)) for shape in ((3, 4), (5,))]
+    others = [torch.nn.Parameter(w.detach().clone()) for w in weights]
+    ours, theirs = Adam(weights, 1e-2, 1e-3), torch.optim.Adam(others, lr=1e-2, weight_decay=1e-3)
+    for _ in range(20):
+        for w, other in zip(weights, others, strict=True):
+            w.grad = torch.randn_like(w)
+            other.grad = w.grad.clone()
+        ours.step()
+        theirs.step()
+    assert all(torch.allclose(w, other, atol=1e-6) for w, other in zip(weights, others, strict=True))
+
+
+def test_a_replicate_that_diverges_is_named(monkeypatch):
+    side_by_side(monkeypatch)
+    settings = Settings(**SMALL, n_clusters=3)
+    sets = masked_sets(settings)
+    sets[1].values[0][sets[1].present[:, 0]] = 1e30
+    with pytest.raises(Diverged, match=r"not finite in epoch 1, step 1 \(seed 0\)"):
+        train_replicates(sets, settings, SEEDS)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared):
+    settings = Settings(**SMALL, n_clusters=3)
+    sets = masked_sets(settings, GPU)
+    sets = sets[:1] if shared else sets
+    alone = [train(samples, settings, seed) for samples, seed in zip(sets * 3, SEEDS, strict=False)]
+    assert_same(train_replicates(sets, settings, SEEDS), alone, 5e-3)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_recorded_step_does_what_the_step_does(monkeypatch, n):
+    settings = Settings(**{**SMALL, "batch_size": 8}, n_clusters=3)
+    samples = masked_sets(settings, GPU)[0]
+    recorded = train_replicates([samples], settings, SEEDS[:n])
+    monkeypatch.setattr("viewfuse.graphs.Replayed._record", lambda self: None)
+    assert_same(recorded, train_replicates([samples], settings, SEEDS[:n]), 5e-3)
