@@ -23,10 +23,11 @@ from viewfuse.batches import store
 from viewfuse.cli import main
 from viewfuse.explanation import TOP, sample_sheet
 from viewfuse.model import Model
-from viewfuse.neighbors import NOBODY, neighbor_lists
+from viewfuse.neighbors import neighbor_lists
 from viewfuse.recognition import index_rows
 from viewfuse.results import write_explanation
 from viewfuse.scaling import Scaler
+from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from viewfuse import neighbors
-from viewfuse.neighbors import NOBODY, nearest, neighbor_lists, neighbor_table
+from viewfuse import search
+from viewfuse.neighbors import Search, neighbor_lists
+from viewfuse.search import NOBODY, Searcher, nearest
 from viewfuse.settings import Settings
 
 
@@ -28,7 +32,7 @@ def incomplete_data(draw, max_rows=14, max_views=4):
 
 def lists_of(values, mask, have, settings):
     tensors = [torch.from_numpy(view) for view in values]
-    near = neighbor_table(tensors, torch.from_numpy(mask), settings.search_depth)
+    near = Search(tensors, torch.from_numpy(mask)).among_themselves(settings.search_depth)
     return neighbor_lists(near, torch.from_numpy(have), torch.from_numpy(mask), settings)
 
 
@@ -68,7 +72,7 @@ def test_without_imputation_a_list_is_the_sample_itself():
 
 @pytest.mark.parametrize("chunk", [1, 7, 10_000])
 def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
-    monkeypatch.setattr(neighbors, "_CELLS_PER_CHUNK", chunk)
+    monkeypatch.setattr(search, "_CELLS_PER_CHUNK", chunk)
     rng = np.random.default_rng(0)
     pool, queries = rng.normal(size=(40, 6)) + 1e4, rng.normal(size=(9, 6)) + 1e4
     found = nearest(torch.from_numpy(queries), torch.from_numpy(pool), 5, same=False).numpy()
@@ -108,7 +112,7 @@ def test_search_holds_no_square_matrix():
 
     with Watch():
         nearest(pool[:2000], pool, 3, same=False)
-    assert biggest <= neighbors._CELLS_PER_CHUNK
+    assert biggest <= search._CELLS_PER_CHUNK
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 10_000])
@@ -116,7 +120,7 @@ def test_equal_distances_are_decided_alike_in_any_company(monkeypatch, chunk):
     rng = np.random.default_rng(0)
     pool, queries = (torch.from_numpy(rng.integers(0, 2, size=(n, 30)).astype(np.float32)) for n in (300, 40))
     together = nearest(queries, pool, 5, same=False)
-    monkeypatch.setattr(neighbors, "_CELLS_PER_CHUNK", chunk)
+    monkeypatch.setattr(search, "_CELLS_PER_CHUNK", chunk)
     assert torch.equal(together, nearest(queries, pool, 5, same=False))
     assert torch.equal(together[7:8], nearest(queries[7:8], pool, 5, same=False))
 
@@ -125,3 +129,50 @@ def test_equal_distances_do_not_favour_the_first_rows():
     pool = torch.zeros(1000, 3)
     found = nearest(torch.zeros(1, 3), pool, 100, same=False)
     assert 300 < float(found.double().mean()) < 700
+
+
+@pytest.fixture
+def crowd():
+    """Points in clumps, as data are; in high dimensions without structure nothing is near."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(scale=3.0, size=(60, 12))
+    return torch.from_numpy((centres[rng.integers(60, size=4000)] + rng.normal(size=(4000, 12))).astype(np.float32))
+
+
+def recall(found, truth) -> float:
+    return float((truth[:, :, None] == found[:, None, :]).any(dim=2).double().mean())
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
+    pytest.importorskip("faiss")
+    queries = crowd if same else crowd[:500] + 0.01
+    truth = nearest(queries, crowd, 9, same=same)
+    monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
+    searcher = Searcher(crowd)
+    found = searcher.nearest(queries, 9, same=same)
+    assert recall(found, truth) >= 0.95
+    assert not same or not (found == torch.arange(4000)[:, None]).any()
+    copied = copy.deepcopy(searcher)
+    assert torch.equal(copied.nearest(queries[:5], 9, same=False), searcher.nearest(queries[:5], 9, same=False))
+
+
+def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
+    found = Searcher(crowd).nearest(crowd[:50], 5, same=False)
+    assert torch.equal(found, nearest(crowd[:50], crowd, 5, same=False))
+    assert "pip install 'viewfuse[ann]'" in caplog.text
+
+
+def test_candidates_by_float32_hold_the_neighbours(crowd, monkeypatch):
+    monkeypatch.setattr(search, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
+    rough = search._roughly_nearest(crowd, crowd, 18)
+    found = search.among(crowd, crowd, rough, 9, same=True)
+    assert torch.equal(found, nearest(crowd, crowd, 9, same=True))
+
+
+def test_candidates_that_run_out_leave_nobody(crowd):
+    candidates = torch.tensor([[3, NOBODY, 0], [NOBODY, NOBODY, NOBODY]])
+    found = search.among(crowd[:2], crowd, candidates, 4, same=True)
+    assert found.tolist() == [[3, NOBODY, NOBODY, NOBODY], [NOBODY] * 4]

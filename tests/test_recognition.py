@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 
 from test_neighbors import incomplete_data
-from viewfuse.neighbors import NOBODY
 from viewfuse.recognition import find_rows, fingerprints, index_rows
+from viewfuse.search import NOBODY
 
 
 @given(incomplete_data())

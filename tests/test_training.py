@@ -175,13 +175,15 @@ def test_a_good_start_from_ward_is_kept(monkeypatch):
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
 
 
-def test_many_rows_start_from_a_sample(monkeypatch):
+def test_many_rows_start_from_micro_clusters(monkeypatch):
     monkeypatch.setattr(training, "_WARD_ROWS", 50)
+    monkeypatch.setattr(training, "_GROUPS", 40)
+    monkeypatch.setattr(training, "_ROWS_AT_A_TIME", 70)
     points = three_groups(900)
     sizes = []
     monkeypatch.setattr(training, "ward_centers", lambda sample, k: sizes.append(len(sample)) or sample[:k])
     centers = initial_centers(points, 3, 0)
-    assert sizes == [50]
+    assert sizes == [40]
     means = np.array([points[i : i + 300].mean(dim=0).numpy() for i in (0, 300, 600)])
     assert np.sort(centers, axis=0) == pytest.approx(np.sort(means, axis=0), abs=1e-3)
 

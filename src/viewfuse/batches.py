@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from viewfuse.graphs import per_view
-from viewfuse.neighbors import NOBODY, neighbor_lists, neighbor_table
+from viewfuse.neighbors import Search, neighbor_lists
 from viewfuse.recognition import find_rows, index_rows
+from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
 
 LEAST_VIEW_DROPOUT = 0.15
@@ -29,11 +30,13 @@ class Samples:
     values : per view a tensor of shape (samples, columns); missing rows are zero
     present : boolean tensor of shape (samples, views)
     near : int64 tensor of shape (samples, views, depth)
+    search : finds neighbours among these samples; None where nobody asks for them
     """
 
     values: Sequence[Tensor]
     present: Tensor
     near: Tensor
+    search: Search | None = None
 
     def __len__(self) -> int:
         return len(self.present)
@@ -44,7 +47,8 @@ class Samples:
 
     def to(self, device: torch.device) -> Samples:
         """The same samples on `device`."""
-        return Samples([view.to(device) for view in self.values], self.present.to(device), self.near.to(device))
+        values, present = [view.to(device) for view in self.values], self.present.to(device)
+        return Samples(values, present, self.near.to(device), self.search and Search(values, present))
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,10 @@ class Batch:
 
 def store(values: Sequence[Tensor], present: Tensor, settings: Settings) -> Samples:
     """Samples that are each other's neighbours: the training set. Equal samples have one list of neighbours."""
-    near = neighbor_table(values, present, settings.search_depth)
+    search = Search(values, present)
+    near = search.among_themselves(settings.search_depth)
     first = find_rows(index_rows(values, present), values, present, values, present)
-    return Samples(values, present, near[first])
+    return Samples(values, present, near[first], search)
 
 
 def newcomers(values: Sequence[Tensor], present: Tensor, stored: Samples, known: Tensor) -> Samples:
@@ -80,7 +85,8 @@ def newcomers(values: Sequence[Tensor], present: Tensor, stored: Samples, known:
     near = stored.near[known.clamp(min=0)]
     new = (known == NOBODY).nonzero().squeeze(1)
     new_values = [view[new] for view in values]
-    near[new] = neighbor_table(stored.values, stored.present, near.shape[2], new_values, present[new])
+    search = stored.search or Search(stored.values, stored.present)
+    near[new] = search.of_others(new_values, present[new], near.shape[2])
     return Samples(values, present, near)
 
 

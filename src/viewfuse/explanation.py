@@ -14,7 +14,8 @@ from torch import Tensor
 from viewfuse.batches import Samples, hide_view, plain_batch
 from viewfuse.errors import MissingPackage
 from viewfuse.model import Model
-from viewfuse.neighbors import NOBODY, neighbor_lists
+from viewfuse.neighbors import neighbor_lists
+from viewfuse.search import NOBODY
 from viewfuse.training import passes
 from viewfuse.views import Views
 

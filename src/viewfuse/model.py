@@ -62,7 +62,7 @@ class Model:
     def place(self, views: Views) -> tuple[Samples, Tensor]:
         """The samples with their neighbours among the stored ones, and what `embed` gives."""
         stored = self.stored
-        values, present = _tensors(self.scaler.apply(views), stored.present.device)
+        values, present = _tensors(views, self.scaler, stored.present.device)
         known = find_rows(self.index, stored.values, stored.present, values, present)
         samples = newcomers(values, present, stored, known)
         embedding = embed(self.network, samples, stored, self.settings)
@@ -98,7 +98,7 @@ def fit_model(
     """Scale, search, train; returns the model, the training samples' embeddings and the history."""
     _refuse_unfit(views, settings.n_clusters)
     scaler = fit_scaler(views, scaling)
-    values, present = _tensors(scaler.apply(views), device)
+    values, present = _tensors(views, scaler, device)
     stored = store(values, present, settings)
     run = train(stored, settings, seed, progress=progress)
     index = index_rows(values, present)
@@ -106,10 +106,12 @@ def fit_model(
     return model, embed_stored(run), run.history
 
 
-def _tensors(views: Views, device: torch.device) -> tuple[list[Tensor], Tensor]:
-    # Copies: the model must not change when the caller's arrays do.
-    values = [torch.tensor(np.ascontiguousarray(array), device=device) for array in views.arrays]
-    return values, torch.tensor(np.ascontiguousarray(views.mask), device=device)
+def _tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:
+    """Scaled values and who is present, in memory of their own: the model must not change when the caller's does."""
+    arrays = scaler.apply(views).arrays
+    if scaler.kind == "none":
+        arrays = tuple(np.array(array, order="C") for array in arrays)
+    return [torch.from_numpy(array).to(device) for array in arrays], torch.tensor(np.array(views.mask), device=device)
 
 
 def _refuse_strangers(embedding: Tensor, views: Views) -> None:

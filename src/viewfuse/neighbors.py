@@ -7,93 +7,41 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from viewfuse.search import NOBODY, Searcher
 from viewfuse.settings import Settings
 
-NOBODY = -1
-"""Stands in a neighbour or donor list where there is no sample."""
 
-_CELLS_PER_CHUNK = 4_000_000
-"""Distances held at a time: 32 MB of float64 instead of samples x samples."""
-
-
-_GRAIN = 1e-11
-"""Differences of squared distances below this share of the largest square are rounding."""
-_TINY = 1e-300
-
-
-def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
-    """Rows of `pool` closest to each query, in Euclidean distance, exactly.
-
-    Parameters
-    ----------
-    queries : tensor of shape (queries, columns)
-    pool : tensor of shape (rows, columns)
-    same : the queries are the pool, and no row is its own neighbour.
-
-    Returns
-    -------
-    int64 tensor of shape (queries, count): row numbers, nearest first, NOBODY where the pool is too small.
-    """
-    found = min(count, len(pool) - same)
-    near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
-    if found <= 0 or not len(queries):
-        return near
-    # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
-    centre = pool.double().mean(dim=0)
-    points = pool.double() - centre
-    squares = points.square().sum(dim=1)
-    lots = _tie_breakers(len(pool), pool.device)
-    step = max(1, _CELLS_PER_CHUNK // len(pool))
-    for start in range(0, len(queries), step):
-        chunk = queries[start : start + step].double() - centre
-        own_squares = chunk.square().sum(dim=1, keepdim=True)
-        distances = torch.addmm(squares, chunk, points.T, alpha=-2).add_(own_squares)
-        # Rounding differs with the shape of the chunk. Distances that only rounding tells apart are equal here, so
-        # that a sample's neighbours do not depend on its company.
-        distances.div_(_GRAIN * (squares.max() + own_squares) + _TINY).round_().add_(lots)
-        if same:
-            own = torch.arange(len(chunk), device=pool.device)
-            distances[own, start + own] = torch.inf
-        near[start : start + step, :found] = distances.topk(found, dim=1, largest=False).indices
-    return near
-
-
-def _tie_breakers(n: int, device: torch.device) -> Tensor:
-    """Numbers in 0..1 that decide between equal distances: fixed, and blind to the order of the rows in a file."""
-    return (torch.arange(n, device=device) * 2_654_435_761 % 2**32).double() / 2**32
-
-
-def neighbor_table(
-    values: Sequence[Tensor],
-    present: Tensor,
-    depth: int,
-    new_values: Sequence[Tensor] | None = None,
-    new_present: Tensor | None = None,
-) -> Tensor:
-    """Neighbours of every sample in every view, searched among the samples that have the view.
+class Search:
+    """Finds the neighbours of samples in every view, among the samples that have the view.
 
     Parameters
     ----------
     values : per view a tensor of shape (samples, columns)
     present : boolean tensor of shape (samples, views)
-    new_values, new_present : other samples whose neighbours are wanted; by default the samples themselves,
-        none of which is then its own neighbour.
-
-    Returns
-    -------
-    int64 tensor of shape (samples asked for, views, depth); NOBODY where the view is missing or the list ends.
     """
-    same = new_values is None or new_present is None
-    asked_values = values if new_values is None else new_values
-    asked_present = present if new_present is None else new_present
-    table = torch.full((*asked_present.shape, depth), NOBODY, dtype=torch.int64, device=present.device)
-    for v, view in enumerate(values):
-        rows = present[:, v].nonzero().squeeze(1)
-        asked = asked_present[:, v].nonzero().squeeze(1)
-        near = nearest(asked_values[v][asked], view[rows], depth, same=same)
-        if len(rows):
-            table[asked, v] = torch.where(near == NOBODY, NOBODY, rows[near.clamp(min=0)])
-    return table
+
+    def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
+        self.values, self.present = values, present
+        self._rows = [present[:, v].nonzero().squeeze(1) for v in range(len(values))]
+        self._searchers = [Searcher(view[rows]) for view, rows in zip(values, self._rows, strict=True)]
+
+    def among_themselves(self, depth: int) -> Tensor:
+        """Neighbours of the samples, none of which is its own, see `table`."""
+        return self._table(self.values, self.present, depth, same=True)
+
+    def of_others(self, values: Sequence[Tensor], present: Tensor, depth: int) -> Tensor:
+        """Neighbours of other samples."""
+        return self._table(values, present, depth, same=False)
+
+    def _table(self, values: Sequence[Tensor], present: Tensor, depth: int, *, same: bool) -> Tensor:
+        """Int64 tensor of shape (samples, views, depth); NOBODY where the view is missing or the list ends."""
+        table = torch.full((*present.shape, depth), NOBODY, dtype=torch.int64, device=present.device)
+        for v, (rows, searcher) in enumerate(zip(self._rows, self._searchers, strict=True)):
+            asked = present[:, v].nonzero().squeeze(1)
+            near = searcher.nearest(values[v][asked], depth, same=same)
+            if len(rows):
+                table[asked, v] = torch.where(near == NOBODY, NOBODY, rows[near.clamp(min=0)])
+        return table
 
 
 def neighbor_lists(near: Tensor, have: Tensor, present: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from viewfuse.atomic import TEMPORARY, sweep, write_file
 from viewfuse.batches import Samples
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.model import Model
+from viewfuse.neighbors import Search
 from viewfuse.network import empty_network
 from viewfuse.recognition import index_rows
 from viewfuse.scaling import Scaler
@@ -199,7 +200,8 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sav
     network = empty_network(widths, settings)
     network.load_state_dict(_under("network.", tensors), assign=True)
     values = [tensors[f"stored.{v}"] for v in range(len(views))]
-    stored = Samples(values, tensors["present"], tensors["near"])
+    present = tensors["present"]
+    stored = Samples(values, present, tensors["near"], Search(values, present))
     shifts = tuple(tensors[f"shift.{v}"].numpy() for v in range(len(views)))
     factors = tuple(tensors[f"factor.{v}"].numpy() for v in range(len(views)))
     scaler = Scaler(manifest["scaling"], shifts, factors)

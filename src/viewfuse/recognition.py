@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors import NOBODY
+from viewfuse.search import NOBODY
+
+_ROWS_AT_A_TIME = 65_536
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,20 @@ def find_rows(
 def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
     """One 64-bit number per sample, from the bits of the values in float32; int64 tensor of shape (samples,)."""
     generator = np.random.default_rng(20240825)
-    total = _weighted(present.long(), generator)
+    total = _weighted(present, generator)
     for view in values:
-        bits = (view.float() + 0.0).view(torch.int32)  # + 0.0 makes the two zeros one
-        total = total + _weighted(bits.long(), generator)
+        total = total + _weighted(view, generator)
     return total
 
 
 def _weighted(numbers: Tensor, generator: np.random.Generator) -> Tensor:
-    weights = generator.integers(-(2**63), 2**63, size=numbers.shape[1], dtype=np.int64) | 1
-    # Products and sums wrap around, which is what a fingerprint wants.
-    return (numbers * torch.from_numpy(weights).to(numbers.device)).sum(dim=1)
+    """Products of the bits and fixed weights, added up; they wrap around, which is what a fingerprint wants."""
+    drawn = generator.integers(-(2**63), 2**63, size=numbers.shape[1], dtype=np.int64) | 1
+    weights = torch.from_numpy(drawn).to(numbers.device)
+    return torch.cat([(_bits(chunk) * weights).sum(dim=1) for chunk in torch.split(numbers, _ROWS_AT_A_TIME)])
+
+
+def _bits(numbers: Tensor) -> Tensor:
+    if numbers.dtype == torch.bool:
+        return numbers.long()
+    return (numbers.float() + 0.0).view(torch.int32).long()  # + 0.0 makes the two zeros one

@@ -17,9 +17,9 @@ from viewfuse import losses
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, draws_per_sample, plain_batch, two_branches
 from viewfuse.graphs import Replayed
-from viewfuse.neighbors import NOBODY
 from viewfuse.network import Network
 from viewfuse.random_numbers import Draws, epoch_keys, shuffled
+from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
 
 Number = TypeVar("Number", Tensor, float)

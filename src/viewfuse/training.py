@@ -25,7 +25,9 @@ from viewfuse.replicates import TERMS, Replicates, total_loss
 from viewfuse.settings import Settings
 
 _WARD_ROWS = 10_000
-"""Ward's method needs rows x rows of memory; larger sets are represented by a sample of this size."""
+"""Ward's method needs rows x rows of memory; larger sets are represented by micro-clusters."""
+_GROUPS = 2_000
+_ROWS_AT_A_TIME = 65_536
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _TOGETHER = {"cpu": 1, "cuda": 16}
@@ -163,21 +165,41 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
     """Centres of shape (clusters, embedding): k-means from Ward's clusters, or from a better start.
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs); the smallest sum of
-    squares, over Ward's start and ten k-means++ ones, shows it without labels.
+    squares, over Ward's start and ten k-means++ ones, shows it without labels. Many samples are represented by the
+    means of small groups, which count as much as they have members.
     """
-    points = embedding.cpu().numpy()
-    if n_clusters == 1:
-        return points.mean(axis=0, keepdims=True)
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
-    sample = points if len(points) <= _WARD_ROWS else points[state.choice(len(points), _WARD_ROWS, replace=False)]
+    many = len(embedding) > _WARD_ROWS
+    means, sizes = (
+        micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
+        if many
+        else (embedding, torch.ones(len(embedding)))
+    )
+    points, weights = means.cpu().numpy(), sizes.cpu().numpy()
+    if n_clusters == 1:
+        return np.average(points, axis=0, weights=weights)[None].astype(np.float32)
     # K-means adds up in the order in which threads arrive: one thread gives the same sums every time.
     with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
         # Fewer distinct points than clusters leave clusters empty, of which the estimator warns.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        from_ward = KMeans(n_clusters, init=ward_centers(sample, n_clusters), n_init=1).fit(sample)
-        from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(sample)
-        best = min(from_ward, from_draws, key=lambda run: run.inertia_).cluster_centers_
-        return best if sample is points else KMeans(n_clusters, init=best, n_init=1).fit(points).cluster_centers_
+        from_ward = KMeans(n_clusters, init=ward_centers(points, n_clusters), n_init=1).fit(points, None, weights)
+        from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(points, None, weights)
+        return min(from_ward, from_draws, key=lambda run: run.inertia_).cluster_centers_
+
+
+def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
+    """Means of groups around random samples, of shape (groups, embedding), and their sizes: one step of k-means."""
+    n_groups = min(n_groups, len(embedding))
+    rows = torch.from_numpy(np.sort(state.choice(len(embedding), n_groups, replace=False))).to(embedding.device)
+    seeds = embedding[rows]
+    half_squares = seeds.square().sum(dim=1) / 2
+    sums, sizes = torch.zeros_like(seeds), torch.zeros(n_groups, device=embedding.device)
+    for chunk in torch.split(embedding, _ROWS_AT_A_TIME):
+        group = torch.addmm(half_squares, chunk, seeds.T, alpha=-1).argmin(dim=1)
+        sums.index_add_(0, group, chunk)
+        sizes += torch.bincount(group, minlength=n_groups)
+    kept = sizes > 0  # of equal samples only one leads a group
+    return sums[kept] / sizes[kept, None], sizes[kept]
 
 
 def ward_centers(points: NDArray[np.float32], n_clusters: int) -> NDArray[np.float32]:

@@ -1,0 +1,179 @@
+"""Nearest neighbours of one view: exact for some rows, exact among likely candidates for many."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+NOBODY = -1
+"""Stands in a neighbour or donor list where there is no sample."""
+
+_CELLS_PER_CHUNK = 4_000_000
+"""Distances held at a time: 32 MB of float64 instead of samples x samples."""
+_CELLS_PER_CHUNK_ON_GPU = 200_000_000
+_EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
+"""Beyond so many rows candidates are found first: on a GPU in float32, else by FAISS where it is installed."""
+_SPARE_CANDIDATES = 8
+_LEAST_RECALL = 0.98
+
+_GRAIN = 1e-11
+"""Differences of squared distances below this share of the largest square are rounding."""
+_TINY = 1e-300
+
+
+def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
+    """Rows of `pool` closest to each query, in Euclidean distance, exactly.
+
+    Parameters
+    ----------
+    queries : tensor of shape (queries, columns)
+    pool : tensor of shape (rows, columns)
+    same : the queries are the pool, and no row is its own neighbour.
+
+    Returns
+    -------
+    int64 tensor of shape (queries, count): row numbers, nearest first, NOBODY where the pool is too small.
+    """
+    found = min(count, len(pool) - same)
+    near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
+    if found <= 0 or not len(queries):
+        return near
+    # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
+    centre = pool.double().mean(dim=0)
+    points = pool.double() - centre
+    squares = points.square().sum(dim=1)
+    lots = _tie_breakers(len(pool), pool.device)
+    step = max(1, _CELLS_PER_CHUNK // len(pool))
+    for start in range(0, len(queries), step):
+        chunk = queries[start : start + step].double() - centre
+        own_squares = chunk.square().sum(dim=1, keepdim=True)
+        distances = torch.addmm(squares, chunk, points.T, alpha=-2).add_(own_squares)
+        # Rounding differs with the shape of the chunk. Distances that only rounding tells apart are equal here, so
+        # that a sample's neighbours do not depend on its company.
+        distances.div_(_GRAIN * (squares.max() + own_squares) + _TINY).round_().add_(lots)
+        if same:
+            own = torch.arange(len(chunk), device=pool.device)
+            distances[own, start + own] = torch.inf
+        near[start : start + step, :found] = distances.topk(found, dim=1, largest=False).indices
+    return near
+
+
+def _tie_breakers(n: int, device: torch.device) -> Tensor:
+    """Numbers in 0..1 that decide between equal distances: fixed, and blind to the order of the rows in a file."""
+    return (torch.arange(n, device=device) * 2_654_435_761 % 2**32).double() / 2**32
+
+
+class Searcher:
+    """Finds rows of a pool.
+
+    Parameters
+    ----------
+    pool : tensor of shape (rows, columns)
+    """
+
+    def __init__(self, pool: Tensor) -> None:
+        self.pool = pool
+        self._lists: _InvertedLists | None = None
+
+    def nearest(self, queries: Tensor, count: int, *, same: bool) -> Tensor:
+        """As `nearest`, among the rows of the pool; for large pools nearly so (see `_LEAST_RECALL`)."""
+        kind = self.pool.device.type
+        wanted = count + same + _SPARE_CANDIDATES
+        if len(self.pool) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
+            return nearest(queries, self.pool, count, same=same)
+        if kind == "cuda":
+            return among(queries, self.pool, _roughly_nearest(queries, self.pool, wanted), count, same=same)
+        lists = self._inverted_lists()
+        if lists is None:
+            return nearest(queries, self.pool, count, same=same)
+        return among(queries, self.pool, lists.candidates(queries, wanted), count, same=same)
+
+    def _inverted_lists(self) -> _InvertedLists | None:
+        """Made when they are first needed; None without FAISS."""
+        if self._lists is None:
+            try:
+                import faiss
+            except ImportError:
+                hint = "%d rows are searched exactly, which takes long; pip install 'viewfuse[ann]' to speed it up"
+                logging.getLogger(__name__).warning(hint, len(self.pool))
+                return None
+            self._lists = _InvertedLists(faiss, self.pool)
+        return self._lists
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies make their own lists when they need them."""
+        return {"pool": self.pool, "_lists": None}
+
+
+def among(queries: Tensor, pool: Tensor, candidates: Tensor, count: int, *, same: bool) -> Tensor:
+    """As `nearest`, but only among `candidates`: rows of shape (queries, candidates), NOBODY where there is none."""
+    near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
+    lots = _tie_breakers(len(pool), pool.device)
+    largest = pool.square().sum(dim=1).max().double()
+    step = max(1, _CELLS_PER_CHUNK // (candidates.shape[1] * pool.shape[1]))
+    for start in range(0, len(queries), step):
+        rows = candidates[start : start + step]
+        chunk = queries[start : start + step].double()[:, None]
+        squares = (pool[rows.clamp(min=0)].double() - chunk).square().sum(dim=2)
+        order = (
+            squares.div_(_GRAIN * (largest + chunk.square().sum(dim=2)) + _TINY).round_().add_(lots[rows.clamp(min=0)])
+        )
+        order[rows == NOBODY] = torch.inf
+        if same:
+            order[rows == torch.arange(start, start + len(rows), device=pool.device)[:, None]] = torch.inf
+        best = order.topk(min(count, rows.shape[1]), dim=1, largest=False)
+        found = rows.gather(1, best.indices).masked_fill_(best.values.isinf(), NOBODY)
+        near[start : start + step, : found.shape[1]] = found
+    return near
+
+
+def _roughly_nearest(queries: Tensor, pool: Tensor, count: int) -> Tensor:
+    """Candidates by float32 distances, of shape (queries, count)."""
+    centre = pool.mean(dim=0)
+    points = pool - centre
+    squares = points.square().sum(dim=1)
+    step = max(1, _CELLS_PER_CHUNK_ON_GPU // len(pool))
+    chunks = [
+        torch.addmm(squares, chunk - centre, points.T, alpha=-2).topk(count, dim=1, largest=False, sorted=False).indices
+        for chunk in torch.split(queries, step)
+    ]
+    return torch.cat(chunks)
+
+
+class _InvertedLists:
+    """FAISS's inverted file: rows in lists around centres, of which the nearest are searched.
+
+    How many lists are searched is decided on the data: so many that a sample of the rows finds its neighbours.
+    """
+
+    def __init__(self, faiss: Any, pool: Tensor) -> None:
+        points = np.ascontiguousarray(pool.numpy(), dtype=np.float32)
+        n, width = points.shape
+        n_lists = int(4 * n**0.5)
+        self._index = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, n_lists)
+        self._index.cp.seed = 0
+        self._index.cp.niter = 8
+        chosen = np.random.default_rng(0).permutation(n)
+        self._index.train(points[np.sort(chosen[: 40 * n_lists])])
+        self._index.add(points)
+        self._tune(pool, torch.from_numpy(np.sort(chosen[:300])))
+
+    def _tune(self, pool: Tensor, rows: Tensor) -> None:
+        count = 9
+        truth = nearest(pool[rows], pool, count, same=False)
+        self._index.nprobe = 4
+        while self._index.nprobe < self._index.nlist:
+            found = self.candidates(pool[rows], count + _SPARE_CANDIDATES)
+            recall = (truth[:, :, None] == found[:, None, :]).any(dim=2).double().mean()
+            if recall >= _LEAST_RECALL:
+                return
+            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
+
+    def candidates(self, queries: Tensor, count: int) -> Tensor:
+        """Rows near each query, of shape (queries, count); NOBODY where too few were found."""
+        _, rows = self._index.search(np.ascontiguousarray(queries.numpy(), dtype=np.float32), count)
+        return torch.from_numpy(rows)
