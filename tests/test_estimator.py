@@ -353,3 +353,19 @@ def test_a_gpu_finds_the_same_groups_and_its_model_moves_to_the_cpu(data):
     assert (on_cpu.predict(data[0]) == model.labels_).mean() >= 0.99
     twice = small(device="cuda").fit(data[0])
     assert (twice.labels_ == model.labels_).mean() >= 0.99
+
+
+def test_the_training_with_the_lowest_loss_is_kept(data):
+    model = small(pretrain_epochs=3, joint_epochs=2, n_init=3, random_state=0).fit(data[0])
+    assert len(model.objectives_) == 3
+    assert min(model.objectives_) == model.history_["total"][-1]
+    alone = small(pretrain_epochs=3, joint_epochs=2, random_state=0).fit(data[0])
+    assert model.objectives_[0] == alone.history_["total"][-1]  # the first has the seed itself
+    assert len(set(model.objectives_)) == 3
+    assert (model.predict(data[0]) == model.labels_).all()
+
+
+@pytest.mark.parametrize("n_init", [0, -1, 1.5, True, "3", None])
+def test_nonsense_for_n_init_is_refused(data, n_init):
+    with pytest.raises(SettingError, match="n_init must be an integer of at least 1"):
+        small(n_init=n_init).fit(data[0])

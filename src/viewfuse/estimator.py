@@ -23,8 +23,9 @@ from viewfuse import persistence
 from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, SettingError
 from viewfuse.explanation import Explanation, explain
 from viewfuse.inputs import checked_ids
-from viewfuse.model import Model, fit_model
+from viewfuse.model import Model, fit_models
 from viewfuse.representatives import representatives
+from viewfuse.seeds import replicate_seeds
 from viewfuse.settings import Settings
 from viewfuse.views import Views, is_one_table
 
@@ -55,6 +56,9 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Weights of the two losses beside the reconstruction.
     imputed_bias : float, default -10
         Attention bias of views that are filled from donors.
+    n_init : int, default 1
+        Independent trainings, of which the one with the lowest loss in its last epoch is kept. On a GPU they run side
+        by side.
     ablation : dict, optional
         Other fields of :class:`viewfuse.settings.Settings`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -71,6 +75,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
+    objectives_ : list of the last losses of all trainings; the smallest is that of the kept one
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
 
@@ -110,6 +115,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         robustness_weight: float = 1e-3,
         clustering_weight: float = 0.1,
         imputed_bias: float = -10.0,
+        n_init: int = 1,
         ablation: Mapping[str, Any] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -131,6 +137,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.robustness_weight = robustness_weight
         self.clustering_weight = clustering_weight
         self.imputed_bias = imputed_bias
+        self.n_init = n_init
         self.ablation = ablation
         self.device = device
         self.random_state = random_state
@@ -150,13 +157,14 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         _refuse_second_view(X, y)
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
-        model, embedding, history = fit_model(
-            views, settings, self.scaling, _seed(self.random_state), device, progress=bool(self.verbose)
-        )
+        seeds = replicate_seeds(self.random_state, self.n_init)
+        fitted = fit_models([views], settings, self.scaling, seeds, device, progress=bool(self.verbose))
+        model, embedding, history, _, _ = min(fitted, key=lambda one: one.objective)
         self._remember_columns(X, views)
         self._model = model
         self.view_names_, self.ids_ = list(views.names), views.ids
         self.history_ = history
+        self.objectives_ = [one.objective for one in fitted]
         self.embedding_ = embedding.cpu().numpy()
         self.soft_labels_ = model.assign(embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
@@ -236,6 +244,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         facts = {
             "params": params,
             "history": self.history_,
+            "objectives": self.objectives_,
             "ids": self.ids_[rows].tolist(),
             "n_features": self.n_features_in_,
         }
@@ -261,6 +270,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         model = cls(**facts["params"])
         model._settings()
         model._model, model.history_, model.n_features_in_ = saved.model, facts["history"], facts["n_features"]
+        model.objectives_ = facts.get("objectives", [])  # the first models of format 1 had none
         model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
         model._n_features_out = saved.model.settings.embedding_dim
         if facts["feature_names"] is not None:
@@ -329,20 +339,6 @@ _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
 def _untupled(ids: list[Any]) -> list[Any]:
     """Ids of several levels, which JSON turned into lists, as tuples again."""
     return [tuple(name) if isinstance(name, list) else name for name in ids]
-
-
-def _seed(random_state: Any) -> int:
-    """A seed from whatever scikit-learn calls a random state, without touching the global generator."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
-        draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
-        return int(draw(2**31 - 1))
-    if not isinstance(random_state, Integral) or random_state < 0:
-        raise SettingError(
-            f"random_state must be None, an integer of at least 0 or a RandomState; got {random_state!r}"
-        )
-    return int(random_state)
 
 
 def _device(name: str) -> torch.device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from viewfuse.recognition import RowIndex, find_rows, index_rows
 from viewfuse.scaling import Scaler, fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.tables import labelled
-from viewfuse.training import History, embed, embed_stored, train
+from viewfuse.training import History, embed, embed_stored, train_replicates
 from viewfuse.views import Views
 
 _ROWS_AT_A_TIME = 1024
@@ -92,18 +93,48 @@ class Model:
         return values.clamp(seen.amin(dim=0), seen.amax(dim=0)) if len(seen) else values
 
 
-def fit_model(
-    views: Views, settings: Settings, scaling: str, seed: int, device: torch.device, *, progress: bool
-) -> tuple[Model, Tensor, History]:
-    """Scale, search, train; returns the model, the training samples' embeddings and the history."""
-    _refuse_unfit(views, settings.n_clusters)
-    scaler = fit_scaler(views, scaling)
-    values, present = _tensors(views, scaler, device)
-    stored = store(values, present, settings)
-    run = train(stored, settings, seed, progress=progress)
-    index = index_rows(values, present)
-    model = Model(views.names, views.columns, settings, scaler, stored, index, run.network)
-    return model, embed_stored(run), run.history
+class Fitted(NamedTuple):
+    """A model with what its training gave.
+
+    Attributes
+    ----------
+    embedding : of the training samples, of shape (samples, embedding)
+    objective : the loss of the last epoch
+    """
+
+    model: Model
+    embedding: Tensor
+    history: History
+    seed: int
+    objective: float
+
+
+def fit_models(
+    sets: Sequence[Views],
+    settings: Settings,
+    scaling: str,
+    seeds: Sequence[int],
+    device: torch.device,
+    *,
+    progress: bool,
+) -> list[Fitted]:
+    """Scale, search and train: one model per seed, all on one set of samples or each on its own.
+
+    Sets of their own have equal shapes. On a GPU all are trained side by side.
+    """
+    for views in sets:
+        _refuse_unfit(views, settings.n_clusters)
+    scalers = [fit_scaler(views, scaling) for views in sets]
+    pairs = [_tensors(views, scaler, device) for views, scaler in zip(sets, scalers, strict=True)]
+    stored = [store(values, present, settings) for values, present in pairs]
+    indexes = [index_rows(values, present) for values, present in pairs]
+    fitted = []
+    for i, run in enumerate(train_replicates(stored, settings, seeds, progress=progress)):
+        own = i % len(sets)
+        views = sets[own]
+        model = Model(views.names, views.columns, settings, scalers[own], stored[own], indexes[own], run.network)
+        fitted.append(Fitted(model, embed_stored(run), run.history, run.seed, run.objective))
+    return fitted
 
 
 def _tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:

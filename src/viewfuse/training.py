@@ -24,8 +24,8 @@ from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import TERMS, Replicates, total_loss
 from viewfuse.settings import Settings
 
-_WARD_ROWS = 10_000
-"""Ward's method needs rows x rows of memory; larger sets are represented by micro-clusters."""
+_WARD_ROWS = 5_000
+"""Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
 _GROUPS = 2_000
 _ROWS_AT_A_TIME = 65_536
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"

@@ -1,0 +1,33 @@
+"""Seeds of trainings, from whatever scikit-learn calls a random state."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from viewfuse.errors import SettingError
+
+
+def replicate_seeds(random_state: Any, n_init: Any) -> list[int]:
+    """One seed per training: that of the random state itself, and others that have nothing to do with it."""
+    if not isinstance(n_init, Integral) or isinstance(n_init, bool) or int(n_init) < 1:
+        raise SettingError(f"n_init must be an integer of at least 1; got {n_init!r}")
+    seed = _seed(random_state)
+    others = np.random.SeedSequence([seed, 2**32]).generate_state(int(n_init))[1:]
+    return [seed, *(int(other) for other in others)]
+
+
+def _seed(random_state: Any) -> int:
+    """A seed, without touching the global generator."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
+        draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
+        return int(draw(2**31 - 1))
+    if not isinstance(random_state, Integral) or int(random_state) < 0:
+        raise SettingError(
+            f"random_state must be None, an integer of at least 0 or a RandomState; got {random_state!r}"
+        )
+    return int(random_state)
