@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
     "errors", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "scaling", "seeds",
-    "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention", "losses", "network", "adam",
-    "replicates", "training", "model", "explanation", "representatives", "persistence", "estimator", "metrics",
-    "missing", "baselines", "readers", "results", "maps", "datasets", "demo", "cli",
+    "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention", "losses",
+    "network", "adam", "replicates", "training", "model", "explanation", "representatives", "persistence",
+    "estimator", "metrics", "missing", "baselines", "readers", "results", "maps", "datasets", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",
