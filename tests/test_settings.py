@@ -29,6 +29,7 @@ from viewfuse.settings import Settings
         ("view_dropout", np.array([0.1, 0.2]), "'auto' or a number"),
         ("augmentation", "yes", "True or False"),
         ("view_output", "last", "one of first, second"),
+        ("schedule", "short", "one of default, paper"),
     ],
 )
 def test_wrong_values_are_named(field, value, wanted):
@@ -68,3 +69,8 @@ def test_no_joint_stage_without_the_clustering_module():
 )
 def test_small_sets_get_enough_steps_and_large_ones_not_too_many(n, epochs):
     assert Settings().epochs(n) == (epochs, epochs)
+
+
+@pytest.mark.parametrize(("n", "epochs"), [(150, 100), (2000, 100), (2500, 80), (10**6, 1)])
+def test_the_schedule_of_the_paper(n, epochs):
+    assert Settings(schedule="paper").epochs(n) == (epochs, epochs)

@@ -43,9 +43,11 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Widths of the embedding and of the hidden layers.
     scaling : {"minmax", "standard", "none"}, default "minmax"
         How columns are scaled; measured on observed rows only.
+    schedule : {"default", "paper"}, default "default"
+        What "auto" means for the epochs: 20 each for 2000 to 10 000 samples, more for fewer, fewer for more; or 100
+        each as in the paper, fewer for more than 2000 samples.
     pretrain_epochs, joint_epochs : int or "auto", default "auto"
-        Epochs without and with the clustering loss; "auto" is 20 each for 2000 to 10 000 samples, more for fewer,
-        fewer for more. Without a joint stage k-means on the embedding decides.
+        Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides.
     batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
         Of Adam.
     view_dropout : float or "auto", default "auto"
@@ -104,6 +106,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         embedding_dim: int = 256,
         hidden_dim: int = 256,
         scaling: str = "minmax",
+        schedule: str = "default",
         pretrain_epochs: int | str = "auto",
         joint_epochs: int | str = "auto",
         batch_size: int = 64,
@@ -126,6 +129,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.embedding_dim = embedding_dim
         self.hidden_dim = hidden_dim
         self.scaling = scaling
+        self.schedule = schedule
         self.pretrain_epochs = pretrain_epochs
         self.joint_epochs = joint_epochs
         self.batch_size = batch_size

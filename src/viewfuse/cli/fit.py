@@ -71,6 +71,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
 @options.out("Folder for the results.")
 @click.option("--scaling", default="minmax", show_default=True, help="minmax, standard or none.")
+@click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one.")
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
 @click.option("--n-init", type=int, default=1, show_default=True, help="Trainings, of which the best is kept.")
