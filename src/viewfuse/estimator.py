@@ -24,6 +24,7 @@ from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, Settin
 from viewfuse.explanation import Explanation, explain
 from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_models
+from viewfuse.replicate_choice import most_typical
 from viewfuse.representatives import representatives
 from viewfuse.seeds import replicate_seeds
 from viewfuse.settings import Settings
@@ -59,8 +60,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     imputed_bias : float, default -10
         Attention bias of views that are filled from donors.
     n_init : int, default 1
-        Independent trainings, of which the one with the lowest loss in its last epoch is kept. On a GPU they run side
-        by side.
+        Independent trainings. Kept is the one whose clusters agree most with those of the others; with two, the one
+        with the lower loss. On a GPU they run side by side.
     ablation : dict, optional
         Other fields of :class:`viewfuse.settings.Settings`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -77,7 +78,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
-    objectives_ : list of the last losses of all trainings; the smallest is that of the kept one
+    objectives_ : list of the last losses of all trainings
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
 
@@ -163,14 +164,16 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init)
         fitted = fit_models([views], settings, self.scaling, seeds, device, progress=bool(self.verbose))
-        model, embedding, history, _, _ = min(fitted, key=lambda one: one.objective)
+        placed = [one.model.assign(one.embedding) for one in fitted]
+        kept = most_typical([chances.argmax(axis=1) for chances in placed], [one.objective for one in fitted])
+        model, embedding, history, _, _ = fitted[kept]
         self._remember_columns(X, views)
         self._model = model
         self.view_names_, self.ids_ = list(views.names), views.ids
         self.history_ = history
         self.objectives_ = [one.objective for one in fitted]
         self.embedding_ = embedding.cpu().numpy()
-        self.soft_labels_ = model.assign(embedding)
+        self.soft_labels_ = placed[kept]
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
         self._n_features_out = settings.embedding_dim
