@@ -17,7 +17,8 @@ ORDER = (
     "errors", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "scaling", "seeds",
     "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention", "losses",
     "network", "adam", "replicates", "training", "model", "explanation", "representatives", "replicate_choice",
-    "persistence", "estimator", "metrics", "missing", "baselines", "readers", "results", "maps", "datasets", "demo", "cli",
+    "persistence", "estimator", "metrics", "missing", "baselines", "readers", "results", "maps", "datasets",
+    "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",
