@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -164,7 +165,9 @@ def test_a_replicate_that_diverges_is_named(monkeypatch):
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared):
+def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
+    # With ten bits of each factor rounding differs so much between shapes that trainings drift apart.
+    monkeypatch.setattr("viewfuse.training.tensor_cores", lambda device: nullcontext())
     settings = Settings(**SMALL, n_clusters=3)
     sets = masked_sets(settings, GPU)
     sets = sets[:1] if shared else sets

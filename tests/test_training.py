@@ -10,6 +10,7 @@ import reference
 from conftest import make_blobs
 from viewfuse import Diverged, Views, training
 from viewfuse.batches import draws_per_sample, store, two_branches
+from viewfuse.graphs import tensor_cores
 from viewfuse.network import build_network
 from viewfuse.random_numbers import epoch_keys
 from viewfuse.replicates import Replicates, batch_losses, total_loss
@@ -243,3 +244,18 @@ def test_an_embedding_does_not_depend_on_its_company_to_the_bit():
     alone = embed(run.network, run.stored.take(slice(149, 150)), run.stored, settings)
     assert torch.equal(together[order], shuffled)
     assert torch.equal(together[149:], alone)
+
+
+def test_clusters_are_numbered_as_the_points_meet_them():
+    points = three_groups(30).numpy()
+    centers = np.stack([points[i : i + 10].mean(axis=0) for i in (0, 10, 20)])
+    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        assert np.array_equal(training.in_order(centers[order], points), centers)
+
+
+def test_the_precision_of_products_is_restored():
+    before = torch.backends.cuda.matmul.fp32_precision
+    with pytest.raises(ValueError, match="stop"), tensor_cores(torch.device("cuda")):
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+        raise ValueError("stop")
+    assert torch.backends.cuda.matmul.fp32_precision == before

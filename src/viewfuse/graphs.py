@@ -32,6 +32,20 @@ def per_view(work: Callable[[int], T], n_views: int) -> list[T]:
     return results
 
 
+@contextmanager
+def tensor_cores(device: torch.device) -> Iterator[None]:
+    """Inside, a GPU multiplies float32 matrices with 10 bits of each factor (TF32); afterwards as before."""
+    if device.type != "cuda":
+        yield
+        return
+    products = torch.backends.cuda.matmul
+    before, products.fp32_precision = products.fp32_precision, "tf32"
+    try:
+        yield
+    finally:
+        products.fp32_precision = before
+
+
 class Replayed:
     """A step that takes and returns nothing, and reads and writes memory that stays where it is.
 

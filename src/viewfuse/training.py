@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
 
@@ -19,6 +21,7 @@ from tqdm.auto import tqdm
 
 from viewfuse.batches import Samples, plain_batch, view_dropout_rate
 from viewfuse.errors import Diverged
+from viewfuse.graphs import tensor_cores
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import TERMS, Replicates, total_loss
@@ -84,7 +87,8 @@ def train_replicates(
     runs: list[Training] = []
     for start in range(0, len(seeds), at_once):
         chosen = slice(start, start + at_once)
-        runs += _train_together(sets if len(sets) == 1 else sets[chosen], settings, seeds[chosen], progress)
+        with tensor_cores(sets[0].present.device):
+            runs += _train_together(sets if len(sets) == 1 else sets[chosen], settings, seeds[chosen], progress)
     return runs
 
 
@@ -99,9 +103,7 @@ def _train_together(
         for epoch in range(first):
             _run_epoch(runs, replicates, epoch, "pre-training", bar)
         replicates.unstack()
-        replicates.begin_joint_stage(
-            [initial_centers(embed_stored(run), settings.n_clusters, run.seed) for run in runs]
-        )
+        replicates.begin_joint_stage(_start_centers(runs))
         bar.set_description("joint training")
         for epoch in range(first, first + second):
             _run_epoch(runs, replicates, epoch, "joint", bar)
@@ -161,6 +163,21 @@ def embed_stored(run: Training) -> Tensor:
     return embedding
 
 
+def _start_centers(runs: Sequence[Training]) -> list[NDArray[np.float32]]:
+    """The start of every training's centres, several at a time."""
+    embeddings = [embed_stored(run) for run in runs]
+    # K-means adds up in the order in which threads arrive: one thread gives the same sums every time.
+    with (
+        warnings.catch_warnings(),
+        threadpool_limits(1),
+        ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool,
+    ):
+        # Fewer distinct points than clusters leave clusters empty, of which the estimator warns.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        counts, seeds = [run.settings.n_clusters for run in runs], [run.seed for run in runs]
+        return list(pool.map(initial_centers, embeddings, counts, seeds))
+
+
 def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np.float32]:
     """Centres of shape (clusters, embedding): k-means from Ward's clusters, or from a better start.
 
@@ -169,22 +186,27 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
     means of small groups, which count as much as they have members.
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
-    many = len(embedding) > _WARD_ROWS
-    means, sizes = (
-        micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
-        if many
-        else (embedding, torch.ones(len(embedding)))
-    )
+    means, sizes = embedding, torch.ones(len(embedding))
+    if len(embedding) > _WARD_ROWS:
+        means, sizes = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
     points, weights = means.cpu().numpy(), sizes.cpu().numpy()
     if n_clusters == 1:
         return np.average(points, axis=0, weights=weights)[None].astype(np.float32)
-    # K-means adds up in the order in which threads arrive: one thread gives the same sums every time.
-    with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-        # Fewer distinct points than clusters leave clusters empty, of which the estimator warns.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        from_ward = KMeans(n_clusters, init=ward_centers(points, n_clusters), n_init=1).fit(points, None, weights)
-        from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(points, None, weights)
-        return min(from_ward, from_draws, key=lambda run: run.inertia_).cluster_centers_
+    from_ward = KMeans(n_clusters, init=ward_centers(points, n_clusters), n_init=1).fit(points, None, weights)
+    from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(points, None, weights)
+    return in_order(min(from_ward, from_draws, key=lambda run: run.inertia_).cluster_centers_, points)
+
+
+def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The centres in the order in which the points meet them.
+
+    Several starts often end in the same clusters, and rounding decides which of them is the best. The numbers of the
+    clusters must not hang on that.
+    """
+    nearest = (points @ centers.T - np.square(centers).sum(axis=1) / 2).argmax(axis=1)
+    first = np.full(len(centers), len(points))
+    np.minimum.at(first, nearest, np.arange(len(points)))
+    return centers[np.argsort(first, kind="stable")]
 
 
 def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
