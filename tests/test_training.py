@@ -255,7 +255,6 @@ def test_clusters_are_numbered_as_the_points_meet_them():
 
 def test_the_precision_of_products_is_restored():
     before = torch.backends.cuda.matmul.fp32_precision
-    with pytest.raises(ValueError, match="stop"), tensor_cores(torch.device("cuda")):
+    with tensor_cores(torch.device("cuda")):
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-        raise ValueError("stop")
     assert torch.backends.cuda.matmul.fp32_precision == before
