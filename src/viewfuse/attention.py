@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from viewfuse.layers import LayerNorm, Linear, linear, times
 
@@ -50,8 +49,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
     -------
     tensor of shape (batch, heads, query tokens, width)
     """
-    bias = mask.bias[:, None, None, :].expand(-1, query.shape[1], query.shape[2], -1)
-    return functional.scaled_dot_product_attention(query, key, value, bias) * mask.sees[:, None, None]
+    # Torch's own attention goes back on a GPU in an order that changes from run to run.
+    scores = query @ key.mT * query.shape[-1] ** -0.5 + mask.bias[:, None, None, :]
+    return scores.softmax(dim=-1) @ value * mask.sees[:, None, None]
 
 
 def attend_one_head(query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
