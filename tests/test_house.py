@@ -17,7 +17,7 @@ ORDER = (
     "errors", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "scaling", "random_numbers",
     "graphs", "neighbors", "recognition", "batches", "layers", "attention", "losses", "network", "adam", "replicates",
     "training", "model", "explanation", "representatives", "persistence", "estimator", "metrics", "missing",
-    "baselines", "readers", "results", "maps", "datasets", "demo", "cli",
+    "baselines", "readers", "results", "maps", "datasets", "bench", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",
