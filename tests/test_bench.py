@@ -113,9 +113,7 @@ def test_both_learn_the_same():
         assert terms[-1].mean(dim=0)[0] < 0.7 * terms[0].mean(dim=0)[0]
         assert set(run.labels().tolist()) <= {0, 1, 2}
         ends.append(torch.stack(terms[-5:]).mean(dim=(0, 1)))
-    assert float(ends[0][0]) == pytest.approx(
-        float(ends[1][0]), rel=0.3
-    )  # other weights to start with, other random numbers
+    assert float(ends[0][0]) == pytest.approx(float(ends[1][0]), rel=0.3)  # other random numbers
 
 
 def test_the_plain_model_places_new_samples():

@@ -87,7 +87,7 @@ def _draw_bars(axes: Any, lines: Sequence[Line]) -> None:
         text = f"{line.ratio:.2g} x   ({number(line.ours)} against {number(line.plain)} {line.unit})"
         axes.annotate(text, (max(line.ratio, 1), place), (5, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_xscale("log")
-    axes.set_xlim(min(0.5, *[0.8 * r for r in ratios]), 6 * max(2, *ratios))  # room for the words
+    axes.set_xlim(min(0.5, *[0.8 * r for r in ratios]), 3.5 * max(2, *ratios))  # room for the words
     axes.set_yticks(places, [line.what for line in lines])
     axes.invert_yaxis()
     ticks = [

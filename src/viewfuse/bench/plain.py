@@ -21,7 +21,8 @@ from viewfuse import losses
 from viewfuse.attention import TransformerBlock
 from viewfuse.batches import view_dropout_rate
 from viewfuse.bench.plain_data import Item, NeighborSearch, PlainSamples, Table
-from viewfuse.network import Network, adaptive_mask, cosine_distances
+from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
+from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import total_loss
 from viewfuse.settings import Settings
 from viewfuse.training import initial_centers
@@ -112,6 +113,14 @@ def batch_losses(network: PlainNetwork, batch: Item, *, joint: bool) -> tuple[Te
     return rebuilding, losses.robustness(plain, augmented), clustering
 
 
+def _start(widths: Sequence[int], settings: Settings, seed: int) -> PlainNetwork:
+    """A network with the weights that the package starts with: how soon training gets anywhere depends on them."""
+    with torch.random.fork_rng(devices=[]):  # torch's layers draw weights from the global generator first
+        plain = PlainNetwork(widths, settings)
+    copy_weights(build_network(widths, settings, generator_for_start(seed)), plain)
+    return plain
+
+
 class PlainTraining:
     """Training on scaled samples, with a DataLoader and torch's Adam."""
 
@@ -126,9 +135,7 @@ class PlainTraining:
             self.samples, min(settings.batch_size, len(stored)), shuffle=True, drop_last=True, generator=shuffle
         )
         self._as_they_are = PlainSamples(stored, stored, near, settings, None)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.network = PlainNetwork([view.shape[1] for view in stored.values], settings).to(device)
+        self.network = _start([view.shape[1] for view in stored.values], settings, seed).to(device)
         weights = [w for w in self.network.parameters() if w is not self.network.centers]
         self._adam = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay)
         self._joint = False

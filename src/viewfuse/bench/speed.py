@@ -50,7 +50,7 @@ class Size:
     """
 
     every: int = 1
-    portions: int = 5
+    portions: int = 4
     neighbor_counts: tuple[int, ...] = (2_000, 5_000, 20_000)
     scaling_counts: tuple[int, ...] = (1_000, 10_000)
     most_plain: int = 10_000
@@ -197,7 +197,7 @@ def neighbor_search(n: int, device: torch.device, portions: int) -> Facts:
         search = NearestNeighbors(n_neighbors=_NEIGHBORS).fit(points)
         found["plain"] = search.kneighbors(return_distance=False)
 
-    times = interleaved({"ours": ours, "plain": plain}, min(3, portions), device)
+    times = interleaved({"ours": ours, "plain": plain}, min(2, portions), device)
     seconds = {f"{name}_seconds": median(portion) for name, portion in times.items()}
     agree = float((found["ours"] == found["plain"]).mean())
     ratio = seconds["plain_seconds"] / seconds["ours_seconds"]
