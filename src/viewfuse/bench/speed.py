@@ -53,7 +53,7 @@ class Size:
     portions: int = 4
     neighbor_counts: tuple[int, ...] = (2_000, 5_000, 20_000)
     scaling_counts: tuple[int, ...] = (1_000, 10_000)
-    most_plain: int = 10_000
+    most_plain: int = 1_000
     epochs: int | str = 1
     seeds: tuple[int, ...] = ()
     most_epochs: int | str = "auto"
@@ -61,7 +61,13 @@ class Size:
     floats: int | None = None
 
 
-FULL = Size(portions=9, scaling_counts=(1_000, 10_000, 100_000, 1_000_000), epochs="auto", seeds=(0, 1, 2))
+FULL = Size(
+    portions=9,
+    scaling_counts=(1_000, 10_000, 100_000, 1_000_000),
+    most_plain=10_000,
+    epochs="auto",
+    seeds=(0, 1, 2),
+)
 
 
 def measure(device: torch.device, size: Size, command: str = "", say: Callable[[str], None] = lambda _: None) -> Facts:
