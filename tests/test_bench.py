@@ -194,7 +194,7 @@ def test_a_fit_is_measured_in_a_process_of_its_own():
     ballast = np.ones(50_000_000)  # which only this process has
     found = child.measured(child.Fit("ours", 60, 1, "cpu"))
     assert found["seconds"] > 0
-    assert child.memory_now() - found["peak_mb"] < ballast.nbytes / 1e6
+    assert found["peak_mb"] < child.memory_now()
     assert 0 < found["more_than_before_mb"] < ballast.nbytes / 1e6
 
 
