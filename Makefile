@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu faults check format clean
+.PHONY: demo test test-slow test-gpu faults bench check format clean
 
 demo: $(READY)
 	$(PY) -m viewfuse.demo
@@ -20,6 +20,9 @@ test-gpu: $(READY)
 faults: $(READY)
 	$(PY) -m pytest -q -m fault
 
+bench: $(READY)
+	$(PY) -m viewfuse.cli bench speed --out bench-output --force
+
 check: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -30,7 +33,7 @@ format: $(READY)
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf .venv build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # torch comes first and alone: with the exact version in place nothing later fetches another build of it.
 $(READY): requirements.lock pyproject.toml

@@ -18,7 +18,7 @@ ORDER = (
     "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention", "losses",
     "network", "adam", "replicates", "training", "model", "explanation", "representatives", "replicate_choice",
     "persistence", "estimator", "metrics", "missing", "baselines", "readers", "results", "maps", "datasets",
-    "demo", "cli",
+    "bench", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",

@@ -157,7 +157,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             A row that is all NaN is a missing view.
         y : ignored
         """
-        settings, device = self._settings(), _device(self.device)
+        settings, device = self._settings(), chosen_device(self.device)
         _refuse_bare_sparse(X)
         _refuse_second_view(X, y)
         views = Views.of(X)
@@ -208,7 +208,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             are data frames of these.
         """
         views = self._known_views(X)
-        self._model = self._model.to(_device(self.device))
+        self._model = self._model.to(chosen_device(self.device))
         return explain(self._model, views, self.ids_)
 
     def impute(self, X: Any) -> Any:
@@ -324,7 +324,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             raise DataError(f"the names of the columns cannot be used; {error}") from None
 
     def _embed(self, views: Views) -> torch.Tensor:
-        self._model = self._model.to(_device(self.device))
+        self._model = self._model.to(chosen_device(self.device))
         return self._model.embed(views)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -348,7 +348,8 @@ def _untupled(ids: list[Any]) -> list[Any]:
     return [tuple(name) if isinstance(name, list) else name for name in ids]
 
 
-def _device(name: str) -> torch.device:
+def chosen_device(name: str) -> torch.device:
+    """The device of that name; "auto" takes a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:

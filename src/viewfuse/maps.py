@@ -45,7 +45,7 @@ def draw_map(
     whole : boolean array of shape (samples,): whether a sample has all views
     tags : names of the clusters; their numbers by default
     """
-    plt = _pyplot()
+    plt = pyplot("maps")
     chosen = _choice(len(labels))
     (x, y), labels, whole = _plane(embedding[chosen]), labels[chosen], whole[chosen]
     colours = plt.get_cmap("tab10" if labels.max() < 10 else "tab20")(labels % (10 if labels.max() < 10 else 20))
@@ -75,11 +75,12 @@ def _middle(x: NDArray[np.float32], y: NDArray[np.float32], here: NDArray[np.boo
     return int(rows[np.argmin((x[rows] - np.median(x[rows])) ** 2 + (y[rows] - np.median(y[rows])) ** 2)])
 
 
-def _pyplot() -> Any:
+def pyplot(what: str) -> Any:
+    """Matplotlib without a screen, to draw `what`."""
     try:
         import matplotlib
     except ImportError:
-        raise MissingPackage("maps are drawn by matplotlib; pip install 'viewfuse[plot]'") from None
+        raise MissingPackage(f"{what} are drawn by matplotlib; pip install 'viewfuse[plot]'") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -14,6 +14,7 @@ from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
 
 VERBS = {
+    "bench": "Measure this package on this machine.",
     "embed": "Write the embeddings of samples under a saved model.",
     "explain": "Say why a saved model places the samples of files where it does.",
     "fit": "Cluster the samples of one or more files.",

@@ -1,0 +1,106 @@
+"""The package's own training, with the same handles as the plain reference, and both on one and the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from viewfuse.batches import Samples, draws_per_sample, store, two_branches, view_dropout_rate
+from viewfuse.bench.plain import PlainNetwork, copy_weights
+from viewfuse.bench.plain import batch_losses as plain_losses
+from viewfuse.bench.plain_data import Item, Table
+from viewfuse.network import Network, build_network
+from viewfuse.random_numbers import generator_for_start
+from viewfuse.replicates import Replicates, batch_losses
+from viewfuse.scaling import fit_scaler
+from viewfuse.settings import Settings
+from viewfuse.training import embed, initial_centers
+from viewfuse.views import Views
+
+
+def scaled_table(arrays: Sequence[NDArray[np.float32]]) -> Table:
+    """Arrays with rows of NaN as scaled samples."""
+    views = Views(list(arrays))
+    scaled = fit_scaler(views, "minmax").apply(views)
+    return Table([np.array(array) for array in scaled.arrays], np.array(scaled.mask))
+
+
+def stored_samples(table: Table, settings: Settings, device: torch.device) -> Samples:
+    """The same samples as the package holds them, with their neighbours."""
+    values = [torch.tensor(view, device=device) for view in table.values]
+    return store(values, torch.tensor(table.present, device=device), settings)
+
+
+class OurTraining:
+    """The package's training, one epoch at a time.
+
+    Parameters
+    ----------
+    n_replicates : networks that are trained side by side, with seeds from `seed` on
+    """
+
+    def __init__(
+        self, table: Table, settings: Settings, seed: int, device: torch.device, n_replicates: int = 1
+    ) -> None:
+        self._settings, self._seeds = settings, range(seed, seed + n_replicates)
+        self.stored = stored_samples(table, settings, device)
+        widths = [view.shape[1] for view in table.values]
+        self.networks = [build_network(widths, settings, generator_for_start(s)).to(device) for s in self._seeds]
+        rate = view_dropout_rate(self.stored.present)
+        self._replicates = Replicates(self.networks, [self.stored], settings, [rate], self._seeds)
+
+    def run_epoch(self, epoch: int) -> Tensor:
+        """One pass over the shuffled samples; returns loss terms of shape (steps, replicates, terms)."""
+        return self._replicates.run_epoch(epoch).clone()  # on a CPU the next epoch overwrites what is returned
+
+    def begin_joint_stage(self) -> None:
+        """Set the cluster centres, and train them as well."""
+        self._replicates.unstack()
+        found = [initial_centers(self.embed(i), self._settings.n_clusters, s) for i, s in enumerate(self._seeds)]
+        self._replicates.begin_joint_stage(found)
+
+    def embed(self, replicate: int = 0) -> Tensor:
+        """Embeddings of the training samples as they are, of shape (samples, embedding)."""
+        return embed(self.networks[replicate], self.stored, self.stored, self._settings)
+
+    @torch.no_grad()
+    def labels(self) -> NDArray[np.int64]:
+        """The cluster of each training sample, by the first network."""
+        self._replicates.unstack()
+        parts = [self.networks[0].assign(rows).argmax(dim=1) for rows in torch.split(self.embed(), 1024)]
+        return torch.cat(parts).cpu().numpy()
+
+
+@torch.no_grad()
+def losses_of_both(network: Network, stored: Samples, rows: Tensor, settings: Settings) -> dict[str, list[float]]:
+    """The three losses on the samples `rows`, by the package and by the plain network with the same weights."""
+    plain = PlainNetwork([view.shape[1] for view in stored.values], settings).to(stored.present.device)
+    copy_weights(network, plain)
+    rate = view_dropout_rate(stored.present)
+    draws = torch.rand(
+        1, len(rows), sum(draws_per_sample(stored, settings)), generator=torch.Generator().manual_seed(0)
+    )
+    draws = draws.to(stored.present.device)
+    own = batch_losses(network, stored, rows[None], settings, rate, draws, joint=True)
+    same = plain_losses(plain, plain_batch(stored, rows, settings, rate, draws), joint=True)
+    return {"ours": [float(term) for term in own], "plain": [float(term) for term in same]}
+
+
+def plain_batch(stored: Samples, rows: Tensor, settings: Settings, rate: float, draws: Tensor) -> Item:
+    """The package's batch of both branches, in the form in which the plain reference takes its batches."""
+    samples, batch = two_branches(stored, rows[None], settings, rate, draws)
+    n = len(rows)
+    branches = [
+        {"tokens": [view[half] for view in batch.tokens], "filled": batch.filled[half], "have": batch.have[half]}
+        for half in (slice(0, n), slice(n, None))
+    ]
+    return {
+        "plain": branches[0],
+        "augmented": branches[1],
+        "values": [view[:n] for view in samples.values],
+        "present": samples.present[:n],
+    }
