@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 # Threads that wait actively for long come to a standstill as soon as another program wants one of their cores: training
-# was a hundred times slower beside a busy process. A short wait costs little there and keeps the pace where nothing else
-# runs. It must be said before the threads are made, that is, before torch.
+# was a hundred times slower beside a busy process. A short wait costs little there and keeps the pace where nothing
+# else runs. It must be said before the threads are made, that is, before torch.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
