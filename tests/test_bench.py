@@ -156,6 +156,7 @@ def in_this_process(fit):
 
 
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
+@pytest.mark.slow
 def test_bench_speed_writes_json_and_picture(tmp_path, monkeypatch):
     # New processes take seconds to start; that memory is measured in one is not what is tested here.
     monkeypatch.setattr(speed, "measured", in_this_process)
