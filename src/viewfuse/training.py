@@ -34,7 +34,7 @@ _ROWS_AT_A_TIME = 65_536
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _TOGETHER = {"cpu": 1, "cuda": 16}
-"""Networks trained side by side: a GPU has room for many, while a CPU would only take turns."""
+"""Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
 
 History = dict[str, list[float | int | str]]
 
