@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.impute import KNNImputer, SimpleImputer
 
 from conftest import make_blobs
 from viewfuse import DataError, SettingError, metrics
-from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
+from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean, knn_filled, mean_filled
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
 from viewfuse.missing import apply_mask, paper_mask
 
@@ -116,3 +117,12 @@ def test_shipped_handwritten_is_the_shared_one(shared_data):
 def test_simple_alternatives_find_easy_groups(cluster):
     views, labels, _ = make_blobs(90, 3, missing=0.1)
     assert metrics.clustering_accuracy(labels, cluster(views, 3)) >= 0.9
+
+
+@pytest.mark.parametrize("missing", [0.2, 0.6])  # of the second, some samples share no view with any donor
+def test_gaps_are_filled_as_scikit_learn_fills_them(missing):
+    views = make_blobs(40, 3, missing=missing, seed=5)[0]
+    low, high = (np.concatenate([f(view, axis=0) for view in views]) for f in (np.nanmin, np.nanmax))
+    table = (np.concatenate(views, axis=1) - low) / (high - low)
+    assert np.allclose(mean_filled(views), SimpleImputer().fit_transform(table), atol=1e-6)
+    assert np.allclose(knn_filled(views), KNNImputer(n_neighbors=5).fit_transform(table), atol=1e-6)

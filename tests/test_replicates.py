@@ -46,7 +46,7 @@ def in_double(samples):
 
 
 def side_by_side(monkeypatch):
-    monkeypatch.setattr(training, "_TOGETHER", {"cpu": 16, "cuda": 16})
+    monkeypatch.setattr(training, "TOGETHER", {"cpu": 16, "cuda": 16})
 
 
 def distance(run, other):

@@ -20,6 +20,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
+from viewfuse.devices import chosen_device
 from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, SettingError
 from viewfuse.explanation import Explanation, explain
 from viewfuse.inputs import checked_ids
@@ -346,21 +347,6 @@ _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
 def _untupled(ids: list[Any]) -> list[Any]:
     """Ids of several levels, which JSON turned into lists, as tuples again."""
     return [tuple(name) if isinstance(name, list) else name for name in ids]
-
-
-def chosen_device(name: str) -> torch.device:
-    """The device of that name; "auto" takes a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError("only cpu and cuda are supported")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingError(f"device {name!r} cannot be used here ({reason}); try device='auto'") from None
-    return torch.device(device.type, device.index or 0) if device.type == "cuda" else device
 
 
 def _refuse_bare_sparse(X: Any) -> None:

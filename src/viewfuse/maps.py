@@ -47,7 +47,7 @@ def draw_map(
     """
     plt = pyplot("maps")
     chosen = _choice(len(labels))
-    (x, y), labels, whole = _plane(embedding[chosen]), labels[chosen], whole[chosen]
+    (x, y), labels, whole = plane(embedding[chosen]), labels[chosen], whole[chosen]
     colours = plt.get_cmap("tab10" if labels.max() < 10 else "tab20")(labels % (10 if labels.max() < 10 else 20))
     figure, axes = plt.subplots(figsize=(8, 6.4), layout="constrained")
     axes.scatter(x[whole], y[whole], s=12, color=colours[whole])
@@ -92,7 +92,7 @@ def _choice(n: int) -> NDArray[np.int64]:
     return np.sort(rows)
 
 
-def _plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
+def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
     """Coordinates of shape (2, samples)."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE

@@ -33,7 +33,7 @@ _GROUPS = 2_000
 _ROWS_AT_A_TIME = 65_536
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
-_TOGETHER = {"cpu": 1, "cuda": 16}
+TOGETHER = {"cpu": 1, "cuda": 16}
 """Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
 
 History = dict[str, list[float | int | str]]
@@ -83,7 +83,7 @@ def train_replicates(
     ----------
     sets : one set of samples per seed, of equal shapes and on one device; or a single one, which all share
     """
-    at_once = _TOGETHER[sets[0].present.device.type]
+    at_once = TOGETHER[sets[0].present.device.type]
     runs: list[Training] = []
     for start in range(0, len(seeds), at_once):
         chosen = slice(start, start + at_once)

@@ -31,7 +31,7 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     """Measure time and memory beside a plain reference that does the same work in the same run."""
     options.refuse_existing(out, force, options.Inputs((), None, None, None))
     from viewfuse.bench.speed import FULL, Size, measure
-    from viewfuse.estimator import chosen_device
+    from viewfuse.devices import chosen_device
 
     asked = f"viewfuse bench speed --device {device}{' --full' if full else ''}"
     found = measure(chosen_device(device), FULL if full else Size(), asked, _say)
