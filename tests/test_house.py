@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
     "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "scaling",
-    "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention", "losses",
-    "network", "adam", "replicates", "training", "model", "explanation", "representatives", "replicate_choice",
-    "persistence", "estimator", "metrics", "missing", "baselines", "readers", "results", "maps", "datasets",
-    "bench", "demo", "cli",
+    "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention",
+    "losses", "network", "adam", "replicates", "training", "model", "explanation", "representatives",
+    "replicate_choice", "persistence", "estimator", "metrics", "missing", "baselines", "readers", "results", "maps",
+    "datasets", "bench", "demo", "cli",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",

@@ -1,0 +1,81 @@
+"""`python -m viewfuse.bench.paper NAME`: a plan without the command line's packages, as on a bare GPU machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from viewfuse.bench.catalogue import CATALOGUE
+from viewfuse.bench.plans import METHODS, NAMES, SETTINGS, read_plan, refuse_unknown
+from viewfuse.bench.records import read_records, write_records
+from viewfuse.bench.runner import Choice, Say, run_plan
+from viewfuse.bench.tables import write_tables
+from viewfuse.devices import chosen_device
+from viewfuse.errors import SettingError, ViewfuseError
+
+RESULTS = "results.csv"
+
+
+def bench(
+    name: str | Path,
+    data_dir: Path,
+    out: Path,
+    *,
+    device: str = "auto",
+    seeds: int | None = None,
+    setting: str | None = None,
+    methods: Sequence[str] = (),
+    data: Sequence[str] = (),
+    say: Say = print,
+) -> Path:
+    """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
+
+    Parameters
+    ----------
+    name : of a plan, or a .toml file
+    setting : "paper", "default" or "both"; None is what the plan says
+    methods, data : only these
+    """
+    plan = read_plan(name)
+    settings = SETTINGS if setting == "both" else (setting,) if setting else ()
+    refuse_unknown("setting", settings, SETTINGS)
+    refuse_unknown("method", methods, METHODS)
+    refuse_unknown("data set", data, plan.data)
+    if seeds is not None and seeds < 1:
+        raise SettingError(f"seeds must be at least 1; got {seeds}")
+    chosen = chosen_device(device)
+    choice = Choice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data))
+    folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", say)
+    records = read_records(folder)
+    write_records(folder / RESULTS, records)
+    write_tables(folder / "tables", records)
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The thin command line."""
+    parser = argparse.ArgumentParser(prog="python -m viewfuse.bench.paper", description="Run a plan of the paper.")
+    parser.add_argument("name", help=f"{', '.join(NAMES)}, or a .toml file")
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--setting", choices=(*SETTINGS, "both"))
+    parser.add_argument("--method", dest="methods", action="append", default=[], choices=METHODS)
+    parser.add_argument("--data", action="append", default=[], choices=tuple(CATALOGUE))
+    try:
+        bench(**vars(parser.parse_args(arguments)), say=_say)
+    except ViewfuseError as error:
+        print(f"viewfuse: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""Plans: which runs an experiment consists of. They are TOML files; those of the paper come with the package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from importlib.resources import files
+from itertools import groupby, product
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from viewfuse.bench.catalogue import CATALOGUE, DataSet
+from viewfuse.errors import SettingError
+from viewfuse.settings import Settings
+
+NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding")
+SETTINGS = ("paper", "default")
+OURS = "urrl"
+METHODS = (OURS, "kmeans-mean", "kmeans-knn")
+DEFAULT_SCALING = "minmax"
+"""That of `URRL`, which cannot be asked here: its module needs packages that a training does without."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One row of an ablation.
+
+    Attributes
+    ----------
+    settings : what is different from the setting, by the names of `Settings`
+    views : only so many views, the first ones
+    trained : shares of the epochs of the two stages
+    """
+
+    name: str = ""
+    method: str = OURS
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    views: int | None = None
+    trained: tuple[float, float] = (1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment: every condition on every data set, at every missing rate, with every seed.
+
+    Attributes
+    ----------
+    data : keys of the catalogue
+    settings : names of settings, "paper" or "default", unless others are asked for
+    keep_embedding : whether the runs keep their embeddings
+    """
+
+    name: str
+    title: str
+    data: tuple[str, ...]
+    missing_rates: tuple[float, ...]
+    seeds: int
+    settings: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+    keep_embedding: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One clustering of one masked data set.
+
+    Attributes
+    ----------
+    setting : "paper" or "default"; empty for methods that have none
+    settings : of the training; None for methods that have none
+    place : where it stands among the runs of its plan
+    """
+
+    plan: str
+    dataset: str
+    missing_rate: float
+    missing_number: int
+    n_views: int
+    n_clusters: int
+    seed: int
+    method: str
+    setting: str
+    condition: str
+    scaling: str
+    settings: Settings | None
+    keep_embedding: bool
+    place: tuple[float, ...]
+
+    @property
+    def folder(self) -> str:
+        """A name for its folder: what it is, in letters that every system takes."""
+        parts = [self.dataset, self.method, self.setting, self.condition, f"m{self.missing_rate:g}", f"s{self.seed}"]
+        return "--".join(_slug(part) for part in parts if part)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {**asdict(self), "place": list(self.place)}
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.+]+", "-", name)
+
+
+def read_plan(name: str | Path) -> Plan:
+    """A plan of the package by its name, or of the user by its file."""
+    if isinstance(name, str) and name in NAMES:
+        text, where = _package_file(f"{name}.toml"), name
+    else:
+        path = Path(name)
+        if path.suffix != ".toml" or not path.is_file():
+            raise SettingError(f"{name} is no plan; give one of {', '.join(NAMES)}, or a .toml file")
+        text, where = path.read_text(encoding="utf-8"), path.stem
+    try:
+        return _plan(where, tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, TypeError, KeyError, ValueError) as error:
+        raise SettingError(f"plan {name}: {error}; the plans of the package show how one is written") from None
+
+
+def _package_file(name: str) -> str:
+    return files("viewfuse").joinpath("paper", name).read_text(encoding="utf-8")
+
+
+def _plan(name: str, table: Mapping[str, Any]) -> Plan:
+    conditions = tuple(
+        Condition(**{**one, "trained": tuple(one.get("trained", (1.0, 1.0)))}) for one in table["conditions"]
+    )
+    lists = {key: tuple(table[key]) for key in ("data", "missing_rates", "settings")}
+    plan = Plan(**{**table, **lists, "name": name, "conditions": conditions})
+    refuse_unknown("data set", plan.data, tuple(CATALOGUE))
+    refuse_unknown("setting", plan.settings, SETTINGS)
+    refuse_unknown("method", [one.method for one in conditions], METHODS)
+    names = [(one.method, _slug(one.name)) for one in conditions]
+    if len(set(names)) < len(names):
+        raise SettingError("two conditions have the same name, or nearly so; each needs a folder of its own")
+    for one in conditions:
+        refuse_unknown("setting of a condition", tuple(one.settings), [f.name for f in fields(Settings)])
+    return plan
+
+
+def refuse_unknown(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse names that are not among the known ones."""
+    for name in given:
+        if name not in known:
+            raise SettingError(f"{what} {name!r} is unknown; choose from {', '.join(known)}")
+
+
+@cache
+def _paper_settings() -> Mapping[str, Any]:
+    return tomllib.loads(_package_file("hyperparameters.toml"))
+
+
+def settings_for(setting: str, entry: DataSet, condition: Condition) -> tuple[Settings, str]:
+    """Settings and scaling of a training."""
+    chosen: dict[str, Any] = {"n_clusters": entry.classes}
+    scaling = DEFAULT_SCALING
+    if setting == "paper":
+        scaling = _paper_settings()["scaling"]
+        chosen |= _paper_settings()["settings"]
+        if entry.epochs is not None:
+            chosen |= dict(zip(("pretrain_epochs", "joint_epochs"), entry.epochs, strict=True))
+    settings = Settings(**{**chosen, **condition.settings})
+    return _shortened(settings, entry.n, condition.trained), scaling
+
+
+def _shortened(settings: Settings, n: int, trained: tuple[float, float]) -> Settings:
+    if trained == (1.0, 1.0):
+        return settings
+    first, second = (ceil(share * epochs) for share, epochs in zip(trained, settings.epochs(n), strict=True))
+    return replace(settings, pretrain_epochs=first, joint_epochs=second)
+
+
+def expand(
+    plan: Plan, entry: DataSet, *, settings: Sequence[str] = (), seeds: int | None = None, methods: Sequence[str] = ()
+) -> list[Run]:
+    """The runs of a plan on one data set.
+
+    Parameters
+    ----------
+    settings, seeds : instead of those of the plan
+    methods : only these
+    """
+    runs = []
+    for number, condition in enumerate(plan.conditions):
+        if methods and condition.method not in methods:
+            continue
+        # The simple alternatives have no settings: they run once.
+        for setting in (settings or plan.settings) if condition.method == OURS else ("",):
+            for rate, seed in product(plan.missing_rates, range(plan.seeds if seeds is None else seeds)):
+                runs.append(_run(plan, entry, number, setting, rate, seed))
+    return runs
+
+
+def _run(plan: Plan, entry: DataSet, number: int, setting: str, rate: float, seed: int) -> Run:
+    condition = plan.conditions[number]
+    n_views = min(condition.views or len(entry.widths), len(entry.widths))
+    chosen, scaling = settings_for(setting, entry, condition) if setting else (None, "minmax")
+    order = (plan.data.index(entry.key), number, SETTINGS.index(setting) if setting else 0, rate, seed)
+    return Run(
+        plan.name, entry.key, rate, min(entry.missing_number, n_views - 1), n_views, entry.classes, seed,
+        condition.method, setting, condition.name, scaling, chosen, plan.keep_embedding, order,
+    )  # fmt: skip
+
+
+def grouped(runs: Sequence[Run], at_once: int) -> list[list[Run]]:
+    """Runs that are trained side by side: same samples, views and settings; masks and seeds may differ.
+
+    Parameters
+    ----------
+    at_once : most runs of a group
+    """
+    groups = []
+    for _, alike in groupby(runs, key=lambda run: (run.dataset, run.n_views, run.method, run.setting, run.settings)):
+        members = list(alike)
+        most = at_once if members[0].method == OURS else 1
+        count = ceil(len(members) / most)
+        groups += [members[i * len(members) // count : (i + 1) * len(members) // count] for i in range(count)]
+    return groups

@@ -1,0 +1,83 @@
+"""Results of runs as one table, one row per run: all that tables are made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from viewfuse.atomic import write_file
+from viewfuse.bench.run_folders import done_folders, read_facts
+from viewfuse.errors import DataError
+from viewfuse.results import as_json
+from viewfuse.spreadsheets import marked, unmarked
+
+METRICS = ("acc", "nmi", "ari")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run and its scores in percent.
+
+    Attributes
+    ----------
+    setting, condition : may be empty
+    seconds : those of the runs that were trained together, over their number
+    settings : hyperparameters as JSON; empty for methods that have none
+    """
+
+    plan: str
+    dataset: str
+    missing_rate: float
+    seed: int
+    method: str
+    setting: str
+    condition: str
+    acc: float
+    nmi: float
+    ari: float
+    seconds: float
+    settings: str
+
+
+def read_records(path: Path) -> list[Record]:
+    """From a folder of runs, in the order of their plans, or from a CSV file that `write_records` wrote."""
+    if path.is_dir():
+        facts = [read_facts(folder) for folder in done_folders(path)]
+        facts.sort(key=lambda one: (one["plan"], one["place"]))
+        found = [_from_facts(one) for one in facts]
+    elif path.is_file():
+        found = _from_csv(path)
+    else:
+        raise DataError(f"{path} is neither a folder of runs nor a CSV file; check the path")
+    if not found:
+        raise DataError(f"{path} holds no run that is done; run `viewfuse bench` first")
+    return found
+
+
+def _from_facts(facts: Mapping[str, Any]) -> Record:
+    settings = "" if facts["settings"] is None else as_json(facts["settings"])
+    return Record(**{f.name: facts[f.name] for f in fields(Record) if f.name != "settings"}, settings=settings)
+
+
+def _from_csv(path: Path) -> list[Record]:
+    numbers = {f.name: {"float": float, "int": int}.get(str(f.type), str) for f in fields(Record)}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+        return [Record(**{name: kind(unmarked(row[name])) for name, kind in numbers.items()}) for row in rows]
+    except (KeyError, ValueError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        columns = ", ".join(numbers)
+        raise DataError(f"{path} is no table of runs ({error}); it needs the columns {columns}") from None
+
+
+def write_records(path: Path, records: Sequence[Record]) -> None:
+    """One line per run."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([f.name for f in fields(Record)])
+    table.writerows([marked(cell) for cell in asdict(record).values()] for record in records)
+    write_file(path, text.getvalue().encode())

@@ -1,0 +1,101 @@
+"""A run on disk: a folder with its plan, its result, what it ran on, and a mark that it is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.atomic import write_file, writing
+from viewfuse.bench.plans import Run
+from viewfuse.errors import DataError
+from viewfuse.results import as_json, write_history
+
+DONE = "DONE"
+_RUN, _RESULT, _ENVIRONMENT, _HISTORY, _ARRAYS = (
+    "run.json", "result.json", "environment.json", "history.csv", "arrays.npz",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave.
+
+    Attributes
+    ----------
+    scores : accuracy, NMI and ARI in percent, and seconds
+    history : per epoch the losses; empty where there were none
+    arrays : `found` and `known` labels of shape (samples,), and `embedding` where it is kept
+    """
+
+    scores: Mapping[str, float]
+    history: Mapping[str, Sequence[Any]]
+    arrays: Mapping[str, NDArray[Any]]
+
+
+def fingerprint(run: Run, company: Sequence[Run], checksum: str, device: str) -> str:
+    """Of all that decides the numbers: the run, those that it is trained with, the data, the kind of device."""
+    facts = {name: fact for name, fact in run.facts().items() if name != "place"}
+    whole = {"run": facts, "company": [other.folder for other in company], "data": checksum, "device": device}
+    return hashlib.sha256(as_json(whole).encode()).hexdigest()
+
+
+def is_done(folder: Path, mark: str) -> bool:
+    """Whether the folder holds the whole run of that fingerprint."""
+    path = folder / DONE
+    return path.is_file() and path.read_text().strip() == mark
+
+
+def unmark(folder: Path) -> None:
+    """Take the mark away before a run is done again."""
+    (folder / DONE).unlink(missing_ok=True)
+
+
+def write_run(folder: Path, facts: Mapping[str, Any], outcome: Outcome, environment: Mapping[str, Any]) -> None:
+    """Everything but the mark."""
+    for name, content in ((_RUN, facts), (_RESULT, outcome.scores), (_ENVIRONMENT, environment)):
+        write_file(folder / name, as_json(content, indent=1).encode())
+    if outcome.history:
+        write_history(folder / _HISTORY, outcome.history)
+    arrays: dict[str, Any] = dict(outcome.arrays)
+    with writing(folder / _ARRAYS) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def mark_done(folder: Path, mark: str) -> None:
+    """The last thing that is written."""
+    write_file(folder / DONE, f"{mark}\n".encode())
+
+
+def done_folders(root: Path) -> Iterator[Path]:
+    """Folders of whole runs under `root`."""
+    return (mark.parent for mark in sorted(root.rglob(DONE)))
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The run and its scores, as one dict."""
+    try:
+        run, result = (json.loads((folder / name).read_text()) for name in (_RUN, _RESULT))
+        return {**run, **result}
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{folder} is no whole run ({error}); remove its {DONE} file and run the bench again") from None
+
+
+def read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
+    """Labels, and the embedding where it was kept."""
+    with np.load(folder / _ARRAYS, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def read_losses(folder: Path) -> NDArray[np.void] | None:
+    """The history as an array with a field per column; None where a run has none."""
+    path = folder / _HISTORY
+    if not path.exists():
+        return None
+    return np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8", ndmin=1)

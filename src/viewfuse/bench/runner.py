@@ -1,0 +1,166 @@
+"""Runs of a plan, one group after the other; what is done already is left alone.
+
+On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the company. So a
+group that was interrupted is done again as a whole, and a bench that was killed ends with the same numbers.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import torch
+from numpy.typing import NDArray
+
+from viewfuse import metrics, training
+from viewfuse.baselines import kmeans_labels, knn_filled, mean_filled
+from viewfuse.bench import machine
+from viewfuse.bench.catalogue import CATALOGUE, Loaded, load
+from viewfuse.bench.plans import OURS, Plan, Run, expand, grouped
+from viewfuse.bench.run_folders import Outcome, fingerprint, is_done, mark_done, unmark, write_run
+from viewfuse.errors import DataError
+from viewfuse.missing import apply_mask, paper_mask
+from viewfuse.model import fit_models
+from viewfuse.views import Views
+
+Say = Callable[[str], None]
+_FILLED = {"kmeans-mean": mean_filled, "kmeans-knn": knn_filled}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of a plan is run, and where.
+
+    Attributes
+    ----------
+    settings, seeds : instead of those of the plan
+    methods, data : only these; all by default
+    """
+
+    data_dir: Path
+    out: Path
+    device: torch.device
+    settings: tuple[str, ...] = ()
+    seeds: int | None = None
+    methods: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
+    """Run what is not done yet; returns the folder of the runs, one folder each."""
+    out, environment = choice.out / plan.name, environment_of(choice.device, command)
+    used = 0
+    for key in plan.data:
+        if choice.data and key not in choice.data:
+            continue
+        try:
+            data = load(choice.data_dir, CATALOGUE[key])
+        except DataError as reason:
+            say(str(reason))
+            continue
+        _run_set(plan, data, choice, out, environment, say)
+        used += 1
+    if not used:
+        raise DataError(f"none of the data sets of {plan.name} can be used; put one of them into {choice.data_dir}")
+    return out
+
+
+def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], say: Say) -> None:
+    runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
+    groups = grouped(runs, training.TOGETHER[choice.device.type])
+    checksum = data.checksum()
+    for number, group in enumerate(groups):
+        # The simple alternatives are the same on every device.
+        kind = choice.device.type if group[0].method == OURS else "cpu"
+        marks = {run: fingerprint(run, group, checksum, kind) for run in group}
+        if all(is_done(out / run.folder, mark) for run, mark in marks.items()):
+            continue
+        say(f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}")
+        for run in group:
+            unmark(out / run.folder)
+        outcomes = run_group(group, data, choice.device)
+        for run, outcome in zip(group, outcomes, strict=True):
+            write_run(out / run.folder, {**run.facts(), "data_sha256": checksum}, outcome, environment)
+        for run, mark in marks.items():
+            mark_done(out / run.folder, mark)
+        gc.collect()  # a training refers to itself, so the memory that it takes on a GPU is not free before
+
+
+def _in_words(group: Sequence[Run]) -> str:
+    first = group[0]
+    what = ", ".join(part for part in (first.method, first.setting, first.condition) if part)
+    return f"{what}, {len(group)} run{'s' * (len(group) > 1)}"
+
+
+def run_group(group: Sequence[Run], data: Loaded, device: torch.device) -> list[Outcome]:
+    """Cluster, and only then compare with the labels."""
+    began = time.perf_counter()
+    sets = [masked(run, data.views) for run in group]
+    found = _trained(group, sets, device) if group[0].method == OURS else [_filled(group[0], sets[0])]
+    seconds = (time.perf_counter() - began) / len(group)
+    return [Outcome(_scores(data.labels, arrays["found"], seconds), history, {**arrays, "known": data.labels})
+            for history, arrays in found]  # fmt: skip
+
+
+def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
+    """The views of a run; what its mask hides is gone before anything else sees them."""
+    mask = paper_mask(len(views[0]), run.n_views, run.missing_rate, run.missing_number, random_state=run.seed)
+    return Views(apply_mask(list(views[: run.n_views]), mask))
+
+
+Found = tuple[Mapping[str, Sequence[Any]], dict[str, NDArray[Any]]]
+
+
+def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[Found]:
+    settings, seeds = group[0].settings, [run.seed for run in group]
+    assert settings is not None
+    fitted = fit_models(sets, settings, group[0].scaling, seeds, device, progress=False)
+    found: list[Found] = []
+    for run, one in zip(group, fitted, strict=True):
+        arrays: dict[str, NDArray[Any]] = {"found": one.model.assign(one.embedding).argmax(axis=1)}
+        if run.keep_embedding:
+            arrays["embedding"] = one.embedding.cpu().numpy()
+        found.append((one.history, arrays))
+    return found
+
+
+def _filled(run: Run, views: Views) -> Found:
+    table = _FILLED[run.method](views)
+    arrays: dict[str, NDArray[Any]] = {"found": kmeans_labels(table, run.n_clusters, run.seed)}
+    if run.keep_embedding:
+        arrays["embedding"] = table
+    return {}, arrays
+
+
+def _scores(known: NDArray[Any], found: NDArray[Any], seconds: float) -> dict[str, float]:
+    """In percent."""
+    pairs = {"acc": metrics.clustering_accuracy, "nmi": metrics.nmi, "ari": metrics.ari}
+    scores = {name: round(100 * score(known, found), 4) for name, score in pairs.items()}
+    return {**scores, "seconds": round(seconds, 3)}
+
+
+def environment_of(device: torch.device, command: str) -> dict[str, Any]:
+    """Versions, device, and the commit where the code is a checkout."""
+    facts = machine.facts(device, command)
+    facts["versions"]["scipy"] = scipy.__version__
+    return {**facts, "commit": _commit()}
+
+
+def _commit() -> str | None:
+    """The commit of the code, with a plus where files were changed since; None outside a checkout or without git."""
+    here = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit, changed = (
+            subprocess.run([*here, *rest], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            for rest in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}+" if changed else commit

@@ -1,0 +1,235 @@
+"""Tables of results: ours beside what the paper prints, as text, CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isnan, nan
+from pathlib import Path
+from statistics import mean, stdev
+
+from viewfuse.atomic import write_file
+from viewfuse.bench.catalogue import title_of
+from viewfuse.bench.plans import METHODS
+from viewfuse.bench.published import MEAN, POOLED_RATES, Figure, figures_of
+from viewfuse.bench.records import METRICS, Record
+
+NOTHING = "-"
+_METHOD_NAMES = {"urrl": "URRL (viewfuse)", "kmeans-mean": "k-means, mean filled", "kmeans-knn": "k-means, KNN filled"}
+_METRIC_NAMES = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns.
+
+    Attributes
+    ----------
+    name : of its files
+    """
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean and standard deviation in percent; the latter is NaN where it is not known."""
+
+    value: float
+    sd: float = nan
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" if isnan(self.sd) else f"{self.value:.2f} ± {self.sd:.2f}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Runs that differ in their seeds, and their masks, only.
+
+    Attributes
+    ----------
+    missing_rate : as text; `MEAN` for the mean over several
+    ours : per metric; empty where the line is the paper's alone
+    paper : per metric what the paper prints, and of which data set
+    """
+
+    dataset: str
+    missing_rate: str
+    condition: str
+    method: str
+    setting: str
+    ours: dict[str, Score]
+    paper: dict[str, Figure]
+    runs: int
+
+    def difference(self, metric: str) -> float | None:
+        """Ours less the paper's; None where either is not there, or where the paper's is of other data."""
+        if metric not in self.ours or metric not in self.paper or self.paper[metric].dataset != self.dataset:
+            return None
+        return self.ours[metric].value - self.paper[metric].value
+
+
+def make_tables(records: Sequence[Record]) -> list[Table]:
+    """For every plan a table by missing rate, and the mean over rates where the paper has that."""
+    tables = []
+    for plan in dict.fromkeys(record.plan for record in records):
+        own = [record for record in records if record.plan == plan]
+        if figures_of(plan, MEAN):
+            tables.append(_table(plan, f"{plan}: mean of the missing rates 0, 0.25, 0.5 and 0.75", pooled(plan, own)))
+            tables.append(_table(f"{plan}-by-rate", f"{plan}: by missing rate", by_rate(plan, own)))
+        else:
+            tables.append(_table(plan, plan, by_rate(plan, own)))
+    return tables
+
+
+def by_rate(plan: str, records: Sequence[Record]) -> list[Line]:
+    """One line per data set, missing rate, condition, method and setting."""
+    found = []
+    for dataset, rate in dict.fromkeys((record.dataset, record.missing_rate) for record in records):
+        here = [record for record in records if (record.dataset, record.missing_rate) == (dataset, rate)]
+        figures = figures_of(plan, str(rate))
+        found += [_line(own, f"{rate:g}", _scores(own), figures) for own in _alike(here)]
+        found += _papers_own(dataset, f"{rate:g}", figures)
+    return found
+
+
+def pooled(plan: str, records: Sequence[Record]) -> list[Line]:
+    """One line per data set, condition, method and setting: the mean over missing rates of means and deviations.
+
+    Only where all of the paper's missing rates are there: the mean of others says nothing beside it.
+    """
+    found, figures = [], figures_of(plan, MEAN)
+    for dataset in dict.fromkeys(record.dataset for record in records):
+        for own in _alike([record for record in records if record.dataset == dataset]):
+            counted = [[record for record in own if record.missing_rate == rate] for rate in POOLED_RATES]
+            if all(counted):
+                each = [_scores(part) for part in counted]
+                scores = {m: Score(mean(s[m].value for s in each), mean(s[m].sd for s in each)) for m in METRICS}
+                found.append(_line([record for part in counted for record in part], MEAN, scores, figures))
+        found += _papers_own(dataset, MEAN, figures)
+    return found
+
+
+def _alike(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Records of one condition, method and setting each, in the order of their first appearance."""
+    for key in dict.fromkeys((record.condition, record.method, record.setting) for record in records):
+        yield [record for record in records if (record.condition, record.method, record.setting) == key]
+
+
+def _scores(records: Sequence[Record]) -> dict[str, Score]:
+    """Per metric; the deviation is that of a sample, and not known of a single run."""
+    values = {metric: [getattr(record, metric) for record in records] for metric in METRICS}
+    return {metric: Score(mean(v), stdev(v) if len(v) > 1 else nan) for metric, v in values.items()}
+
+
+def _line(own: Sequence[Record], rate: str, scores: dict[str, Score], figures: Sequence[Figure]) -> Line:
+    first = own[0]
+    paper = [f for f in figures if (f.method, f.condition) == (first.method, first.condition)]
+    # Of an ablation the paper prints one data set, which then stands beside others under its own name.
+    if len({figure.dataset for figure in figures}) > 1:
+        paper = [figure for figure in paper if figure.dataset == first.dataset]
+    names = first.dataset, rate, first.condition, first.method, first.setting
+    return Line(*names, scores, {figure.metric: figure for figure in paper}, len(own))
+
+
+def _papers_own(dataset: str, rate: str, figures: Iterable[Figure]) -> list[Line]:
+    """Lines of methods that only the paper ran, on the same data set."""
+    others = [figure for figure in figures if figure.dataset == dataset and figure.method not in METHODS]
+    keys = dict.fromkeys((figure.condition, figure.method) for figure in others)
+    return [
+        Line(dataset, rate, condition, method, "", {},
+             {f.metric: f for f in others if (f.condition, f.method) == (condition, method)}, 0)
+        for condition, method in keys
+    ]  # fmt: skip
+
+
+def _table(name: str, title: str, lines: Sequence[Line]) -> Table:
+    columns: dict[str, Callable[[Line], str]] = {
+        "data set": lambda line: title_of(line.dataset),
+        "missing rate": lambda line: line.missing_rate,
+        "condition": lambda line: line.condition,
+        "method": lambda line: _METHOD_NAMES.get(line.method, f"{line.method} (paper)"),
+        "setting": lambda line: line.setting,
+    }
+    for metric, label in _METRIC_NAMES.items():
+        columns[f"{label} %"] = partial(_our_cell, metric)
+        columns[f"paper {label} %"] = partial(_paper_cell, metric)
+        columns[f"difference {label}"] = partial(_difference_cell, metric)
+    columns["runs"] = lambda line: str(line.runs or "")
+    filled = {column: [cell(line) for line in lines] for column, cell in columns.items()}
+    kept = {column: cells for column, cells in filled.items() if any(cells)}
+    rows = zip(*([cell or NOTHING for cell in cells] for cells in kept.values()), strict=True)
+    return Table(name, title, tuple(kept), tuple(rows))
+
+
+def _our_cell(metric: str, line: Line) -> str:
+    return str(line.ours.get(metric, ""))
+
+
+def _paper_cell(metric: str, line: Line) -> str:
+    figure = line.paper.get(metric)
+    if figure is None:
+        return ""
+    of_what = "" if figure.dataset == line.dataset else f" ({title_of(figure.dataset)})"
+    return f"{Score(figure.value, figure.sd)}{of_what}"
+
+
+def _difference_cell(metric: str, line: Line) -> str:
+    found = line.difference(metric)
+    return "" if found is None else f"{found:+.2f}"
+
+
+def write_tables(folder: Path, records: Sequence[Record]) -> list[Table]:
+    """Every table in four formats."""
+    tables = make_tables(records)
+    for table in tables:
+        for ending, as_format in FORMATS.items():
+            write_file(folder / f"{table.name}.{ending}", as_format(table).encode())
+    return tables
+
+
+def as_text(table: Table) -> str:
+    """Columns side by side."""
+    cells = (table.header, *table.rows)
+    widths = [max(len(row[c]) for row in cells) for c in range(len(table.header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([table.title, "", *lines, ""])
+
+
+def as_csv(table: Table) -> str:
+    """Comma-separated."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([table.header, *table.rows])
+    return text.getvalue()
+
+
+def as_markdown(table: Table) -> str:
+    """A pipe table."""
+    rows = [table.header, ("---",) * len(table.header), *table.rows]
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join([f"**{table.title}**", "", *lines, ""])
+
+
+def as_latex(table: Table) -> str:
+    """A tabular for the package booktabs."""
+    rows = [" & ".join(_escaped(cell) for cell in row) + r" \\" for row in (table.header, *table.rows)]
+    layout = "l" * len(table.header)
+    return "\n".join([
+        f"% {table.title}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", rows[0], r"\midrule", *rows[1:],
+        r"\bottomrule", r"\end{tabular}", "",
+    ])  # fmt: skip
+
+
+def _escaped(cell: str) -> str:
+    for sign in "&%_#$":
+        cell = cell.replace(sign, rf"\{sign}")
+    return cell.replace("±", r"$\pm$")
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"txt": as_text, "csv": as_csv, "md": as_markdown, "tex": as_latex}
