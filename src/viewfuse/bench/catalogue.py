@@ -87,8 +87,6 @@ def title_of(key: str) -> str:
 
 def find_file(folder: Path, entry: DataSet) -> Path | None:
     """The file of a data set in the folder, if it is there."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; give the folder of the data sets as --data-dir")
     names = [_bare(entry.key), *entry.files]
     there = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _ENDINGS]
     found = [path for path in there if _bare(path.stem) in names]
@@ -107,20 +105,20 @@ def load(folder: Path, entry: DataSet) -> Loaded:
     if entry.key == "handwritten":
         return Loaded(entry, *load_handwritten())
     files = " or ".join(f"{entry.key}{ending}" for ending in _ENDINGS)
-    raise DataError(f"{entry.title} is left out: {folder} does not hold {files}")
+    raise DataError(f"{folder} does not hold {files}")
 
 
 def _read(path: Path, entry: DataSet) -> Loaded:
     source = open_source(path)
     if source.labels is None:
-        raise DataError(f"{entry.title} is left out: {path} holds no labels to score with; add them as 'labels'")
+        raise DataError(f"{path} holds no labels to score with; add them as 'labels'")
     views, labels = source.read(), np.asarray(source.labels)
     wrong = list(differences(entry, len(views), views.widths, len(np.unique(labels))))
     if not views.mask.all():
         wrong.append("some views are missing already")
     if wrong:
         told = "the paper's Table 1" if entry.in_paper else "the catalogue"
-        raise DataError(f"{entry.title} is left out: {path} is not the set of {told} ({'; '.join(wrong)})")
+        raise DataError(f"{path} is not the set of {told} ({'; '.join(wrong)})")
     return Loaded(entry, list(views.arrays), labels)
 
 

@@ -55,6 +55,8 @@ class Choice:
 
 def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
     """Run what is not done yet; returns the folder of the runs, one folder each."""
+    if not choice.data_dir.is_dir():
+        raise DataError(f"{choice.data_dir} is no folder; give the folder of the data sets as --data-dir")
     out, environment = choice.out / plan.name, environment_of(choice.device, command)
     used = 0
     for key in plan.data:
@@ -63,7 +65,7 @@ def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
         try:
             data = load(choice.data_dir, CATALOGUE[key])
         except DataError as reason:
-            say(str(reason))
+            say(f"{CATALOGUE[key].title} is left out: {reason}")
             continue
         _run_set(plan, data, choice, out, environment, say)
         used += 1
@@ -90,7 +92,8 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
             write_run(out / run.folder, {**run.facts(), "data_sha256": checksum}, outcome, environment)
         for run, mark in marks.items():
             mark_done(out / run.folder, mark)
-        gc.collect()  # a training refers to itself, so the memory that it takes on a GPU is not free before
+        if choice.device.type == "cuda":
+            gc.collect()  # a training refers to itself, so the memory that it takes there is not free before
 
 
 def _in_words(group: Sequence[Run]) -> str:

@@ -14,7 +14,7 @@ from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
 
 VERBS = {
-    "bench": "Measure this package on this machine.",
+    "bench": "Measure speed, or run the paper's tables and figures.",
     "embed": "Write the embeddings of samples under a saved model.",
     "explain": "Say why a saved model places the samples of files where it does.",
     "fit": "Cluster the samples of one or more files.",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from viewfuse.atomic import write_file
+from viewfuse.bench.plans import METHODS, NAMES, SETTINGS, read_plan
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
 from viewfuse.results import as_json as as_json_text
+
+if TYPE_CHECKING:
+    from viewfuse.bench.records import Record
 
 
 @click.group()
@@ -38,6 +43,75 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     write_file(out / "speed.json", as_json_text(found, indent=1).encode())
     _draw(out / "speed.png", found)
     click.echo(as_json_text(found) if as_json else _table(found))
+
+
+def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
+    """What all plans can be asked for."""
+    for option in reversed(_PLAN_OPTIONS):
+        function = option(function)
+    return function
+
+
+_PLAN_OPTIONS = (
+    click.option("--data-dir", type=options.PATH, required=True, metavar="DIR", help="Folder of .npz and .mat files."),
+    options.out("Folder for the runs; one that holds some of them already is gone on with."),
+    click.option("--device", default="auto", show_default=True,
+                 help="cpu, cuda, ...; auto takes a GPU if there is one."),
+    click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; by default the plan's."),
+    click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
+    click.option("--method", "methods", multiple=True, type=click.Choice(METHODS), help="Only this one. Repeatable."),
+    click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable."),
+)  # fmt: skip
+
+
+def _add_plan(name: str) -> None:
+    title = read_plan(name).title
+
+    @command.command(name, short_help=f"{title}.", help=f"{title}. What is done already is left alone.")
+    @_plan_options
+    def plan(out: Path, **asked: Any) -> None:
+        _run(name, out, **asked)
+
+
+for _name in NAMES:
+    _add_plan(_name)
+
+
+@command.command("run", short_help="A plan of your own.")
+@click.argument("plan", type=options.PATH)
+@_plan_options
+def run(plan: Path, out: Path, **asked: Any) -> None:
+    """Run a plan that is written like those of the package. What is done already is left alone."""
+    _run(plan, out, **asked)
+
+
+def _run(name: str | Path, out: Path, **asked: Any) -> None:
+    from viewfuse.bench.paper import bench
+    from viewfuse.bench.records import read_records
+
+    folder = bench(name, out=out, **asked, say=lambda line: click.echo(options.plain(line), err=True))
+    _report(folder / "tables", read_records(folder), folder)
+
+
+@command.command(short_help="Tables and figures of runs that are done.")
+@click.argument("path", type=options.PATH)
+@options.out("Folder for the tables and figures.")
+def tables(path: Path, out: Path) -> None:
+    """Make the tables and figures again, from a folder of runs or from its results.csv alone."""
+    from viewfuse.bench.records import read_records
+
+    _report(out, read_records(path), path if path.is_dir() else None)
+
+
+def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:
+    from viewfuse.bench.figures import draw_figures
+    from viewfuse.bench.tables import as_text, write_tables
+
+    click.echo("\n".join(as_text(table) for table in write_tables(out, records)), nl=False)
+    try:
+        draw_figures(out, records, runs)
+    except MissingPackage as missing:
+        click.echo(f"the figures are not there: {missing}", err=True)
 
 
 def _say(what: str) -> None:

@@ -1,0 +1,376 @@
+"""The paper's plans: what they expand to, that a killed bench ends with the same numbers, and what tables say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import fields, replace
+from math import nan
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from conftest import make_blobs
+from viewfuse import URRL, DataError, SettingError, training
+from viewfuse.bench import catalogue, figures, paper, plans, runner, tables
+from viewfuse.bench.catalogue import CATALOGUE, DataSet, Loaded
+from viewfuse.bench.published import published
+from viewfuse.bench.records import Record, read_records, write_records
+from viewfuse.bench.run_folders import DONE, done_folders, read_arrays, read_facts
+from viewfuse.cli import main
+from viewfuse.settings import Settings
+
+TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
+SMALL = "embedding_dim = 8, hidden_dim = 8, batch_size = 20, pretrain_epochs = 1, joint_epochs = 1"
+PLAN = f"""
+title = "Tiny"
+data = ["tiny", "caltech101_7"]
+missing_rates = [0.0, 0.5]
+seeds = 2
+settings = ["paper"]
+keep_embedding = true
+
+[[conditions]]
+name = "a"
+settings = {{ {SMALL}, n_neighbors = 1 }}
+
+[[conditions]]
+name = "raw"
+method = "kmeans-mean"
+"""
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Starts the tiny plan, two trainings side by side as on a GPU, and gives the folder of its runs."""
+    root = tmp_path_factory.mktemp("bench")
+    views, labels, _ = make_blobs(40, 2, missing=0.0)
+    np.savez(root / "tiny.npz", labels=labels, **{f"view_{v}": view for v, view in enumerate(views)})
+    (root / "tiny.toml").write_text(PLAN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CATALOGUE, "tiny", TINY)
+        patch.setattr(training, "TOGETHER", {"cpu": 2})
+        yield lambda out, **asked: paper.bench(root / "tiny.toml", root, out, **{"device": "cpu", "say": len, **asked})
+
+
+@pytest.fixture(scope="module")
+def whole(start, tmp_path_factory):
+    """A bench that nobody stopped."""
+    return start(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+    """A copy of it, to be changed; its --out."""
+    shutil.copytree(whole, tmp_path / "copy" / whole.name)
+    return tmp_path / "copy"
+
+
+def numbers(folder):
+    """All that must not change: scores and labels of every run."""
+    found = {}
+    for run in done_folders(folder):
+        facts, arrays = read_facts(run), read_arrays(run)
+        found[run.name] = (
+            [facts[m] for m in ("acc", "nmi", "ari")],
+            arrays["found"].tolist(),
+            arrays["embedding"].tolist(),
+        )
+    return found
+
+
+def record(**other):
+    names = {"plan": "table2", "dataset": "handwritten", "method": "urrl", "setting": "paper", "condition": ""}
+    numbers = {"missing_rate": 0.5, "seed": 0, "acc": 90.0, "nmi": 80.0, "ari": 70.0, "seconds": 1.5}
+    return Record(**{**names, **numbers, "settings": "{}", **other})
+
+
+# --- plans
+
+
+@pytest.mark.parametrize("name", plans.NAMES)
+def test_every_plan_of_the_package_expands(name):
+    plan = plans.read_plan(name)
+    for key in plan.data:
+        runs = plans.expand(plan, CATALOGUE[key])
+        assert len({run.folder for run in runs}) == len(runs)
+        ours = [run for run in runs if run.method == "urrl"]
+        conditions = [one for one in plan.conditions if one.method == "urrl"]
+        assert len(ours) == len(conditions) * len(plan.settings) * len(plan.missing_rates) * plan.seeds
+        assert all(run.missing_number < run.n_views for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("modules", 12), ("outputs", 12), ("neighbors", 5), ("view-dropout", 5), ("views", 4)]
+)
+def test_rows_of_an_ablation_are_distinct_and_are_those_of_the_paper(name, count):
+    plan = plans.read_plan(name)
+    runs = plans.expand(plan, CATALOGUE["handwritten"], seeds=1)
+    assert len({(run.settings, run.n_views) for run in runs}) == count
+    printed = {figure.condition for figure in published() if figure.table == name}
+    assert {run.condition for run in runs} == printed
+
+
+def test_the_last_row_of_the_module_ablation_is_the_whole_method():
+    rows = plans.expand(plans.read_plan("modules"), CATALOGUE["handwritten"], seeds=1)
+    whole = plans.expand(plans.read_plan("table2"), CATALOGUE["handwritten"], seeds=1)[0]
+    assert rows[-1].settings == whole.settings
+    assert rows[0].settings.epochs(2000) == (100, 0)  # without the clustering module there is no second stage
+
+
+def test_settings_are_the_papers_and_the_defaults():
+    scene = CATALOGUE["scene15"]
+    ours, scaling = plans.settings_for("paper", scene, plans.Condition())
+    assert (ours.epochs(scene.n), ours.donor_depth, ours.learning_rate, scaling) == ((50, 0), 1, 3e-4, "minmax")
+    default = URRL(n_clusters=15)
+    assert plans.settings_for("default", scene, plans.Condition()) == (default._settings(), default.scaling)
+    assert default.n_init == 1  # the bench trains once per seed
+    assert set(plans._paper_settings()["settings"]) <= {f.name for f in fields(Settings)}
+
+
+def test_stations_of_a_training_are_shares_of_its_epochs():
+    runs = plans.expand(plans.read_plan("embedding"), CATALOGUE["caltech101_7"])
+    assert [run.settings and run.settings.epochs(1400) for run in runs] == [
+        None, (9, 0), (73, 0), (100, 0), (100, 9), (100, 100),
+    ]  # fmt: skip
+
+
+def test_groups_hold_what_can_be_trained_together():
+    runs = plans.expand(plans.read_plan("table2"), CATALOGUE["bdgp"])
+    groups = plans.grouped(runs, 16)
+    assert [len(group) for group in groups[:6]] == [13, 13, 14, 13, 13, 14]
+    assert [run for group in groups for run in group] == runs
+    assert all(len({(run.settings, run.method) for run in group}) == 1 for group in groups)
+    assert {len(group) for group in groups[6:]} == {1}
+    assert {len(group) for group in plans.grouped(runs, 1)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"tiny"', '"mnist"', "data set 'mnist' is unknown"),
+        ('"kmeans-mean"', '"magic"', "method 'magic' is unknown"),
+        ("n_neighbors = 1", "neighbours = 1", "'neighbours' is unknown"),
+        ('name = "raw"\nmethod = "kmeans-mean"', 'name = "a"', "same name"),
+        ("seeds = 2", "seedz = 2", "seedz"),
+        ("[0.0, 0.5]", "[0.0, 0.5", "plan"),
+    ],
+)
+def test_a_wrong_plan_is_refused(tmp_path, monkeypatch, old, new, message):
+    monkeypatch.setitem(CATALOGUE, "tiny", TINY)
+    (tmp_path / "own.toml").write_text(PLAN.replace(old, new))
+    with pytest.raises(SettingError, match=message):
+        plans.read_plan(tmp_path / "own.toml")
+
+
+# --- runs
+
+
+def test_a_killed_bench_ends_with_the_same_numbers(start, whole, tmp_path, monkeypatch):
+    run_group, done = runner.run_group, []
+
+    def killed(*arguments):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return run_group(*arguments)
+
+    monkeypatch.setattr(runner, "run_group", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path)
+    monkeypatch.setattr(runner, "run_group", run_group)
+    said = []
+    folder = start(tmp_path, say=said.append)
+    assert numbers(folder) == numbers(whole)
+    assert len(numbers(folder)) == 8
+    assert len([line for line in said if "group" in line]) == 6 - 3  # two of two trainings, four of one k-means
+
+
+def test_a_group_that_was_interrupted_is_done_again_as_a_whole(start, whole, copied):
+    folder = copied / "tiny"
+    before = {run.name: (run / "result.json").stat().st_mtime_ns for run in done_folders(folder)}
+    (folder / "tiny--urrl--paper--a--m0--s1" / DONE).unlink()
+    said = []
+    start(copied, say=said.append)
+    again = {run.name for run in done_folders(folder) if (run / "result.json").stat().st_mtime_ns != before[run.name]}
+    assert again == {"tiny--urrl--paper--a--m0--s0", "tiny--urrl--paper--a--m0--s1"}
+    assert numbers(folder) == numbers(whole)
+    assert said[-1].startswith("Caltech101-7 is left out: ")
+
+
+def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
+    said = []
+    start(copied, say=said.append)
+    assert not [line for line in said if "group" in line]
+    monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})
+    start(copied, say=said.append)
+    assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
+
+
+def test_a_run_says_what_it_is_and_what_it_ran_on(whole):
+    run = whole / "tiny--urrl--paper--a--m0.5--s1"
+    facts, environment = read_facts(run), json.loads((run / "environment.json").read_text())
+    assert (facts["seed"], facts["missing_rate"], facts["missing_number"]) == (1, 0.5, 2)
+    assert Settings(**facts["settings"]).n_neighbors == 1
+    assert environment["device"] == "cpu"
+    assert {"torch", "numpy", "scikit-learn", "scipy", "python", "viewfuse"} <= set(environment["versions"])
+    assert "commit" in environment
+
+
+def test_neither_labels_nor_hidden_values_reach_a_training():
+    plan = replace(plans.read_plan("rates"), data=("tiny",))
+    small = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1}
+    plan = replace(plan, conditions=tuple(replace(one, settings=small) for one in plan.conditions))
+    runs = [run for run in plans.expand(plan, TINY, seeds=1) if run.missing_rate == 0.5]
+    views, labels, _ = make_blobs(40, 2, missing=0.0)
+    for run in runs:
+        shown = runner.masked(run, views).mask
+        spoiled = [np.where(shown[:, v, None], view, 1e6).astype(np.float32) for v, view in enumerate(views)]
+        first, second = (
+            runner.run_group([run], Loaded(TINY, data, known), torch.device("cpu"))[0]
+            for data, known in ((views, labels), (spoiled, np.random.default_rng(0).permutation(labels)))
+        )
+        assert (~shown).sum() == 40
+        assert np.array_equal(first.arrays["found"], second.arrays["found"])
+    assert (run.method, len(runs)) == ("kmeans-knn", 3)
+    assert first.scores["acc"] > second.scores["acc"]  # it was scored with the other labels
+
+
+def test_a_plan_runs_without_the_packages_of_the_command_line(tmp_path):
+    (tmp_path / "bare.toml").write_text(
+        'title = "Bare"\ndata = ["handwritten"]\nmissing_rates = [0.5]\nseeds = 1\nsettings = ["paper"]\n'
+        '[[conditions]]\nmethod = "kmeans-mean"\n'
+    )
+    code = (
+        "import sys\n"
+        "class Nothing:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name in ('click', 'safetensors', 'pandas', 'matplotlib', 'pyarrow', 'h5py'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Nothing())\n"
+        "from viewfuse.bench.paper import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    asked = [str(tmp_path / "bare.toml"), "--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert subprocess.run([sys.executable, "-c", code, *asked, "--device", "cpu"], check=False).returncode == 0
+    (found,) = read_records(tmp_path / "out" / "bare")
+    assert found.acc > 40  # on Handwritten, which comes with the package
+
+
+# --- catalogue
+
+
+def test_the_catalogue_knows_the_sets_that_are_here(shared_data):
+    for key, entry in CATALOGUE.items():
+        if (shared_data / f"{key}.npz").exists():
+            found = catalogue.load(shared_data, entry)
+            assert tuple(view.shape[1] for view in found.views) == entry.widths
+    with pytest.raises(DataError, match=r"does not hold caltech101_7\.npz"):  # the re-extracted one does not stand in
+        catalogue.load(shared_data, CATALOGUE["caltech101_7"])
+
+
+def test_a_set_that_is_not_the_papers_is_refused_with_what_differs(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {"view_0": rng.random((30, 20)), "view_1": rng.random((30, 59)), "labels": np.arange(30) % 4}
+    np.savez(tmp_path / "Scene-15.npz", **arrays)
+    with pytest.raises(DataError, match=r"Table 1 \(samples: 30 instead of 4485; classes: 4 instead of 15\)"):
+        catalogue.load(tmp_path, CATALOGUE["scene15"])
+    np.savez(tmp_path / "Scene-15.npz", **{name: arrays[name] for name in ("view_0", "view_1")})
+    with pytest.raises(DataError, match="no labels"):
+        catalogue.load(tmp_path, CATALOGUE["scene15"])
+
+
+# --- tables and figures
+
+
+def test_tables_from_the_csv_alone_are_those_from_the_runs(whole, tmp_path):
+    for name, source in (("from-runs", whole), ("from-csv", whole / "results.csv")):
+        told = CliRunner().invoke(main, ["bench", "tables", str(source), "--out", str(tmp_path / name)])
+        assert told.exit_code == 0, told.output
+        assert told.stdout == (whole / "tables" / "tiny.txt").read_text()
+    for ending in ("txt", "csv", "md", "tex"):
+        both = [(tmp_path / name / f"tiny.{ending}").read_text() for name in ("from-runs", "from-csv")]
+        assert both[0] == both[1] == (whole / "tables" / f"tiny.{ending}").read_text()
+    drawn = [{path.name for path in (tmp_path / name).glob("*.*g")} for name in ("from-runs", "from-csv")]
+    assert drawn[1] == {"tiny-tiny-conditions.png", "tiny-tiny-conditions.svg"}
+    kinds = ("embedding", "convergence", "confusion")
+    assert drawn[0] == drawn[1] | {f"tiny-tiny-paper-{kind}.{ending}" for kind in kinds for ending in ("png", "svg")}
+
+
+def test_differences_from_the_paper():
+    scores = {0.0: (90, 94), 0.25: (91, 93), 0.5: (92, 92), 0.75: (80, 84)}
+    runs = [
+        record(missing_rate=rate, seed=seed, acc=acc) for rate, pair in scores.items() for seed, acc in enumerate(pair)
+    ]
+    (line, *others) = tables.pooled("table2", runs)
+    assert line.ours["acc"].value == pytest.approx(89.5)
+    assert line.ours["acc"].sd == pytest.approx(np.mean([np.std(pair, ddof=1) for pair in scores.values()]))
+    assert line.difference("acc") == pytest.approx(89.5 - 93.86)
+    assert (line.runs, len(others)) == (8, 6)  # the paper's peers stand below
+    assert "-4.36" in tables.as_text(tables.make_tables(runs)[0])
+    assert not [one for one in tables.pooled("table2", runs[2:]) if one.ours]  # one rate is missing: no mean
+
+
+def test_other_data_stand_beside_the_papers_without_a_difference():
+    rows = [
+        record(plan="modules", dataset=key, condition="KNNI") for key in ("caltech101_7", "caltech7x200_reextracted")
+    ]
+    same, other = tables.by_rate("modules", rows)
+    assert same.difference("acc") == pytest.approx(90 - 83.68)
+    assert other.difference("acc") is None
+    text = tables.as_text(tables.make_tables(rows)[0]).splitlines()
+    assert text[-1].startswith("Caltech 7x200 (re-extracted)")
+    assert "83.68 ± 2.79 (Caltech101-7)" in text[-1]
+
+
+def test_signs_are_escaped_where_a_format_needs_it():
+    table = tables.Table("t", "t", ("a",), (("x & y_1 ± 5 %",),))
+    assert r"x \& y\_1 $\pm$ 5 \%" in tables.as_latex(table)
+    assert "| x & y_1 ± 5 % |" in tables.as_markdown(table)
+    assert str(tables.Score(1.0, nan)) == "1.00"
+
+
+def test_records_survive_a_file(tmp_path):
+    rows = [record(condition="+x", settings='{"a": 1}'), record(missing_rate=0.0, setting="", acc=33.3333)]
+    write_records(tmp_path / "r.csv", rows)
+    assert read_records(tmp_path / "r.csv") == rows
+    (tmp_path / "bad.csv").write_text("plan,dataset\n1,2\n")
+    for path, message in (("bad.csv", "needs the columns"), ("none", "neither a folder")):
+        with pytest.raises(DataError, match=message):
+            read_records(tmp_path / path)
+    with pytest.raises(DataError, match="no run that is done"):
+        read_records(tmp_path)
+
+
+def test_the_papers_figures_are_all_there():
+    counts = {name: sum(figure.table == name for figure in published()) for name in plans.NAMES}
+    assert counts == {"table2": 126, "rates": 0, "modules": 36, "outputs": 12, "neighbors": 5, "view-dropout": 25,
+                      "views": 24, "embedding": 6}  # fmt: skip
+    ours = {f.dataset: f.value for f in published() if (f.table, f.method, f.metric) == ("table2", "urrl", "acc")}
+    assert ours == {"handwritten": 93.86, "caltech101_7": 93.19, "aloi_deep": 91.48, "scene15": 41.18, "bdgp": 89.15,
+                    "reuters": 48.63}  # fmt: skip
+
+
+def test_clusters_stand_in_the_order_of_their_classes():
+    shares = figures._matched(np.array([0, 0, 1, 1, 2, 2]), np.array([5, 5, 3, 3, 3, 4]))
+    assert shares.tolist() == [[100, 0, 0], [0, 100, 0], [0, 50, 50]]
+
+
+def test_mistakes_are_told_in_one_line(tmp_path):
+    asked = ["--data-dir", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
+    for arguments, message in (
+        (["table2", *asked], "is no folder"),
+        (["views", *asked, "--data", "mnist"], "data set 'mnist' is unknown"),
+        (["run", str(tmp_path / "own.toml"), *asked], "is no plan"),
+        (
+            ["neighbors", "--data-dir", str(tmp_path), "--out", str(tmp_path), "--data", "caltech101_7"],
+            "none of the data",
+        ),
+    ):
+        told = CliRunner().invoke(main, ["bench", *arguments])
+        assert told.exit_code == 2
+        assert message in told.stderr.splitlines()[-1]
