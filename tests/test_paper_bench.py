@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 
 from conftest import make_blobs
-from viewfuse import URRL, DataError, SettingError, training
+from viewfuse import URRL, DataError, Diverged, SettingError, training
 from viewfuse.bench import catalogue, figures, paper, plans, runner, tables
 from viewfuse.bench.catalogue import CATALOGUE, DataSet, Loaded
 from viewfuse.bench.published import published
@@ -211,6 +211,19 @@ def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
     assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
 
 
+def test_a_training_that_diverges_stops_no_other(start, tmp_path, monkeypatch):
+    def diverging(group, *rest):
+        if group[0].missing_rate:
+            raise Diverged("the loss is not finite")
+        return run_group(group, *rest)
+
+    run_group, said = runner.run_group, []
+    monkeypatch.setattr(runner, "run_group", diverging)
+    folder = start(tmp_path, say=said.append)
+    assert {one.missing_rate for one in read_records(folder)} == {0.0}
+    assert said.count("not done: the loss is not finite") == 3
+
+
 def test_a_run_says_what_it_is_and_what_it_ran_on(whole):
     run = whole / "tiny--urrl--paper--a--m0.5--s1"
     facts, environment = read_facts(run), json.loads((run / "environment.json").read_text())
@@ -282,6 +295,18 @@ def test_a_set_that_is_not_the_papers_is_refused_with_what_differs(tmp_path):
     np.savez(tmp_path / "Scene-15.npz", **{name: arrays[name] for name in ("view_0", "view_1")})
     with pytest.raises(DataError, match="no labels"):
         catalogue.load(tmp_path, CATALOGUE["scene15"])
+
+
+def test_views_in_another_order_or_beside_others_are_found(tmp_path, monkeypatch):
+    monkeypatch.setitem(CATALOGUE, "tiny", TINY)
+    rng = np.random.default_rng(0)
+    arrays = {f"view_{v}": rng.random((40, width), dtype=np.float32) for v, width in enumerate((3, 8, 7, 5))}
+    np.savez(tmp_path / "tiny.npz", labels=np.arange(40) % 2, **arrays)
+    found = catalogue.load(tmp_path, TINY)
+    assert [view.shape[1] for view in found.views] == [5, 8, 3]
+    assert np.array_equal(found.views[0], arrays["view_3"])
+    assert found.remark.endswith("has the views 3/8/7/5; 5/8/3 are taken, in this order")
+    assert catalogue._views_of_the_table((10, 10), (10, 10)) == [0, 1]
 
 
 # --- tables and figures

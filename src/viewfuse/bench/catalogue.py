@@ -66,11 +66,17 @@ CATALOGUE = {
 
 
 class Loaded(NamedTuple):
-    """A data set that was read: whole views, and labels, at which nothing but the scoring looks."""
+    """A data set that was read: whole views, and labels, at which nothing but the scoring looks.
+
+    Attributes
+    ----------
+    remark : what a reader of the results should know of the file
+    """
 
     entry: DataSet
     views: list[NDArray[np.float32]]
     labels: NDArray[np.generic]
+    remark: str = ""
 
     def checksum(self) -> str:
         """Of the views, so that results of other data are not taken for those of these."""
@@ -113,20 +119,35 @@ def _read(path: Path, entry: DataSet) -> Loaded:
     if source.labels is None:
         raise DataError(f"{path} holds no labels to score with; add them as 'labels'")
     views, labels = source.read(), np.asarray(source.labels)
-    wrong = list(differences(entry, len(views), views.widths, len(np.unique(labels))))
+    chosen = _views_of_the_table(views.widths, entry.widths)
+    widths = [views.widths[v] for v in chosen]
+    wrong = list(differences(entry, len(views), widths, len(np.unique(labels))))
     if not views.mask.all():
         wrong.append("some views are missing already")
     if wrong:
         told = "the paper's Table 1" if entry.in_paper else "the catalogue"
         raise DataError(f"{path} is not the set of {told} ({'; '.join(wrong)})")
-    return Loaded(entry, list(views.arrays), labels)
+    told = f"{path} has the views {_listed(views.widths)}; {_listed(widths)} are taken, in this order"
+    return Loaded(
+        entry, [views.arrays[v] for v in chosen], labels, told if chosen != list(range(len(views.widths))) else ""
+    )
+
+
+def _views_of_the_table(widths: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    """Which views are meant: some published files hold them in another order, or more of them."""
+    found = [v for width in wanted for v, there in enumerate(widths) if there == width]
+    return found if len(found) == len(wanted) and len(set(found)) == len(found) else list(range(len(widths)))
+
+
+def _listed(widths: Sequence[int]) -> str:
+    return "/".join(map(str, widths))
 
 
 def differences(entry: DataSet, n: int, widths: Sequence[int], classes: int) -> Iterator[str]:
     """In words, what is not as the catalogue says."""
     facts = (
         ("samples", n, entry.n),
-        ("views", "/".join(map(str, widths)), "/".join(map(str, entry.widths))),
+        ("views", _listed(widths), _listed(entry.widths)),
         ("classes", classes, entry.classes),
     )
     for what, found, wanted in facts:

@@ -101,11 +101,12 @@ def _curves(stem: Path, lines: Sequence[Line]) -> Iterator[Path]:
     """Scores over the missing rate, a panel per metric and a curve per method."""
     figure, panels = pyplot("figures").subplots(1, 3, figsize=(12, 4), layout="constrained", sharex=True)
     for axes, metric in zip(panels, METRICS, strict=True):
-        for place, (method, setting) in enumerate(dict.fromkeys((line.method, line.setting) for line in lines)):
+        styles = list(dict.fromkeys((line.method, line.setting) for line in lines))
+        for place, (method, setting) in enumerate(styles):
             own = [line for line in lines if (line.method, line.setting) == (method, setting)]
             label, colour, marker = _style(method, setting)
             # A little apart, so that equal scores do not hide each other.
-            rates = [100 * float(line.missing_rate) + 0.8 * place for line in own]
+            rates = [100 * float(line.missing_rate) + 0.7 * (place - (len(styles) - 1) / 2) for line in own]
             values, spread = [line.ours[metric].value for line in own], _spread(own, metric)
             axes.errorbar(rates, values, spread, label=label, color=colour, marker=marker, markersize=5, capsize=3)
         axes.set(xlabel="samples with missing views, %", ylabel=_LABELS[metric], xticks=_rates(lines))

@@ -25,7 +25,7 @@ from viewfuse.bench import machine
 from viewfuse.bench.catalogue import CATALOGUE, Loaded, load
 from viewfuse.bench.plans import OURS, Plan, Run, expand, grouped
 from viewfuse.bench.run_folders import Outcome, fingerprint, is_done, mark_done, unmark, write_run
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, Diverged
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.model import fit_models
 from viewfuse.views import Views
@@ -67,6 +67,8 @@ def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
         except DataError as reason:
             say(f"{CATALOGUE[key].title} is left out: {reason}")
             continue
+        if data.remark:
+            say(f"{data.entry.title}: {data.remark}")
         _run_set(plan, data, choice, out, environment, say)
         used += 1
     if not used:
@@ -87,7 +89,11 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
         say(f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}")
         for run in group:
             unmark(out / run.folder)
-        outcomes = run_group(group, data, choice.device)
+        try:
+            outcomes = run_group(group, data, choice.device)
+        except Diverged as reason:
+            say(f"not done: {reason}")
+            continue
         for run, outcome in zip(group, outcomes, strict=True):
             write_run(out / run.folder, {**run.facts(), "data_sha256": checksum}, outcome, environment)
         for run, mark in marks.items():
