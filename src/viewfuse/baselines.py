@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.metrics.pairwise import nan_euclidean_distances
+from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.scaling import fit_scaler
 from viewfuse.views import Views
@@ -40,11 +40,10 @@ def knn_filled(data: Any) -> NDArray[np.float32]:
     """As `mean_filled`, but filled with the mean of the nearest samples that have the view.
 
     The same as scikit-learn's KNNImputer, which looks for donors column by column: all columns of a view are missing
-    together, so looking once per view is enough, and hundreds of times faster.
+    together, so looking once per view is enough, and takes much less time.
     """
     views = _scaled(data)
-    gaps = [np.where(views.mask[:, v, None], a, np.float32(np.nan)) for v, a in enumerate(views.arrays)]
-    apart = nan_euclidean_distances(np.concatenate(gaps, axis=1))
+    apart = _distances(views)
     return np.concatenate([_knn_filled(views, v, apart) for v in range(len(views.names))], axis=1)
 
 
@@ -58,6 +57,21 @@ def _mean_filled(views: Views, v: int) -> NDArray[np.float32]:
         return views.arrays[v]  # all zero: nothing is known of such columns
     mean = views.arrays[v][views.mask[:, v]].mean(axis=0, dtype=np.float64)
     return np.where(views.mask[:, v, None], views.arrays[v], mean.astype(np.float32))
+
+
+def _distances(views: Views) -> NDArray[np.float64]:
+    """Euclidean, over common columns and as if there were more of them in proportion; of shape (samples, samples).
+
+    NaN where two samples have no view in common.
+    """
+    squares, common = np.zeros((2, len(views), len(views)))
+    for v, array in enumerate(views.arrays):
+        (here,) = np.nonzero(views.mask[:, v])
+        if len(here):
+            squares[np.ix_(here, here)] += euclidean_distances(array[here].astype(np.float64), squared=True)
+            common[np.ix_(here, here)] += array.shape[1]
+    common[common == 0] = np.nan
+    return np.sqrt(squares * (sum(views.widths) / common))
 
 
 def _knn_filled(views: Views, v: int, apart: NDArray[np.float64]) -> NDArray[np.float32]:
