@@ -83,23 +83,34 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
     for number, group in enumerate(groups):
         # The simple alternatives are the same on every device.
         kind = choice.device.type if group[0].method == OURS else "cpu"
-        marks = {run: fingerprint(run, group, checksum, kind) for run in group}
-        if all(is_done(out / run.folder, mark) for run, mark in marks.items()):
+        marks = [fingerprint(run, group, checksum, kind) for run in group]
+        if all(is_done(out / run.folder, mark) for run, mark in zip(group, marks, strict=True)):
             continue
         say(f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}")
-        for run in group:
-            unmark(out / run.folder)
+        facts = {"data_sha256": checksum, "company": [run.folder for run in group]}
         try:
-            outcomes = run_group(group, data, choice.device)
+            _finish(group, marks, run_group(group, data, choice.device), out, facts, environment)
         except Diverged as reason:
             say(f"not done: {reason}")
-            continue
-        for run, outcome in zip(group, outcomes, strict=True):
-            write_run(out / run.folder, {**run.facts(), "data_sha256": checksum}, outcome, environment)
-        for run, mark in marks.items():
-            mark_done(out / run.folder, mark)
         if choice.device.type == "cuda":
             gc.collect()  # a training refers to itself, so the memory that it takes there is not free before
+
+
+def _finish(
+    group: Sequence[Run],
+    marks: Sequence[str],
+    outcomes: Sequence[Outcome],
+    out: Path,
+    facts: Mapping[str, Any],
+    environment: Mapping[str, Any],
+) -> None:
+    """Write a group: no run of it counts as done before all of them are there."""
+    for run in group:
+        unmark(out / run.folder)
+    for run, outcome in zip(group, outcomes, strict=True):
+        write_run(out / run.folder, {**run.facts(), **facts}, outcome, environment)
+    for run, mark in zip(group, marks, strict=True):
+        mark_done(out / run.folder, mark)
 
 
 def _in_words(group: Sequence[Run]) -> str:
