@@ -26,7 +26,10 @@ from viewfuse.replicates import batch_losses as our_losses
 from viewfuse.settings import Settings
 
 CPU = torch.device("cpu")
-SETTINGS = Settings(n_clusters=3, embedding_dim=16, hidden_dim=12, batch_size=20, pretrain_epochs=2, joint_epochs=2)
+SETTINGS = Settings(
+    n_clusters=3, embedding_dim=16, hidden_dim=12, batch_size=20, pretrain_epochs=2, joint_epochs=2,
+    clustering_weight=0.1,
+)  # fmt: skip
 TINY = speed.Size(
     every=2,
     portions=1,

@@ -122,7 +122,9 @@ def test_missing_cut_mixed_and_newer_models_are_refused(model, views, saved, tmp
 
 def test_an_edited_manifest_is_refused(saved):
     text = (saved / MANIFEST).read_text()
-    (saved / MANIFEST).write_text(text.replace('"scaling": "minmax"', '"scaling": "none"'))
+    edited = text.replace('"n_neighbors": 4', '"n_neighbors": 3')
+    assert edited != text
+    (saved / MANIFEST).write_text(edited)
     with pytest.raises(BadModelFile, match="checksum does not match"):
         URRL.load(saved)
 

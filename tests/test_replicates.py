@@ -69,8 +69,8 @@ def assert_same(runs, others, tolerance):
 @pytest.mark.parametrize("shared", [True, False])
 def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shared):
     settings = Settings(**SMALL, n_clusters=3)
-    sets = [stored_blobs(settings)] if shared else masked_sets(settings)
-    alone = [train(samples, settings, seed) for samples, seed in zip(sets * 3, SEEDS, strict=False)]
+    sets = [stored_blobs(settings)] * 3 if shared else masked_sets(settings)
+    alone = [train(samples, settings, seed) for samples, seed in zip(sets, SEEDS, strict=True)]
     assert_same(train_replicates(sets, settings, SEEDS), alone, 1e-9)  # on a CPU: one after another
     side_by_side(monkeypatch)
     together = train_replicates(sets, settings, SEEDS)
@@ -85,19 +85,19 @@ def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shar
 def test_steps_in_double_precision_are_the_same_side_by_side(shared, switches):
     settings = Settings(**SMALL, **switches, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
-    sets = sets[:1] if shared else sets
-    rates = [0.2, 0.5, 0.8][: len(sets)]
+    sets = sets[:1] * 3 if shared else sets
+    rates, weights = [0.2, 0.5, 0.8], [0.1, 0.3, 2.0]
     centers = [np.random.default_rng(s).normal(size=(3, 16)) for s in range(3)]
     together = networks_for(settings, torch.float64)
     stepped = Replicates(together, sets, settings, rates, SEEDS)
     logs = [stepped.run_epoch(0)]
-    stepped.begin_joint_stage(centers)
+    stepped.begin_joint_stage(centers, weights)
     logs.append(stepped.run_epoch(1).clone())
     stepped.unstack()
     for r, network in enumerate(networks_for(settings, torch.float64)):
-        single = Replicates([network], [sets[r % len(sets)]], settings, [rates[r % len(sets)]], SEEDS[r : r + 1])
+        single = Replicates([network], [sets[r]], settings, [rates[r]], SEEDS[r : r + 1])
         single.run_epoch(0)
-        single.begin_joint_stage(centers[r : r + 1])
+        single.begin_joint_stage(centers[r : r + 1], weights[r : r + 1])
         assert torch.allclose(single.run_epoch(1)[:, 0], logs[1][:, r], rtol=1e-9)
         for a, b in zip(network.parameters(), together[r].parameters(), strict=True):
             assert torch.allclose(a, b, rtol=1e-7, atol=1e-9)
@@ -170,8 +170,8 @@ def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
     monkeypatch.setattr("viewfuse.training.tensor_cores", lambda device: nullcontext())
     settings = Settings(**SMALL, n_clusters=3)
     sets = masked_sets(settings, GPU)
-    sets = sets[:1] if shared else sets
-    alone = [train(samples, settings, seed) for samples, seed in zip(sets * 3, SEEDS, strict=False)]
+    sets = sets[:1] * 3 if shared else sets
+    alone = [train(samples, settings, seed) for samples, seed in zip(sets, SEEDS, strict=True)]
     assert_same(train_replicates(sets, settings, SEEDS), alone, 5e-3)
 
 
@@ -181,6 +181,6 @@ def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
 def test_a_recorded_step_does_what_the_step_does(monkeypatch, n):
     settings = Settings(**{**SMALL, "batch_size": 8}, n_clusters=3)
     samples = masked_sets(settings, GPU)[0]
-    recorded = train_replicates([samples], settings, SEEDS[:n])
+    recorded = train_replicates([samples] * n, settings, SEEDS[:n])
     monkeypatch.setattr("viewfuse.graphs.Replayed._record", lambda self: None)
-    assert_same(recorded, train_replicates([samples], settings, SEEDS[:n]), 5e-3)
+    assert_same(recorded, train_replicates([samples] * n, settings, SEEDS[:n]), 5e-3)

@@ -65,10 +65,19 @@ def test_no_joint_stage_without_the_clustering_module():
 
 
 @pytest.mark.parametrize(
-    ("n", "epochs"), [(1, 200), (150, 200), (1400, 30), (2000, 20), (9600, 20), (19_200, 10), (10**6, 1)]
+    ("n", "epochs"),
+    [
+        (1, (200, 150)),
+        (150, (200, 150)),
+        (1400, (20, 15)),
+        (2000, (13, 10)),
+        (9600, (12, 10)),
+        (32_000, (6, 6)),
+        (10**6, (1, 1)),
+    ],
 )
 def test_small_sets_get_enough_steps_and_large_ones_not_too_many(n, epochs):
-    assert Settings().epochs(n) == (epochs, epochs)
+    assert Settings().epochs(n) == epochs
 
 
 @pytest.mark.parametrize(("n", "epochs"), [(150, 100), (2000, 100), (2500, 80), (10**6, 1)])

@@ -8,15 +8,17 @@ import torch
 
 import reference
 from conftest import make_blobs
-from viewfuse import Diverged, Views, training
+from viewfuse import Diverged, Views
+from viewfuse import centers as centers_module
 from viewfuse.batches import draws_per_sample, store, two_branches
+from viewfuse.centers import in_order, initial_centers, ward_centers
 from viewfuse.graphs import tensor_cores
 from viewfuse.network import build_network
 from viewfuse.random_numbers import epoch_keys
 from viewfuse.replicates import Replicates, batch_losses, total_loss
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
-from viewfuse.training import Training, embed, initial_centers, train, ward_centers
+from viewfuse.training import Training, embed, train
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
 
@@ -80,8 +82,7 @@ def test_losses_of_a_batch_are_those_of_the_two_branches():
     ]
     assert terms.tolist() == pytest.approx(expected, rel=1e-4)
     assert reference.loss_aug(augmented, plain) != pytest.approx(expected[1], rel=1e-3)
-    weighted = terms[0] + settings.robustness_weight * terms[1] + settings.clustering_weight * terms[2]
-    assert float(total_loss(terms, settings)) == pytest.approx(float(weighted))
+    assert float(total_loss(terms, 0.5, 0.1)) == pytest.approx(float(terms[0] + 0.5 * terms[1] + 0.1 * terms[2]))
 
 
 def test_every_epoch_has_an_order_of_its_own():
@@ -156,13 +157,13 @@ def three_groups(n=120):
 
 def test_a_bad_start_from_ward_is_noticed(monkeypatch):
     split_and_merged = np.array([[0.0, 0.05], [0.0, -0.05], [4.5, 4.5]])
-    monkeypatch.setattr(training, "ward_centers", lambda points, n_clusters: split_and_merged)
+    monkeypatch.setattr(centers_module, "ward_centers", lambda points, n_clusters: split_and_merged)
     centers = initial_centers(three_groups(), 3, 0)
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
 
 
 def test_a_good_start_from_ward_is_kept(monkeypatch):
-    class Draws(training.KMeans):
+    class Draws(centers_module.KMeans):
         """Every k-means that starts from draws ends in a poor place."""
 
         def fit(self, X, y=None, sample_weight=None):
@@ -171,22 +172,29 @@ def test_a_good_start_from_ward_is_kept(monkeypatch):
                 self.inertia_, self.cluster_centers_ = np.inf, np.zeros((3, 2))
             return self
 
-    monkeypatch.setattr(training, "KMeans", Draws)
+    monkeypatch.setattr(centers_module, "KMeans", Draws)
     centers = initial_centers(three_groups(), 3, 0)
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
 
 
 def test_many_rows_start_from_micro_clusters(monkeypatch):
-    monkeypatch.setattr(training, "_WARD_ROWS", 50)
-    monkeypatch.setattr(training, "_GROUPS", 40)
-    monkeypatch.setattr(training, "_ROWS_AT_A_TIME", 70)
+    monkeypatch.setattr(centers_module, "_WARD_ROWS", 50)
+    monkeypatch.setattr(centers_module, "_GROUPS", 40)
+    monkeypatch.setattr(centers_module, "_ROWS_AT_A_TIME", 70)
     points = three_groups(900)
     sizes = []
-    monkeypatch.setattr(training, "ward_centers", lambda sample, k: sizes.append(len(sample)) or sample[:k])
+    monkeypatch.setattr(centers_module, "ward_centers", lambda sample, k: sizes.append(len(sample)) or sample[:k])
     centers = initial_centers(points, 3, 0)
     assert sizes == [40]
     means = np.array([points[i : i + 300].mean(dim=0).numpy() for i in (0, 300, 600)])
-    assert np.sort(centers, axis=0) == pytest.approx(np.sort(means, axis=0), abs=1e-3)
+    assert np.sort(centers, axis=0) == pytest.approx(np.sort(means, axis=0), abs=1e-6)
+
+
+def test_more_rounds_of_k_means_end_where_scikit_learn_ends():
+    points = torch.from_numpy(np.random.default_rng(0).normal(size=(400, 3)))
+    start = points[:4]
+    expected = centers_module.KMeans(4, init=start.numpy(), n_init=1, max_iter=20, tol=0).fit(points.numpy())
+    assert centers_module.refined(points, start).numpy() == pytest.approx(expected.cluster_centers_, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +258,7 @@ def test_clusters_are_numbered_as_the_points_meet_them():
     points = three_groups(30).numpy()
     centers = np.stack([points[i : i + 10].mean(axis=0) for i in (0, 10, 20)])
     for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
-        assert np.array_equal(training.in_order(centers[order], points), centers)
+        assert np.array_equal(in_order(centers[order], points), centers)
 
 
 def test_the_precision_of_products_is_restored():

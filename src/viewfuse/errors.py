@@ -43,3 +43,7 @@ class EmptyClusterWarning(UserWarning):
 
 class EmptySampleWarning(UserWarning):
     """Samples of a file have no view at all, and are left out."""
+
+
+class JointStageWarning(UserWarning):
+    """The joint stage made the clusters worse, was ended, and the network is as it was before."""

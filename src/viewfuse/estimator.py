@@ -21,11 +21,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
 from viewfuse.devices import chosen_device
-from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, SettingError
+from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, JointStageWarning, SettingError
 from viewfuse.explanation import Explanation, explain
 from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_models
-from viewfuse.replicate_choice import most_typical
 from viewfuse.representatives import representatives
 from viewfuse.seeds import replicate_seeds
 from viewfuse.settings import Settings
@@ -43,26 +42,30 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Length of every neighbour list, the sample itself included.
     embedding_dim, hidden_dim : int, default 256
         Widths of the embedding and of the hidden layers.
-    scaling : {"minmax", "standard", "none"}, default "minmax"
-        How columns are scaled; measured on observed rows only.
+    scaling : {"auto", "minmax", "standard", "none"}, default "auto"
+        How columns are scaled; measured on observed rows only. "auto" trains with "standard" and with "minmax", and
+        keeps what gives the better clusters (:mod:`viewfuse.decisions`).
     schedule : {"default", "paper"}, default "default"
-        What "auto" means for the epochs: 20 each for 2000 to 10 000 samples, more for fewer, fewer for more; or 100
-        each as in the paper, fewer for more than 2000 samples.
+        What "auto" means for the epochs: about a dozen each, more for small sets, fewer for large ones; or 100 each
+        as in the paper, fewer for more than 2000 samples.
     pretrain_epochs, joint_epochs : int or "auto", default "auto"
-        Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides.
+        Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides. With
+        "auto" the joint stage is watched, and taken back where it makes the clusters worse.
     batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
         Of Adam.
     view_dropout : float or "auto", default "auto"
         Chance that a view is hidden from the augmented branch; "auto" grows with the share of missing views.
     noise, feature_dropout : float, default 0.05
         Deviation of the noise added to, and share of the values set to zero in, the augmented branch.
-    robustness_weight, clustering_weight : float, default 1e-3 and 0.1
-        Weights of the two losses beside the reconstruction.
+    robustness_weight : float, default 1e-3
+        Weight of the loss that keeps a sample in place when views are hidden.
+    clustering_weight : float or "auto", default "auto"
+        Weight of the clustering loss; "auto" is a share of the reconstruction loss, the paper's is 0.1.
     imputed_bias : float, default -10
         Attention bias of views that are filled from donors.
     n_init : int, default 1
-        Independent trainings. Kept is the one whose clusters agree most with those of the others; with two, the one
-        with the lower loss. On a GPU they run side by side.
+        Independent trainings, with each scaling that is tried. Kept is the one whose clusters agree most with those
+        of the others; with two, the one with the lower loss. On a GPU they run side by side.
     ablation : dict, optional
         Other fields of :class:`viewfuse.settings.Settings`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -79,7 +82,11 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
-    objectives_ : list of the last losses of all trainings
+    objectives_ : list of the last losses of the trainings with the scaling that was kept
+    decisions_ : dict with "scaling", "joint_stage" and "verdict" (whether independent trainings agree): for each a
+        dict of what was "chosen", from which "evidence", and "why" in words
+    stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; NaN
+        where there was one training only
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
 
@@ -107,7 +114,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_neighbors: int = 4,
         embedding_dim: int = 256,
         hidden_dim: int = 256,
-        scaling: str = "minmax",
+        scaling: str = "auto",
         schedule: str = "default",
         pretrain_epochs: int | str = "auto",
         joint_epochs: int | str = "auto",
@@ -118,7 +125,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         noise: float = 0.05,
         feature_dropout: float = 0.05,
         robustness_weight: float = 1e-3,
-        clustering_weight: float = 0.1,
+        clustering_weight: float | str = "auto",
         imputed_bias: float = -10.0,
         n_init: int = 1,
         ablation: Mapping[str, Any] | None = None,
@@ -164,21 +171,20 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init)
-        fitted = fit_models([views], settings, self.scaling, seeds, device, progress=bool(self.verbose))
-        placed = [one.model.assign(one.embedding) for one in fitted]
-        kept = most_typical([chances.argmax(axis=1) for chances in placed], [one.objective for one in fitted])
-        model, embedding, history, _, _ = fitted[kept]
+        fitted = fit_models([views], settings, self.scaling, [seeds], device, progress=bool(self.verbose))[0]
         self._remember_columns(X, views)
-        self._model = model
+        self._model = fitted.model
         self.view_names_, self.ids_ = list(views.names), views.ids
-        self.history_ = history
-        self.objectives_ = [one.objective for one in fitted]
-        self.embedding_ = embedding.cpu().numpy()
-        self.soft_labels_ = placed[kept]
+        self.history_, self.objectives_ = fitted.history, fitted.objectives
+        self.decisions_, self.stability_ = fitted.decisions, fitted.stability
+        self.embedding_ = fitted.embedding.cpu().numpy()
+        self.soft_labels_ = fitted.model.assign(fitted.embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
-        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self.cluster_centers_ = fitted.model.network.centers.detach().cpu().numpy().copy()
         self._n_features_out = settings.embedding_dim
         _warn_of_empty_clusters(self.labels_, settings.n_clusters)
+        if self.decisions_["joint_stage"]["ended"]:
+            warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=2)
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
@@ -253,6 +259,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             "params": params,
             "history": self.history_,
             "objectives": self.objectives_,
+            "decisions": self.decisions_,
             "ids": self.ids_[rows].tolist(),
             "n_features": self.n_features_in_,
         }
@@ -278,7 +285,9 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         model = cls(**facts["params"])
         model._settings()
         model._model, model.history_, model.n_features_in_ = saved.model, facts["history"], facts["n_features"]
-        model.objectives_ = facts.get("objectives", [])  # the first models of format 1 had none
+        # The first models of format 1 had none of these.
+        model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
+        saved.arrays.setdefault("stability_", np.full(n, np.nan, dtype=np.float32))
         model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
         model._n_features_out = saved.model.settings.embedding_dim
         if facts["feature_names"] is not None:
@@ -341,7 +350,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         return tags
 
 
-_PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
+_PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
 
 
 def _untupled(ids: list[Any]) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,13 +12,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.batches import Samples, newcomers, store
-from viewfuse.errors import DataError
+from viewfuse.decisions import (
+    SCALINGS,
+    Candidate,
+    agreement,
+    best_scaling,
+    scaling_decision,
+    scores_of_scalings,
+    stability,
+    verdict,
+)
+from viewfuse.errors import DataError, SettingError
 from viewfuse.network import Network
 from viewfuse.recognition import RowIndex, find_rows, index_rows
-from viewfuse.scaling import Scaler, fit_scaler
+from viewfuse.replicate_choice import most_typical
+from viewfuse.scaling import KINDS, Scaler, fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.tables import labelled
-from viewfuse.training import History, embed, embed_stored, train_replicates
+from viewfuse.training import History, Training, embed, embed_stored, joint_stage_decision, train_replicates
 from viewfuse.views import Views
 
 _ROWS_AT_A_TIME = 1024
@@ -99,42 +110,107 @@ class Fitted(NamedTuple):
     Attributes
     ----------
     embedding : of the training samples, of shape (samples, embedding)
-    objective : the loss of the last epoch
+    objectives : the last losses of the trainings with the same scaling
+    decisions : per thing that was decided what was chosen, from which evidence, and why in words
+    stability : float32 array of shape (samples,), see `viewfuse.decisions.stability`
     """
 
     model: Model
     embedding: Tensor
     history: History
     seed: int
-    objective: float
+    objectives: list[float]
+    decisions: dict[str, dict[str, Any]]
+    stability: NDArray[np.float32]
+
+    def labels(self) -> NDArray[np.int64]:
+        """The clusters of the training samples, of shape (samples,)."""
+        return self.model.assign(self.embedding).argmax(axis=1)
 
 
 def fit_models(
     sets: Sequence[Views],
     settings: Settings,
     scaling: str,
-    seeds: Sequence[int],
+    seeds: Sequence[Sequence[int]],
     device: torch.device,
     *,
     progress: bool,
 ) -> list[Fitted]:
-    """Scale, search and train: one model per seed, all on one set of samples or each on its own.
+    """Scale, search, train and choose: one model per set of samples.
 
-    Sets of their own have equal shapes. On a GPU all are trained side by side.
+    All trainings of all sets, which have equal shapes, are independent of each other; on a GPU they run side by side.
+
+    Parameters
+    ----------
+    scaling : "auto" trains with every scaling in `decisions.SCALINGS`, and keeps the one with the better clusters
+    seeds : per set of samples those of its trainings, equally many; the most typical one is kept
     """
     for views in sets:
         _refuse_unfit(views, settings.n_clusters)
-    scalers = [fit_scaler(views, scaling) for views in sets]
-    pairs = [_tensors(views, scaler, device) for views, scaler in zip(sets, scalers, strict=True)]
-    stored = [store(values, present, settings) for values, present in pairs]
-    indexes = [index_rows(values, present) for values, present in pairs]
-    fitted = []
-    for i, run in enumerate(train_replicates(stored, settings, seeds, progress=progress)):
-        own = i % len(sets)
-        views = sets[own]
-        model = Model(views.names, views.columns, settings, scalers[own], stored[own], indexes[own], run.network)
-        fitted.append(Fitted(model, embed_stored(run), run.history, run.seed, run.objective))
-    return fitted
+    if scaling not in ("auto", *KINDS):
+        raise SettingError(f"scaling must be one of auto, {', '.join(KINDS)}; got {scaling!r}")
+    kinds = SCALINGS if scaling == "auto" else (scaling,)
+    prepared = [_prepared(views, kind, settings, device) for views in sets for kind in kinds]
+    trials = [(one, seed) for i, one in enumerate(prepared) for seed in seeds[i // len(kinds)]]
+    stored, flat = [one.stored for one, _ in trials], [seed for _, seed in trials]
+    runs = train_replicates(stored, settings, flat, progress=progress)
+    found = [_Trial(one, run, embed_stored(run)) for (one, _), run in zip(trials, runs, strict=True)]
+    per_set = len(found) // len(sets)
+    return [_best(found[i : i + per_set]) for i in range(0, len(found), per_set)]
+
+
+class _Prepared(NamedTuple):
+    """Samples before training, under one scaling."""
+
+    views: Views
+    scaler: Scaler
+    stored: Samples
+    row_index: RowIndex
+
+
+class _Trial(NamedTuple):
+    """Samples with what one training made of them."""
+
+    prepared: _Prepared
+    run: Training
+    embedding: Tensor
+
+    def model(self) -> Model:
+        views, scaler, stored, index = self.prepared
+        return Model(views.names, views.columns, self.run.settings, scaler, stored, index, self.run.network)
+
+
+def _prepared(views: Views, scaling: str, settings: Settings, device: torch.device) -> _Prepared:
+    scaler = fit_scaler(views, scaling)
+    values, present = _tensors(views, scaler, device)
+    return _Prepared(views, scaler, store(values, present, settings), index_rows(values, present))
+
+
+def _best(trials: Sequence[_Trial]) -> Fitted:
+    """The most typical training of the better scaling, with the reasons."""
+    labels = [trial.model().assign(trial.embedding).argmax(axis=1) for trial in trials]
+    kinds = [trial.prepared.scaler.kind for trial in trials]
+    scores = scores_of_scalings(
+        [
+            Candidate(kind, own, trial.prepared.stored.near)
+            for kind, own, trial in zip(kinds, labels, trials, strict=True)
+        ]
+    )
+    chosen = best_scaling(scores)
+    alike = [i for i, kind in enumerate(kinds) if kind == chosen]
+    objectives = [trials[i].run.objective for i in alike]
+    kept = alike[most_typical([labels[i] for i in alike], objectives)]
+    others = [own for i, own in enumerate(labels) if i != kept]
+    model, run = trials[kept].model(), trials[kept].run
+    decisions = {
+        "scaling": scaling_decision(chosen, scores),
+        "joint_stage": joint_stage_decision(run),
+        "verdict": verdict(agreement(labels[kept], others), len(labels)),
+    }
+    return Fitted(
+        model, trials[kept].embedding, run.history, run.seed, objectives, decisions, stability(labels[kept], others)
+    )
 
 
 def _tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:

@@ -42,7 +42,7 @@ def _matched(together: Network, networks: Sequence[Network]) -> Iterator[tuple[P
 
 
 def pool(sets: Sequence[Samples]) -> Samples:
-    """Several sets of samples as one, in which each finds its neighbours where they now are."""
+    """Different sets of samples as one, in which each finds its neighbours where they now are."""
     if len(sets) == 1:
         return sets[0]
     shifted = [torch.where(s.near == NOBODY, NOBODY, s.near + i * len(s)) for i, s in enumerate(sets)]
@@ -84,9 +84,9 @@ def batch_losses(
     )
 
 
-def total_loss(terms: Sequence[Number], settings: Settings) -> Number:
+def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
     """L in the paper: the weighted sum of the terms."""
-    return terms[0] + settings.robustness_weight * terms[1] + settings.clustering_weight * terms[2]
+    return terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
 
 
 class Replicates:
@@ -97,7 +97,7 @@ class Replicates:
 
     Parameters
     ----------
-    sets : the samples of each network, of equal shapes; or one set, which all share
+    sets : the samples of each network, of equal shapes; networks may share a set
     rates : phi_1 of each network, the view dropout in force
     seeds : of each network
     """
@@ -111,11 +111,14 @@ class Replicates:
         seeds: Sequence[int],
     ) -> None:
         self._networks, self._seeds, self._settings = networks, seeds, settings
-        self.network, self._stored = stack(networks), pool(sets)
+        different = list({id(samples): samples for samples in sets}.values())
+        self.network, self._stored = stack(networks), pool(different)
         self._n, size = len(sets[0]), min(settings.batch_size, len(sets[0]))
         steps, device = self._n // size, self._stored.present.device
         self._rates = torch.tensor(rates, dtype=torch.float32, device=device).view(-1, 1, 1)
-        self._first_rows = torch.arange(len(seeds), device=device) % len(sets) * self._n
+        places = [next(i for i, one in enumerate(different) if one is samples) for samples in sets]
+        self._first_rows = torch.tensor(places, device=device) * self._n
+        self._clustering_weights = torch.zeros(len(seeds), device=device)
         self._draws = Draws(len(seeds), size * sum(draws_per_sample(self._stored, settings)), device)
         self._order = torch.zeros(steps, len(seeds), size, dtype=torch.int64, device=device)
         self._done = torch.zeros(1, dtype=torch.int64, device=device)
@@ -124,10 +127,16 @@ class Replicates:
         self._train([weights for weights in self.network.parameters() if weights is not self.network.centers])
         self._step = self._recorded(joint=False)
 
-    def begin_joint_stage(self, centers: Sequence[NDArray[np.float32]]) -> None:
-        """Give every network its cluster centres, of shape (clusters, embedding), and train these as well."""
+    def begin_joint_stage(self, centers: Sequence[NDArray[np.float32]], weights: Sequence[float]) -> None:
+        """Give every network its cluster centres, of shape (clusters, embedding), and train these as well.
+
+        Parameters
+        ----------
+        weights : of the clustering loss, one per network
+        """
         with torch.no_grad():
             self.network.centers.copy_(torch.from_numpy(np.stack(centers)).view_as(self.network.centers))
+            self._clustering_weights.copy_(torch.tensor(weights))
         self._train([self.network.centers])
         self._step = self._recorded(joint=True)
 
@@ -165,7 +174,8 @@ class Replicates:
         for optimizer in self._optimizers:
             optimizer.zero_grad()
         # The sum over replicates gives each the gradient of its own loss.
-        torch.autograd.backward(total_loss(terms, self._settings).sum())
+        total = total_loss(terms, self._settings.robustness_weight, self._clustering_weights)
+        torch.autograd.backward(total.sum())
         for optimizer in self._optimizers:
             optimizer.step()
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])

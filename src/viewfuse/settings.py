@@ -34,7 +34,8 @@ class Settings:
     view_dropout : chance that a view is dropped in the augmented branch, phi_1; "auto" is the
         paper's equation "aug ratio".
     noise, feature_dropout : phi_2 and phi_3.
-    robustness_weight, clustering_weight : lambda_1 and lambda_2.
+    robustness_weight, clustering_weight : lambda_1 and lambda_2; "auto" is sized by the reconstruction loss that
+        pre-training ends with (`viewfuse.decisions.clustering_weight`).
     imputed_bias : gamma, the attention bias of a view that is filled from donors.
     knn_imputation, augmentation, distance_code, three_level_mask, clustering_module :
         the modules KNNI, Aug (with the robustness loss), CDPE, TAM and CM of the paper's ablation.
@@ -59,7 +60,7 @@ class Settings:
     noise: float = 0.05
     feature_dropout: float = 0.05
     robustness_weight: float = 1e-3
-    clustering_weight: float = 0.1
+    clustering_weight: float | str = "auto"
     imputed_bias: float = -10.0
     knn_imputation: bool = True
     augmentation: bool = True
@@ -75,7 +76,7 @@ class Settings:
         for name in ("pretrain_epochs", "joint_epochs"):
             value = getattr(self, name)
             _require(self, name, _is_auto(value) or _is_integer(value, 0), "'auto' or an integer of at least 0")
-        for name in ("weight_decay", "noise", "robustness_weight", "clustering_weight"):
+        for name in ("weight_decay", "noise", "robustness_weight"):
             _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
         for name in _SWITCHES:
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
@@ -85,7 +86,9 @@ class Settings:
         self._check_the_rest()
 
     def _check_the_rest(self) -> None:
-        lr, bias, drop = self.learning_rate, self.imputed_bias, self.view_dropout
+        lr, bias, drop, weight = self.learning_rate, self.imputed_bias, self.view_dropout, self.clustering_weight
+        fits = _is_auto(weight) or _is_number(weight, 0.0)
+        _require(self, "clustering_weight", fits, "'auto' or a number of at least 0")
         _require(self, "learning_rate", _is_number(lr, 0.0) and lr > 0, "a number above 0")
         _require(self, "feature_dropout", _is_rate(self.feature_dropout), "a number from 0 to below 1")
         # An infinite bias is allowed: it masks imputed views altogether.
@@ -104,19 +107,29 @@ class Settings:
         """Neighbours, other than the sample itself, that are kept of each sample and view."""
         return max(self.n_neighbors, self.donor_depth) - 1 if self.knn_imputation else 0
 
+    @property
+    def watched(self) -> bool:
+        """Whether the joint stage ends where it no longer helps: where the user did not say how long it lasts."""
+        return isinstance(self.joint_epochs, str)
+
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
 
-        "auto" is 20 epochs, but at least 620 steps (small sets need more epochs), at most 3000 steps (large ones
-        need fewer, as in the paper) and at most 200 epochs. With the paper's schedule it is 100 epochs, and fewer
-        where that would be more than the 3100 steps that they take on Handwritten.
+        "auto" is 12 and 10 epochs, but at least 400 and 300 steps (small sets need more epochs), at most 3000 steps
+        (large ones need fewer, as in the paper) and at most 200 and 150 epochs. With the paper's schedule it is 100
+        epochs each, and fewer where that would be more than the 3100 steps that they take on Handwritten.
         """
         per_epoch = max(1, n_samples // self.batch_size)
-        sized = min(200, ceil(min(max(20 * per_epoch, 620), 3000) / per_epoch))
+        sized = [min(most, ceil(min(max(some * per_epoch, steps), 3000) / per_epoch)) for some, steps, most in _AUTO]
         if self.schedule == "paper":
-            sized = min(100, ceil(3100 / per_epoch))
-        first, second = (sized if isinstance(e, str) else e for e in (self.pretrain_epochs, self.joint_epochs))
+            sized = [min(100, ceil(3100 / per_epoch))] * 2
+        asked = (self.pretrain_epochs, self.joint_epochs)
+        first, second = (auto if isinstance(e, str) else e for e, auto in zip(asked, sized, strict=True))
         return first, second if self.clustering_module else 0
+
+
+_AUTO = ((12, 400, 200), (10, 300, 150))
+"""Of each stage: epochs, unless these are fewer than so many steps, or more than so many epochs."""
 
 
 _POSITIVE_INTEGERS = (

@@ -9,17 +9,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from viewfuse.batches import Samples, plain_batch, view_dropout_rate
+from viewfuse.centers import initial_centers
+from viewfuse.decisions import clustering_weight, consistency
 from viewfuse.errors import Diverged
 from viewfuse.graphs import tensor_cores
 from viewfuse.network import Network, build_network
@@ -27,16 +29,32 @@ from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import TERMS, Replicates, total_loss
 from viewfuse.settings import Settings
 
-_WARD_ROWS = 5_000
-"""Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
-_GROUPS = 2_000
-_ROWS_AT_A_TIME = 65_536
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
+_LOOKS = 4
+"""How often a joint stage is looked at."""
+_FALL = 0.05
+_ROWS_AT_ONCE = 1024
 TOGETHER = {"cpu": 1, "cuda": 16}
 """Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
 
 History = dict[str, list[float | int | str]]
+
+
+@dataclass
+class JointStage:
+    """What was seen of a joint stage.
+
+    Attributes
+    ----------
+    seen : consistency of the clusters by the epoch after which it was looked at, the first one before the stage
+    kept : the epoch after which the network was as it is now
+    ended : why it was ended early; empty where it was not
+    """
+
+    seen: dict[int, float] = field(default_factory=dict)
+    kept: int = 0
+    ended: str = ""
 
 
 @dataclass
@@ -48,6 +66,9 @@ class Training:
     network : the network, on the device of `stored`
     stored : the training samples
     seed : root of every random number
+    clustering_weight : lambda_2 in force
+    joint_stage : what was seen of the joint stage
+    diverged : which loss was not finite first, and where; empty while all were
     history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
     """
 
@@ -55,6 +76,9 @@ class Training:
     stored: Samples
     settings: Settings
     seed: int
+    clustering_weight: float = 0.0
+    joint_stage: JointStage = field(default_factory=JointStage)
+    diverged: str = ""
     history: History = field(default_factory=lambda: {k: [] for k in ("epoch", "stage", *TERMS, "total", "seconds")})
 
     @property
@@ -81,34 +105,139 @@ def train_replicates(
 
     Parameters
     ----------
-    sets : one set of samples per seed, of equal shapes and on one device; or a single one, which all share
+    sets : one set of samples per seed, of equal shapes and on one device; several may be the same
     """
     at_once = TOGETHER[sets[0].present.device.type]
     runs: list[Training] = []
     for start in range(0, len(seeds), at_once):
         chosen = slice(start, start + at_once)
         with tensor_cores(sets[0].present.device):
-            runs += _train_together(sets if len(sets) == 1 else sets[chosen], settings, seeds[chosen], progress)
+            runs += _train_together(sets[chosen], settings, seeds[chosen], progress)
     return runs
 
 
 def _train_together(
     sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], progress: bool
 ) -> list[Training]:
-    own = sets if len(sets) > 1 else [sets[0]] * len(seeds)
-    runs = [Training(_start(s, settings, seed), s, settings, seed) for s, seed in zip(own, seeds, strict=True)]
+    runs = [Training(_start(s, settings, seed), s, settings, seed) for s, seed in zip(sets, seeds, strict=True)]
     replicates = Replicates([run.network for run in runs], sets, settings, [_rate(s, settings) for s in sets], seeds)
     first, second = settings.epochs(len(sets[0]))
     with tqdm(total=first + second, disable=not progress, unit="epoch", desc="pre-training") as bar:
         for epoch in range(first):
             _run_epoch(runs, replicates, epoch, "pre-training", bar)
+            _refuse_diverged(runs)
         replicates.unstack()
-        replicates.begin_joint_stage(_start_centers(runs))
+        _begin_joint_stage(runs, replicates)
         bar.set_description("joint training")
-        for epoch in range(first, first + second):
-            _run_epoch(runs, replicates, epoch, "joint", bar)
-    replicates.unstack()
+        _run_joint_stage(runs, replicates, range(first, first + second), bar)
     return runs
+
+
+def _begin_joint_stage(runs: Sequence[Training], replicates: Replicates) -> None:
+    for run in runs:
+        asked, losses = run.settings.clustering_weight, run.history["reconstruction"]
+        run.clustering_weight = (
+            clustering_weight(float(losses[-1]) if losses else None) if isinstance(asked, str) else asked
+        )
+    replicates.begin_joint_stage(_start_centers(runs), [run.clustering_weight for run in runs])
+    replicates.unstack()
+
+
+def _run_joint_stage(runs: Sequence[Training], replicates: Replicates, epochs: range, bar: tqdm) -> None:
+    """The joint stage; where it is watched, every training ends with the most consistent clusters that it had."""
+    watches = [Watch(run, epochs.start) for run in runs] if runs[0].settings.watched and epochs else []
+    looks = {epochs.start + round(len(epochs) * part / _LOOKS) - 1 for part in range(1, _LOOKS + 1)}
+    for epoch in epochs:
+        _run_epoch(runs, replicates, epoch, "joint", bar)
+        if not watches:
+            _refuse_diverged(runs)
+        elif epoch in looks:
+            replicates.unstack()
+            for watch in watches:
+                watch.look(epoch + 1)
+            if all(watch.ended for watch in watches):
+                break
+    replicates.unstack()
+    for run in runs:
+        run.joint_stage.kept = len(run.history["epoch"])
+    for watch in watches:
+        watch.go_back()
+
+
+class Watch:
+    """Looks after the joint stage of one training.
+
+    The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
+    consistent than before it by `_FALL`.
+
+    Parameters
+    ----------
+    epoch : how many there were before the stage
+    """
+
+    def __init__(self, run: Training, epoch: int) -> None:
+        self._run, self._best, self._weights = run, -inf, run.network.state_dict()
+        self._n_clusters = 0
+        self._epoch = epoch
+        self.look(epoch)
+
+    @property
+    def ended(self) -> str:
+        """Why the stage was ended; empty where it was not."""
+        return self._run.joint_stage.ended
+
+    def look(self, epoch: int) -> None:
+        """Note how consistent the clusters are, and keep the network if they are as good as ever."""
+        stage = self._run.joint_stage
+        if stage.ended:
+            return
+        if self._run.diverged:
+            stage.ended = self._run.diverged
+            return
+        labels = _labels(self._run)
+        found = int((labels.bincount() > 0).sum())
+        stage.seen[epoch] = score = consistency(labels, self._run.stored.near)
+        if found < self._n_clusters:
+            stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
+        elif score < self._best - _FALL:
+            stage.ended = f"the consistency of the clusters fell from {self._best:.3f} to {score:.3f}"
+        elif score >= self._best:
+            self._keep(epoch, score)
+        self._n_clusters = max(self._n_clusters, found)
+
+    def _keep(self, epoch: int, score: float) -> None:
+        self._best, self._epoch = score, epoch
+        self._weights = {name: weights.clone() for name, weights in self._run.network.state_dict().items()}
+
+    def go_back(self) -> None:
+        """Give the network the weights that were kept."""
+        self._run.network.load_state_dict(self._weights)
+        self._run.joint_stage.kept = self._epoch
+
+
+def joint_stage_decision(run: Training) -> dict[str, Any]:
+    """Facts and words on the joint stage of a training."""
+    stage, before = run.joint_stage, run.history["stage"].count("pre-training")
+    kept, lasted = stage.kept - before, len(run.history["epoch"]) - before
+    weight = f"clustering loss weighted {run.clustering_weight:.3g}"
+    if not lasted:
+        why = "no joint stage: clusters by k-means on the embedding"
+    elif stage.ended:
+        why = f"joint stage ended early, {stage.ended}; kept is the network after {kept} of its epochs, {weight}"
+    elif kept < lasted:
+        why = f"joint stage: kept is the network after {kept} of {lasted} epochs, its best clusters, {weight}"
+    else:
+        why = f"joint stage: all {lasted} epochs, {weight}"
+    seen = {str(epoch): score for epoch, score in stage.seen.items()}
+    evidence = {"consistency_after_epoch": seen, "clustering_weight": run.clustering_weight}
+    return {"chosen": kept, "evidence": evidence, "ended": stage.ended, "why": why}
+
+
+@torch.no_grad()
+def _labels(run: Training) -> Tensor:
+    """The clusters of the training samples, of shape (samples,)."""
+    embedding = embed(run.network, run.stored, run.stored, run.settings)
+    return torch.cat([run.network.assign(rows).argmax(dim=1) for rows in torch.split(embedding, _ROWS_AT_ONCE)])
 
 
 def _start(stored: Samples, settings: Settings, seed: int) -> Network:
@@ -124,12 +253,12 @@ def _rate(stored: Samples, settings: Settings) -> float:
 
 
 def _run_epoch(runs: Sequence[Training], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
-    """One epoch of all; stops with an error when a loss is not finite."""
+    """One epoch of all."""
     began = time.perf_counter()
     terms = replicates.run_epoch(epoch)
     seconds = time.perf_counter() - began
     for run, own in zip(runs, terms.unbind(dim=1), strict=True):
-        _refuse_non_finite(own, epoch, whose=f" (seed {run.seed})" if len(runs) > 1 else "")
+        run.diverged = run.diverged or _non_finite(own, epoch)
         _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
     bar.set_postfix(loss=f"{runs[0].history['total'][-1]:.4f}", refresh=False)
     bar.update()
@@ -178,69 +307,27 @@ def _start_centers(runs: Sequence[Training]) -> list[NDArray[np.float32]]:
         return list(pool.map(initial_centers, embeddings, counts, seeds))
 
 
-def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np.float32]:
-    """Centres of shape (clusters, embedding): k-means from Ward's clusters, or from a better start.
-
-    The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs); the smallest sum of
-    squares, over Ward's start and ten k-means++ ones, shows it without labels. Many samples are represented by the
-    means of small groups, which count as much as they have members.
-    """
-    state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
-    means, sizes = embedding, torch.ones(len(embedding))
-    if len(embedding) > _WARD_ROWS:
-        means, sizes = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
-    points, weights = means.cpu().numpy(), sizes.cpu().numpy()
-    if n_clusters == 1:
-        return np.average(points, axis=0, weights=weights)[None].astype(np.float32)
-    from_ward = KMeans(n_clusters, init=ward_centers(points, n_clusters), n_init=1).fit(points, None, weights)
-    from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(points, None, weights)
-    return in_order(min(from_ward, from_draws, key=lambda run: run.inertia_).cluster_centers_, points)
-
-
-def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The centres in the order in which the points meet them.
-
-    Several starts often end in the same clusters, and rounding decides which of them is the best. The numbers of the
-    clusters must not hang on that.
-    """
-    nearest = (points @ centers.T - np.square(centers).sum(axis=1) / 2).argmax(axis=1)
-    first = np.full(len(centers), len(points))
-    np.minimum.at(first, nearest, np.arange(len(points)))
-    return centers[np.argsort(first, kind="stable")]
-
-
-def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Means of groups around random samples, of shape (groups, embedding), and their sizes: one step of k-means."""
-    n_groups = min(n_groups, len(embedding))
-    rows = torch.from_numpy(np.sort(state.choice(len(embedding), n_groups, replace=False))).to(embedding.device)
-    seeds = embedding[rows]
-    half_squares = seeds.square().sum(dim=1) / 2
-    sums, sizes = torch.zeros_like(seeds), torch.zeros(n_groups, device=embedding.device)
-    for chunk in torch.split(embedding, _ROWS_AT_A_TIME):
-        group = torch.addmm(half_squares, chunk, seeds.T, alpha=-1).argmin(dim=1)
-        sums.index_add_(0, group, chunk)
-        sizes += torch.bincount(group, minlength=n_groups)
-    kept = sizes > 0  # of equal samples only one leads a group
-    return sums[kept] / sizes[kept, None], sizes[kept]
-
-
-def ward_centers(points: NDArray[np.float32], n_clusters: int) -> NDArray[np.float32]:
-    """Means of Ward's clusters, of shape (clusters, embedding)."""
-    labels = AgglomerativeClustering(n_clusters, linkage="ward").fit_predict(points)
-    return np.stack([points[labels == c].mean(axis=0) for c in range(n_clusters)])
-
-
-def _refuse_non_finite(terms: Tensor, epoch: int, whose: str) -> None:
-    """`terms` has shape (steps, terms)."""
+def _non_finite(terms: Tensor, epoch: int) -> str:
+    """Where the first loss of an epoch that is not finite stands; empty if all are. `terms` : (steps, terms)."""
     bad = ~torch.isfinite(terms)
     if not bad.any():
-        return
+        return ""
     step_number = int(bad.any(dim=1).nonzero()[0])
     names = " and ".join(name for name, is_bad in zip(TERMS, bad[step_number].tolist(), strict=True) if is_bad)
-    raise Diverged(f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}{whose}; {_CURE}")
+    return f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}"
+
+
+def _refuse_diverged(runs: Sequence[Training]) -> None:
+    for run in runs:
+        if run.diverged:
+            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; {_CURE}")
+
+
+def _total(run: Training, terms: Sequence[float]) -> float:
+    return total_loss(terms, run.settings.robustness_weight, run.clustering_weight)
 
 
 def _record(run: Training, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
-    row: list[float | int | str] = [epoch + 1, stage, *terms, total_loss(terms, run.settings), seconds]
+    row: list[float | int | str] = [epoch + 1, stage, *terms, _total(run, terms), seconds]
     for name, value in zip(run.history, row, strict=True):
         run.history[name].append(value)

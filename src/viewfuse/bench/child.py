@@ -26,6 +26,8 @@ from viewfuse.settings import Settings
 
 WIDTHS = (64, 128, 32)
 N_CLUSTERS = 10
+WEIGHT = 0.1
+"""Of the clustering loss: fixed, so that both do the same work."""
 _MISSING = 0.3
 _MEGABYTE = 1e6
 
@@ -97,11 +99,12 @@ def run(fit: Fit) -> dict[str, Any]:
 
 def _labels(fit: Fit, data: list[NDArray[np.float32]], device: torch.device) -> NDArray[np.int64]:
     sizes: dict[str, Any] = {"n_clusters": N_CLUSTERS, "pretrain_epochs": fit.epochs, "joint_epochs": fit.epochs}
+    sizes["clustering_weight"] = WEIGHT
     if fit.who == "plain":
         return PlainModel(data, Settings(**sizes), 0, device).labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClusterWarning)  # few epochs leave some
-        return URRL(**sizes, device=fit.device, random_state=0).fit(data).labels_
+        return URRL(**sizes, scaling="minmax", device=fit.device, random_state=0).fit(data).labels_
 
 
 def memory_now() -> float:

@@ -13,12 +13,13 @@ from viewfuse.batches import Samples, draws_per_sample, store, two_branches, vie
 from viewfuse.bench.plain import PlainNetwork, copy_weights
 from viewfuse.bench.plain import batch_losses as plain_losses
 from viewfuse.bench.plain_data import Item, Table
+from viewfuse.centers import initial_centers
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import Replicates, batch_losses
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
-from viewfuse.training import embed, initial_centers
+from viewfuse.training import embed
 from viewfuse.views import Views
 
 
@@ -51,7 +52,9 @@ class OurTraining:
         widths = [view.shape[1] for view in table.values]
         self.networks = [build_network(widths, settings, generator_for_start(s)).to(device) for s in self._seeds]
         rate = view_dropout_rate(self.stored.present)
-        self._replicates = Replicates(self.networks, [self.stored], settings, [rate], self._seeds)
+        self._replicates = Replicates(
+            self.networks, [self.stored] * n_replicates, settings, [rate] * n_replicates, self._seeds
+        )
 
     def run_epoch(self, epoch: int) -> Tensor:
         """One pass over the shuffled samples; returns loss terms of shape (steps, replicates, terms)."""
@@ -61,7 +64,7 @@ class OurTraining:
         """Set the cluster centres, and train them as well."""
         self._replicates.unstack()
         found = [initial_centers(self.embed(i), self._settings.n_clusters, s) for i, s in enumerate(self._seeds)]
-        self._replicates.begin_joint_stage(found)
+        self._replicates.begin_joint_stage(found, [float(self._settings.clustering_weight)] * len(found))
 
     def embed(self, replicate: int = 0) -> Tensor:
         """Embeddings of the training samples as they are, of shape (samples, embedding)."""

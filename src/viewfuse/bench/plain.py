@@ -21,11 +21,11 @@ from viewfuse import losses
 from viewfuse.attention import TransformerBlock
 from viewfuse.batches import view_dropout_rate
 from viewfuse.bench.plain_data import Item, NeighborSearch, PlainSamples, Table
+from viewfuse.centers import initial_centers
 from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import total_loss
 from viewfuse.settings import Settings
-from viewfuse.training import initial_centers
 
 _HIDDEN = -1e30
 """Finite: minus infinity makes torch's encoder give NaN for a list in which nothing is filled."""
@@ -148,7 +148,8 @@ class PlainTraining:
         """One update; returns the loss terms of shape (terms,)."""
         terms = batch_losses(self.network, batch, joint=self._joint)
         self._adam.zero_grad()
-        total_loss(terms, self.settings).backward()  # type: ignore[no-untyped-call]
+        weight = torch.tensor(float(self.settings.clustering_weight))
+        torch.autograd.backward(total_loss(terms, self.settings.robustness_weight, weight))
         self._adam.step()
         return torch.stack(terms).detach()
 

@@ -21,7 +21,7 @@ NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "
 SETTINGS = ("paper", "default")
 OURS = "urrl"
 METHODS = (OURS, "kmeans-mean", "kmeans-knn")
-DEFAULT_SCALING = "minmax"
+DEFAULT_SCALING = "auto"
 """That of `URRL`, which cannot be asked here: its module needs packages that a training does without."""
 
 

@@ -139,12 +139,12 @@ Found = tuple[Mapping[str, Sequence[Any]], dict[str, NDArray[Any]]]
 
 
 def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[Found]:
-    settings, seeds = group[0].settings, [run.seed for run in group]
+    settings, seeds = group[0].settings, [[run.seed] for run in group]
     assert settings is not None
     fitted = fit_models(sets, settings, group[0].scaling, seeds, device, progress=False)
     found: list[Found] = []
     for run, one in zip(group, fitted, strict=True):
-        arrays: dict[str, NDArray[Any]] = {"found": one.model.assign(one.embedding).argmax(axis=1)}
+        arrays: dict[str, NDArray[Any]] = {"found": one.labels()}
         if run.keep_embedding:
             arrays["embedding"] = one.embedding.cpu().numpy()
         found.append((one.history, arrays))

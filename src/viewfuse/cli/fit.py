@@ -42,7 +42,7 @@ class OrAuto(click.ParamType[Any]):
 
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
-    "clustering_weight": (float, "Weight of the clustering loss."),
+    "clustering_weight": (OrAuto(float), "Weight of the clustering loss; auto: by the reconstruction loss."),
     "robustness_weight": (float, "Weight of the loss that keeps a sample in place when views are hidden."),
     "feature_dropout": (float, "Share of the values set to zero in training."),
     "noise": (float, "Deviation of the noise added in training."),
@@ -70,7 +70,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.inputs
 @click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
 @options.out("Folder for the results.")
-@click.option("--scaling", default="minmax", show_default=True, help="minmax, standard or none.")
+@click.option("--scaling", default="auto", show_default=True, help="auto (tries both), minmax, standard or none.")
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one.")
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
@@ -98,6 +98,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
         "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
+        "decisions": model.decisions_,
         "params": params,
     }
     _write_results(out, model, views, inputs.h5mu())

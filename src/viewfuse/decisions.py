@@ -1,0 +1,141 @@
+"""What the paper decided by hand, with labels in view, decided from the data alone.
+
+**The weight of the clustering loss.** Reconstruction losses of different data, and of one data set scaled in different
+ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
+weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
+
+**Where the joint stage ends, and which scaling is kept**, is told by one statistic of a partition, its *consistency*:
+draw a view, a sample that has it, and one of the sample's nearest neighbours in that view. How much more often than two
+samples drawn at random do they fall into one cluster? As with Cohen's kappa the share is corrected for chance, so that
+few or unequal clusters gain nothing: 1 is the most, 0 is chance. Clusters that hold together in every view, although
+the network was free to follow any of them, have a high consistency. Partitions found under different scalings are
+compared on the neighbours of all of these scalings, which favours none.
+
+What it cannot see: structure that is in the data and not in the labels that somebody has in mind. Sets whose clusters
+overlap in every view differ little in consistency, and there the choice is close to arbitrary; `decisions_` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score
+from torch import Tensor
+
+from viewfuse.search import NOBODY
+
+SCALINGS = ("standard", "minmax")
+"""Those that are tried, the first one being kept when nothing tells them apart."""
+_SHARE = 0.7
+_USUAL_WEIGHT = 0.1
+_STABLE, _DOUBTFUL = 0.8, 0.5
+
+
+def clustering_weight(reconstruction: float | None) -> float:
+    """lambda_2 from the mean reconstruction loss of the last pre-training epoch; the paper's where there was none."""
+    return _USUAL_WEIGHT if reconstruction is None else _SHARE * reconstruction
+
+
+def consistency(labels: Tensor, near: Tensor) -> float:
+    """How much more often than by chance samples share the cluster of their neighbours, on average over views.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (samples,)
+    near : int64 tensor of shape (samples, views, neighbours): the nearest first, NOBODY where there is none
+    """
+    by_chance = float((labels.bincount() / len(labels)).square().sum())
+    there = near != NOBODY
+    known = there.any(dim=2).any(dim=0)
+    if by_chance >= 1.0 or not known.any():
+        return 0.0
+    same = (labels[near.clamp(min=0)] == labels[:, None, None]) & there
+    per_view = same.sum(dim=(0, 2))[known] / there.sum(dim=(0, 2))[known]
+    return (float(per_view.mean()) - by_chance) / (1.0 - by_chance)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one training found.
+
+    Attributes
+    ----------
+    labels : int64 array of shape (samples,)
+    near : the neighbours under its scaling, see `consistency`
+    """
+
+    scaling: str
+    labels: NDArray[np.int64]
+    near: Tensor
+
+
+def scores_of_scalings(candidates: Sequence[Candidate]) -> dict[str, float]:
+    """Per scaling the consistency of its partitions, on average over trainings and over the neighbours of all."""
+    graphs = list({one.scaling: one.near for one in candidates}.values())
+    found: dict[str, list[float]] = {}
+    for one in candidates:
+        labels = torch.from_numpy(one.labels).to(one.near.device)
+        found.setdefault(one.scaling, []).append(float(np.mean([consistency(labels, near) for near in graphs])))
+    return {scaling: float(np.mean(scores)) for scaling, scores in found.items()}
+
+
+def best_scaling(scores: Mapping[str, float]) -> str:
+    """The one with the highest score; the first of equals."""
+    return max(scores, key=lambda scaling: round(scores[scaling], 9))
+
+
+def agreement(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> float | None:
+    """Mean adjusted Rand index of a partition with others; None without others."""
+    return float(np.mean([adjusted_rand_score(labels, other) for other in others])) if others else None
+
+
+def stability(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+    """Per sample the share of the other partitions that put it where this one does; NaN without others.
+
+    Clusters of two partitions are matched one to one, so that as many samples as possible agree.
+    """
+    if not others:
+        return np.full(len(labels), np.nan, dtype=np.float32)
+    return np.mean([_matched(labels, other) == labels for other in others], axis=0, dtype=np.float32)
+
+
+def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The other partition with the cluster numbers of this one."""
+    size = int(max(labels.max(), other.max())) + 1
+    table = np.zeros((size, size), dtype=np.int64)
+    np.add.at(table, (other, labels), 1)
+    rows, columns = linear_sum_assignment(-table)
+    names = np.empty(size, dtype=np.int64)
+    names[rows] = columns
+    return names[other]
+
+
+def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What was decided and why, one sentence each."""
+    return [str(decision["why"]) for decision in decisions.values()]
+
+
+def scaling_decision(chosen: str, scores: Mapping[str, float]) -> dict[str, Any]:
+    """Facts and words on the scaling."""
+    listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
+    why = f"scaling {chosen}: the clusters that it gives agree best with the neighbours in all views ({listed})"
+    return {
+        "chosen": chosen,
+        "evidence": dict(scores),
+        "why": why if len(scores) > 1 else f"scaling {chosen}: as asked",
+    }
+
+
+def verdict(agreed: float | None, n_trainings: int) -> dict[str, Any]:
+    """How sure the clustering is: whether independent trainings found the same."""
+    if agreed is None:
+        return {"chosen": "unknown", "evidence": {}, "why": "stability unknown: there was one training only"}
+    name = "stable" if agreed >= _STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
+    why = f"{name} clustering: {n_trainings} trainings agree with an adjusted Rand index of {agreed:.2f}"
+    return {"chosen": name, "evidence": {"agreement": agreed}, "why": why}

@@ -1,0 +1,191 @@
+"""What is decided without labels: the weight of the clustering loss, the end of the joint stage, the scaling."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import make_blobs
+from viewfuse import URRL, JointStageWarning, SettingError, Views, decisions, metrics, training
+from viewfuse.batches import store
+from viewfuse.decisions import Candidate, consistency, scores_of_scalings, stability
+from viewfuse.scaling import fit_scaler
+from viewfuse.search import NOBODY
+from viewfuse.settings import Settings
+from viewfuse.training import Training, Watch, train
+
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
+
+
+def consistency_in_words(labels, near):
+    """The same, one pair at a time."""
+    n, n_views, _ = near.shape
+    shares = []
+    for v in range(n_views):
+        pairs = [labels[i] == labels[j] for i in range(n) for j in near[i, v] if j != NOBODY]
+        if pairs:
+            shares.append(sum(pairs) / len(pairs))
+    chance = sum((sum(label == c for label in labels) / n) ** 2 for c in set(labels))
+    return (sum(shares) / len(shares) - chance) / (1 - chance) if shares and chance < 1 else 0.0
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3), st.integers(0, 4), st.integers(1, 4))
+def test_consistency_is_what_it_says(seed, n, n_views, depth, n_clusters):
+    rng = np.random.default_rng(seed)
+    labels, near = rng.integers(n_clusters, size=n), rng.integers(-1, n, size=(n, n_views, depth))
+    found = consistency(torch.from_numpy(labels), torch.from_numpy(near))
+    assert found == pytest.approx(consistency_in_words(labels.tolist(), near), abs=1e-6)
+
+
+def test_clusters_of_neighbours_are_consistent_and_random_ones_are_not():
+    near = torch.tensor([[[1, 2]], [[0, 2]], [[0, 1]], [[4, 5]], [[3, 5]], [[3, 4]]])
+    assert consistency(torch.tensor([0, 0, 0, 1, 1, 1]), near) == pytest.approx(1.0)
+    assert consistency(torch.tensor([0, 1, 0, 1, 0, 1]), near) < 0
+    assert consistency(torch.zeros(6, dtype=torch.int64), near) == 0.0  # one cluster says nothing
+
+
+def test_partitions_of_different_scalings_are_judged_by_the_same_neighbours():
+    pairs = torch.tensor([[[1]], [[0]], [[3]], [[2]]])
+    crossed = torch.tensor([[[2]], [[3]], [[0]], [[1]]])
+    side, cross = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    scores = scores_of_scalings([Candidate("standard", side, pairs), Candidate("minmax", cross, crossed)])
+    assert scores["standard"] == pytest.approx(scores["minmax"])  # each fits its own neighbours, and only these
+    assert decisions.best_scaling(scores) == "standard"
+    assert decisions.best_scaling({"standard": 0.2, "minmax": 0.3}) == "minmax"
+
+
+def test_stability_is_the_share_of_partitions_that_agree():
+    labels = np.array([0, 0, 1, 1])
+    renamed, changed = np.array([1, 1, 0, 0]), np.array([0, 1, 1, 1])
+    assert stability(labels, [renamed]).tolist() == [1, 1, 1, 1]
+    assert stability(labels, [renamed, changed]).tolist() == [1, 0.5, 1, 1]
+    assert np.isnan(stability(labels, [])).all()
+
+
+def samples_for(settings):
+    views = Views(make_blobs(60, 3, missing=0.3)[0])
+    scaled = fit_scaler(views, "standard").apply(views)
+    return store([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
+
+
+def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, **SMALL)
+    run = train(samples_for(settings), settings, 0)
+    assert run.clustering_weight == pytest.approx(0.7 * run.history["reconstruction"][1])
+    weighted = run.history["reconstruction"][2] + 1e-3 * run.history["robustness"][2]
+    weighted += run.clustering_weight * run.history["clustering"][2]
+    assert run.history["total"][2] == pytest.approx(weighted)
+    fixed = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, clustering_weight=0.3, **SMALL)
+    assert train(samples_for(fixed), fixed, 0).clustering_weight == 0.3
+    at_once = Settings(n_clusters=3, n_heads=2, pretrain_epochs=0, joint_epochs=1, **SMALL)
+    assert train(samples_for(at_once), at_once, 0).clustering_weight == 0.1
+
+
+def watched_run(monkeypatch, spoil):
+    """A joint stage of ten epochs, before the `spoil`-th look of which the network is ruined in the way asked for."""
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
+    look = Watch.look
+
+    def spoiled(self, epoch):
+        if epoch >= 14:
+            spoil(self._run)
+        look(self, epoch)
+
+    monkeypatch.setattr(Watch, "look", spoiled)
+    return train(samples_for(settings), settings, 0)
+
+
+def empty_clusters(run):
+    run.network.centers.data[1:] = 1e6
+
+
+def scatter(run):
+    generator = torch.Generator().manual_seed(0)
+    for weights in run.network.parameters():
+        weights.data.normal_(generator=generator)
+
+
+def diverge(run):
+    run.diverged = "the clustering loss is not finite in epoch 13, step 1"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (empty_clusters, "2 of 3 clusters were emptied"),
+        (diverge, "not finite in epoch 13"),
+        (scatter, "fell from|emptied"),
+    ],
+)
+def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoil, reason):
+    run = watched_run(monkeypatch, spoil)
+    assert re.search(reason, run.joint_stage.ended)
+    assert run.joint_stage.kept in (10, 12)  # as it was before it went wrong
+    assert len(run.history["epoch"]) == 14  # and no further
+    labels = training._labels(run)
+    assert consistency(labels, run.stored.near) == pytest.approx(max(run.joint_stage.seen.values()))
+
+
+def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
+    data = make_blobs(60, 3, missing=0.3)[0]
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
+    look = Watch.look
+    monkeypatch.setattr(Watch, "look", lambda self, epoch: (epoch >= 14 and diverge(self._run), look(self, epoch)))
+    with pytest.warns(JointStageWarning, match="joint stage ended early, the clustering loss is not finite"):
+        model = URRL(3, random_state=0, scaling="standard", **SMALL).fit(data)
+    assert (model.predict(data) == model.labels_).all()
+
+
+def test_a_joint_stage_whose_length_was_given_is_left_alone(monkeypatch):
+    monkeypatch.setattr(Watch, "__init__", None)
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=2, **SMALL)
+    run = train(samples_for(settings), settings, 0)
+    assert (run.joint_stage.kept, run.joint_stage.ended, run.joint_stage.seen) == (4, "", {})
+
+
+@pytest.fixture(scope="module")
+def decided():
+    data, groups, _ = make_blobs(90, 3, missing=0.3)
+    return data, groups, URRL(3, pretrain_epochs=15, joint_epochs=10, random_state=0, **SMALL).fit(data)
+
+
+def test_an_estimator_tells_what_it_decided(decided, tmp_path):
+    data, groups, model = decided
+    assert metrics.clustering_accuracy(groups, model.labels_) >= 0.97
+    assert list(model.decisions_) == ["scaling", "joint_stage", "verdict"]
+    scaling = model.decisions_["scaling"]
+    assert scaling["chosen"] == max(scaling["evidence"], key=scaling["evidence"].get)
+    assert set(scaling["evidence"]) == {"standard", "minmax"}
+    assert model.decisions_["verdict"]["chosen"] == "stable"
+    assert all(sentence for sentence in decisions.in_words(model.decisions_))
+    assert model.stability_.shape == (90,)
+    assert model.stability_.mean() > 0.9
+    model.save(tmp_path / "model")
+    again = URRL.load(tmp_path / "model")
+    assert again.decisions_ == json.loads(json.dumps(model.decisions_))
+    assert np.array_equal(again.stability_, model.stability_)
+    assert (again.predict(data) == model.labels_).all()
+
+
+def test_a_scaling_that_was_asked_for_is_not_decided(decided):
+    data = decided[0]
+    model = URRL(3, scaling="standard", pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    assert model.decisions_["scaling"]["why"] == "scaling standard: as asked"
+    assert model.decisions_["verdict"]["chosen"] == "unknown"
+    assert np.isnan(model.stability_).all()
+    with pytest.raises(SettingError, match="scaling must be one of auto, minmax, standard, none; got 'max'"):
+        URRL(3, scaling="max").fit(data)
+
+
+def test_training_has_no_joint_stage_to_watch_without_epochs():
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
+    run = train(samples_for(settings), settings, 0)
+    assert isinstance(run, Training)
+    assert training.joint_stage_decision(run)["why"].startswith("no joint stage")
