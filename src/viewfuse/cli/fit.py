@@ -104,8 +104,15 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
     _write_results(out, model, views, inputs.h5mu())
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
-    shown = {name: value for name, value in summary.items() if as_json or name != "params"}
-    options.show({**shown, "written to": str(out)}, as_json)
+    options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+
+
+def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
+    """For people: decisions in words, and no parameters."""
+    from viewfuse.decisions import in_words
+
+    words = dict(zip(("scaling", "training", "verdict"), in_words(summary["decisions"]), strict=True))
+    return {name: value for name, value in summary.items() if name not in ("params", "decisions")} | words
 
 
 def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> None:
