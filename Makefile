@@ -8,8 +8,9 @@ READY := .venv/ready
 demo: $(READY)
 	$(PY) -m viewfuse.demo
 
+# One process per core; more threads than that would only get into each other's way.
 test: $(READY) check
-	$(PY) -m pytest -q
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow

@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from viewfuse.errors import NotEnoughMemory
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.errors import CannotWrite, NotEnoughMemory
 
 _NO_LIMIT = 2**62
+_SHARE = 4
+"""What takes more than one part in so many of the free memory is kept on disk."""
+_ROWS_AT_A_TIME = 65_536
+
+
+def room(shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Zeros of that shape: in memory, or in a temporary file that the system reads as it is needed."""
+    n_bytes = 4 * shape[0] * shape[1]
+    if n_bytes * _SHARE <= available() or not n_bytes:
+        return np.zeros(shape, dtype=np.float32)
+    try:
+        with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when nobody maps it any more
+            file.truncate(n_bytes)
+            return np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
+    except OSError as error:
+        raise CannotWrite(
+            f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
+            "free some space there, or set TMPDIR to a folder that has more"
+        ) from error
+
+
+def parts(n_rows: int) -> Iterator[slice]:
+    """Rows in parts, so that what is computed of a large table takes little memory."""
+    for start in range(0, n_rows, _ROWS_AT_A_TIME):
+        yield slice(start, start + _ROWS_AT_A_TIME)
 
 
 def require(n_bytes: int, what: str, cure: str) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse import memory
 from viewfuse.errors import SettingError
+from viewfuse.tables import column_bounds, present_parts
 from viewfuse.views import Views
 
-_ROWS_AT_A_TIME = 65_536
 KINDS = ("minmax", "standard", "none")
 
 
@@ -35,9 +36,8 @@ class Scaler:
 
     def _scaled(self, v: int, array: NDArray[np.float32], present: NDArray[np.bool_]) -> NDArray[np.float32]:
         """In float64 a part at a time: all of it would take three times the memory of the view."""
-        scaled = np.zeros(array.shape, dtype=np.float32)
-        for start in range(0, len(array), _ROWS_AT_A_TIME):
-            rows = slice(start, start + _ROWS_AT_A_TIME)
+        scaled = memory.room((array.shape[0], array.shape[1]))
+        for rows in memory.parts(len(array)):
             with np.errstate(over="ignore"):  # the model refuses what is not finite, with its row
                 part = ((array[rows] - self.shifts[v]) / self.factors[v]).astype(np.float32)
             scaled[rows] = np.where(present[rows, None], part, np.float32(0))
@@ -57,18 +57,21 @@ def fit_scaler(views: Views, kind: str) -> Scaler:
     """
     if kind not in KINDS:
         raise SettingError(f"scaling must be one of {', '.join(KINDS)}; got {kind!r}")
-    pairs = [_measure(a[views.mask[:, v]], kind) for v, a in enumerate(views.arrays)]
+    pairs = [_measure(a, views.mask[:, v], kind) for v, a in enumerate(views.arrays)]
     return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs))
 
 
-def _measure(rows: NDArray[np.float32], kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if kind == "none" or not len(rows):
-        return np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-    low = rows.min(axis=0).astype(np.float64)
-    high = rows.max(axis=0).astype(np.float64)
+def _measure(
+    array: NDArray[np.float32], present: NDArray[np.bool_], kind: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shift and factor of every column, from the rows that are present, a part at a time."""
+    if kind == "none" or not present.any():
+        return np.zeros(array.shape[1]), np.ones(array.shape[1])
+    low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
     # A constant column has no width; dividing by 1 keeps it, at zero.
-    constant = high == low
+    constant, n = high == low, present.sum()
     if kind == "minmax":
         return low, np.where(constant, 1.0, high - low)
-    mean = np.where(constant, low, rows.mean(axis=0, dtype=np.float64))
-    return mean, np.where(constant, 1.0, rows.std(axis=0, dtype=np.float64))
+    mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
+    variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
+    return np.where(constant, low, mean), np.where(constant, 1.0, np.sqrt(variance))

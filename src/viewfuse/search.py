@@ -17,6 +17,7 @@ _CELLS_PER_CHUNK = 4_000_000
 _CELLS_PER_CHUNK_ON_GPU = 200_000_000
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
 """Beyond so many rows candidates are found first: on a GPU in float32, else by FAISS where it is installed."""
+_ROWS_AT_A_TIME = 65_536
 _SPARE_CANDIDATES = 8
 _LEAST_RECALL = 0.98
 
@@ -113,7 +114,7 @@ def among(queries: Tensor, pool: Tensor, candidates: Tensor, count: int, *, same
     """As `nearest`, but only among `candidates`: rows of shape (queries, candidates), NOBODY where there is none."""
     near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
     lots = _tie_breakers(len(pool), pool.device)
-    largest = pool.square().sum(dim=1).max().double()
+    largest = max(float(part.square().sum(dim=1).max()) for part in torch.split(pool, _ROWS_AT_A_TIME))
     step = max(1, _CELLS_PER_CHUNK // (candidates.shape[1] * pool.shape[1]))
     for start in range(0, len(queries), step):
         rows = candidates[start : start + step]

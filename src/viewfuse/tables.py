@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,29 +153,51 @@ def present_rows(
     if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
     given = _numbers(table, allowed, ids)
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = given.astype(np.float32, copy=False)
-    finite = np.isfinite(values).all(axis=1)
+    finite = np.concatenate([np.isfinite(_single(given[rows])).all(axis=1) for rows in memory.parts(len(given))])
     present = allowed & finite
     suspects = np.flatnonzero(allowed & ~finite)
-    gone = np.isnan(values[suspects]).all(axis=1)
+    gone = np.isnan(_single(given[suspects])).all(axis=1)
     if not gone.all():
         _refuse_row(table._replace(values=given), int(suspects[~gone][0]), ids)
-    _refuse_lost_digits(table, given[present], values[present])
-    if not present.all():
-        values = np.where(present[:, None], values, np.float32(0))
-    values = np.ascontiguousarray(values).view()
+    _refuse_lost_digits(table, given, present)
+    values = _kept(given, present).view()
     values.flags.writeable = False  # it may be the caller's own memory
     return values, present
 
 
-def _refuse_lost_digits(table: Table, given: NDArray[Any], values: NDArray[np.float32]) -> None:
+def _single(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return numbers.astype(np.float32, copy=False)
+
+
+def _kept(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """The numbers as they are where that is possible, else a copy in float32 with zeros where a row is missing."""
+    if given.dtype == np.float32 and given.flags.c_contiguous and present.all():
+        return given
+    values = memory.room((given.shape[0], given.shape[1]))
+    for rows in memory.parts(len(given)):
+        values[rows] = np.where(present[rows, None], _single(given[rows]), np.float32(0))
+    return values
+
+
+def column_bounds(array: NDArray[Any], present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Least and largest value of every column over the rows that are present, of which there is one at least."""
+    pairs = [(rows.min(axis=0), rows.max(axis=0)) for rows in present_parts(array, present)]
+    return np.min([low for low, _ in pairs], axis=0), np.max([high for _, high in pairs], axis=0)
+
+
+def present_parts(array: NDArray[Any], present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
+    """The rows that are present, a part at a time."""
+    return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
+
+
+def _refuse_lost_digits(table: Table, given: NDArray[Any], present: NDArray[np.bool_]) -> None:
     """Refuse a column that varies, but not within the digits of float32."""
-    if len(given) < _ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
+    if present.sum() < _ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return
-    low, high = given.min(axis=0).astype(np.float64), given.max(axis=0).astype(np.float64)
+    low, high = (bound.astype(np.float64) for bound in column_bounds(given, present))
     varies = high - low > _ROUNDING * np.maximum(np.abs(low), np.abs(high))
-    lost = varies & (values == values[0]).all(axis=0)
+    lost = varies & (_single(low) == _single(high))
     if lost.any():
         column = int(np.flatnonzero(lost)[0])
         raise DataError(

@@ -1,0 +1,47 @@
+"""Tables that are larger than the memory, and how much of it is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from conftest import make_blobs
+from viewfuse import URRL, CannotWrite, Views, memory
+
+
+def test_large_tables_are_kept_on_disk(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 4 * 40)
+    small, large = memory.room((5, 2)), memory.room((11, 2))
+    assert type(small) is np.ndarray
+    assert isinstance(large, np.memmap)
+    assert not large.any()
+    large[3] = 7.0
+    assert large[3].tolist() == [7.0, 7.0]
+
+
+def test_a_disk_that_is_full_is_named(monkeypatch):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    monkeypatch.setattr(memory.tempfile, "TemporaryFile", full)
+    with pytest.raises(CannotWrite, match=r"80 bytes cannot be written to .* \(No space left on device\); free some"):
+        memory.room((10, 2))
+
+
+def test_a_model_trained_from_disk_is_the_one_trained_in_memory(monkeypatch):
+    views = make_blobs(50, 3, missing=0.3)[0]
+    settings = {"pretrain_epochs": 2, "joint_epochs": 1, "embedding_dim": 16, "random_state": 0}
+    usual = URRL(3, **settings).fit(views)
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    monkeypatch.setattr(memory, "_ROWS_AT_A_TIME", 7)
+    from_disk = URRL(3, **settings).fit([view.astype(np.float64) for view in views])
+    assert all(isinstance(array.base, np.memmap) for array in Views(views).arrays)
+    assert np.abs(from_disk.embedding_ - usual.embedding_).max() < 1e-4
+    assert (from_disk.labels_ == usual.labels_).all()
+
+
+def test_views_are_taken_from_memory_maps_without_a_copy(tmp_path):
+    np.save(tmp_path / "view.npy", np.ones((30, 4), dtype=np.float32))
+    mapped = np.load(tmp_path / "view.npy", mmap_mode="r")
+    assert np.shares_memory(Views([mapped]).arrays[0], mapped)
