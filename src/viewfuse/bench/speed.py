@@ -217,7 +217,7 @@ def predict_speed(device: torch.device, size: Size) -> Facts:
     ours = URRL(
         N_CLUSTERS, scaling="minmax", pretrain_epochs=1, joint_epochs=0, random_state=0, device=str(device)
     ).fit(old)
-    settings = Settings(n_clusters=N_CLUSTERS, pretrain_epochs=1, joint_epochs=0)
+    settings = Settings(n_clusters=N_CLUSTERS, pretrain_epochs=1, joint_epochs=0, clustering_weight=WEIGHT)
     plain = PlainModel(old, settings, 0, device)
     single = [view[:1] for view in new]
     many = interleaved({"ours": lambda: ours.predict(new), "plain": lambda: plain.predict(new)}, size.portions, device)
