@@ -31,7 +31,8 @@ from torch import Tensor
 from viewfuse.search import NOBODY
 
 SCALINGS = ("standard", "minmax")
-"""Those that are tried, the first one being kept when nothing tells them apart."""
+"""Those that are tried, the first one being kept where nothing tells them clearly apart."""
+_CLEARLY = 0.02
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
 _STABLE, _DOUBTFUL = 0.8, 0.5
@@ -86,8 +87,10 @@ def scores_of_scalings(candidates: Sequence[Candidate]) -> dict[str, float]:
 
 
 def best_scaling(scores: Mapping[str, float]) -> str:
-    """The one with the highest score; the first of equals."""
-    return max(scores, key=lambda scaling: round(scores[scaling], 9))
+    """The first one, unless another has a clearly higher score: small differences change with the seed."""
+    usual = next(iter(scores))
+    best = max(scores, key=lambda scaling: scores[scaling])
+    return best if scores[best] > scores[usual] + _CLEARLY else usual
 
 
 def agreement(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> float | None:
@@ -124,7 +127,9 @@ def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def scaling_decision(chosen: str, scores: Mapping[str, float]) -> dict[str, Any]:
     """Facts and words on the scaling."""
     listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
-    why = f"scaling {chosen}: the clusters that it gives agree best with the neighbours in all views ({listed})"
+    others = [score for scaling, score in scores.items() if scaling != chosen]
+    better = "agree best with" if others and scores[chosen] > max(others) + _CLEARLY else "agree about as well with"
+    why = f"scaling {chosen}: its clusters {better} the neighbours in all views (consistency: {listed})"
     return {
         "chosen": chosen,
         "evidence": dict(scores),
