@@ -14,6 +14,7 @@ from sklearn.metrics.cluster import contingency_matrix
 
 from viewfuse.atomic import writing
 from viewfuse.bench.catalogue import title_of
+from viewfuse.bench.choices import BASELINE, Comparison, comparisons
 from viewfuse.bench.plans import OURS
 from viewfuse.bench.records import METRICS, Record
 from viewfuse.bench.run_folders import done_folders, read_arrays, read_facts, read_losses
@@ -49,6 +50,9 @@ def draw_figures(out: Path, records: Sequence[Record], runs: Path | None) -> lis
     """Everything that can be drawn: from records alone, and with the folder of runs also what only runs hold."""
     drawn: list[Path] = []
     for plan in dict.fromkeys(record.plan for record in records):
+        compared = comparisons([record for record in records if record.plan == plan])
+        if compared:
+            drawn += _choices(out / f"{plan}-choices", compared)
         for dataset in dict.fromkeys(record.dataset for record in records if record.plan == plan):
             own = [record for record in records if (record.plan, record.dataset) == (plan, dataset)]
             drawn += _from_records(out, plan, dataset, own)
@@ -182,6 +186,55 @@ def _height(line: Line, lines: Sequence[Line], names: Sequence[str]) -> float:
     """Where a line stands: lines of one condition a little apart."""
     same = [other for other in lines if other.condition == line.condition]
     return names.index(line.condition) + 0.22 * (same.index(line) - (len(same) - 1) / 2)
+
+
+def _choices(stem: Path, compared: Sequence[Comparison]) -> Iterator[Path]:
+    """Accuracy of what is decided beside every fixed choice: a panel per missing rate, a row per data set."""
+    rates = sorted({one.missing_rate for one in compared})
+    rows = list(dict.fromkeys(one.dataset for one in compared))
+    size = (3.4 + 3.4 * len(rates), 1.9 + 0.36 * len(rows))
+    figure, panels = pyplot("figures").subplots(
+        1, len(rates), figsize=size, layout="constrained", squeeze=False, sharey=True, sharex=True
+    )
+    for axes, rate in zip(panels.flat, rates, strict=True):
+        _draw_choices(axes, [one for one in compared if one.missing_rate == rate], rows)
+        axes.set_title(f"missing rate {rate:g}", fontsize=10)
+        axes.set_xlabel(_LABELS["acc"])
+        axes.set_yticks(range(len(rows)), [title_of(row) for row in rows])
+        axes.grid(True, axis="x", color="0.9")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0, 0].set_ylim(len(rows) - 0.5, -0.5)
+    handles, labels = _unique_handles(panels.flat)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=len(labels) if len(rates) > 2 else 2, frameon=False
+    )
+    runs = "/".join(map(str, sorted({one.runs for one in compared})))
+    figure.suptitle(f"What is decided without labels, beside fixed choices; runs: {runs}", fontsize=11)
+    return _saved(stem, figure)
+
+
+def _draw_choices(axes: Any, compared: Sequence[Comparison], rows: Sequence[str]) -> None:
+    """Later marks lie on earlier ones: what was decided lies on top."""
+    for one in compared:
+        if one.looked_at:
+            height = rows.index(one.dataset)
+            axes.axhspan(
+                height - 0.5, height + 0.5, color="#f3efe2", linewidth=0, label="looked at while the rule was made"
+            )
+    fixed = [(score.value, rows.index(one.dataset)) for one in compared for score in one.fixed.values()]
+    best = [(one.fixed[one.best].value, rows.index(one.dataset)) for one in compared]
+    baseline = [(one.baseline.value, rows.index(one.dataset)) for one in compared if one.baseline is not None]
+    auto = [(one.auto.value, rows.index(one.dataset)) for one in compared]
+    _dots(axes, fixed, "o", "fixed choices", color="0.6", markersize=5)
+    _dots(axes, baseline, "x", _STYLES[BASELINE, ""][0], color="#8a6a1f", markersize=6)
+    _dots(axes, best, "o", "the best of them, seen with labels", color=_PAPER, fillstyle="none", markersize=10)
+    _dots(axes, auto, "o", "decided without labels", color=_STYLES[OURS, "default"][1], markersize=6)
+
+
+def _dots(axes: Any, places: Sequence[tuple[float, int]], marker: str, label: str, **look: Any) -> None:
+    if places:
+        x, y = zip(*places, strict=True)
+        axes.plot(x, y, marker, label=label, **look)
 
 
 def _unique_handles(panels: Sequence[Any]) -> tuple[list[Any], list[str]]:

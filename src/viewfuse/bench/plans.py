@@ -15,9 +15,10 @@ from typing import Any
 
 from viewfuse.bench.catalogue import CATALOGUE, DataSet
 from viewfuse.errors import SettingError
+from viewfuse.scaling import KINDS
 from viewfuse.settings import Settings
 
-NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding")
+NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding", "decisions")
 SETTINGS = ("paper", "default")
 OURS = "urrl"
 METHODS = (OURS, "kmeans-mean", "kmeans-knn")
@@ -32,15 +33,19 @@ class Condition:
     Attributes
     ----------
     settings : what is different from the setting, by the names of `Settings`
+    scaling : instead of that of the setting
     views : only so many views, the first ones
     trained : shares of the epochs of the two stages
+    watched : whether a joint stage may end early where nobody says how long it lasts; if not, it lasts as it is sized
     """
 
     name: str = ""
     method: str = OURS
     settings: Mapping[str, Any] = field(default_factory=dict)
+    scaling: str | None = None
     views: int | None = None
     trained: tuple[float, float] = (1.0, 1.0)
+    watched: bool = True
 
 
 @dataclass(frozen=True)
@@ -137,8 +142,16 @@ def _plan(name: str, table: Mapping[str, Any]) -> Plan:
     if len(set(names)) < len(names):
         raise SettingError("two conditions have the same name, or nearly so; each needs a folder of its own")
     for one in conditions:
-        refuse_unknown("setting of a condition", tuple(one.settings), [f.name for f in fields(Settings)])
+        _refuse_unfit(one)
     return plan
+
+
+def _refuse_unfit(condition: Condition) -> None:
+    refuse_unknown("setting of a condition", tuple(condition.settings), [f.name for f in fields(Settings)])
+    if condition.scaling is not None:
+        refuse_unknown("scaling", [condition.scaling], ("auto", *KINDS))
+    if not isinstance(condition.watched, bool):
+        raise SettingError(f"watched must be true or false; got {condition.watched!r}")
 
 
 def refuse_unknown(what: str, given: Sequence[str], known: Sequence[str]) -> None:
@@ -163,13 +176,14 @@ def settings_for(setting: str, entry: DataSet, condition: Condition) -> tuple[Se
         if entry.epochs is not None:
             chosen |= dict(zip(("pretrain_epochs", "joint_epochs"), entry.epochs, strict=True))
     settings = Settings(**{**chosen, **condition.settings})
-    return _shortened(settings, entry.n, condition.trained), scaling
+    return _with_epochs(settings, entry.n, condition), condition.scaling or scaling
 
 
-def _shortened(settings: Settings, n: int, trained: tuple[float, float]) -> Settings:
-    if trained == (1.0, 1.0):
+def _with_epochs(settings: Settings, n: int, condition: Condition) -> Settings:
+    """Epochs as numbers, which also says that nobody watches, where the condition wants that."""
+    if condition.watched and condition.trained == (1.0, 1.0):
         return settings
-    first, second = (ceil(share * epochs) for share, epochs in zip(trained, settings.epochs(n), strict=True))
+    first, second = (ceil(share * epochs) for share, epochs in zip(condition.trained, settings.epochs(n), strict=True))
     return replace(settings, pretrain_epochs=first, joint_epochs=second)
 
 
@@ -206,16 +220,20 @@ def _run(plan: Plan, entry: DataSet, number: int, setting: str, rate: float, see
 
 
 def grouped(runs: Sequence[Run], at_once: int) -> list[list[Run]]:
-    """Runs that are trained side by side: same samples, views and settings; masks and seeds may differ.
+    """Runs that are trained side by side: same samples, views, scaling and settings; masks and seeds may differ.
 
     Parameters
     ----------
     at_once : most runs of a group
     """
     groups = []
-    for _, alike in groupby(runs, key=lambda run: (run.dataset, run.n_views, run.method, run.setting, run.settings)):
+    for _, alike in groupby(runs, key=_training_of):
         members = list(alike)
         most = at_once if members[0].method == OURS else 1
         count = ceil(len(members) / most)
         groups += [members[i * len(members) // count : (i + 1) * len(members) // count] for i in range(count)]
     return groups
+
+
+def _training_of(run: Run) -> tuple[Any, ...]:
+    return run.dataset, run.n_views, run.method, run.setting, run.scaling, run.settings

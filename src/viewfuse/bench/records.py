@@ -6,7 +6,9 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from math import isnan, nan
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from viewfuse.atomic import write_file
@@ -27,6 +29,7 @@ class Record:
     setting, condition : may be empty
     seconds : those of the runs that were trained together, over their number
     settings : hyperparameters as JSON; empty for methods that have none
+    chosen_scaling : the one that was kept; empty for methods that choose none, and for runs that did not write it down
     """
 
     plan: str
@@ -41,6 +44,24 @@ class Record:
     ari: float
     seconds: float
     settings: str
+    chosen_scaling: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean and standard deviation in percent; the latter is NaN where it is not known."""
+
+    value: float
+    sd: float = nan
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" if isnan(self.sd) else f"{self.value:.2f} ± {self.sd:.2f}"
+
+
+def scores(records: Sequence[Record]) -> dict[str, Score]:
+    """Per metric; the deviation is that of a sample, and not known of a single run."""
+    values = {metric: [getattr(record, metric) for record in records] for metric in METRICS}
+    return {metric: Score(mean(v), stdev(v) if len(v) > 1 else nan) for metric, v in values.items()}
 
 
 def read_records(path: Path) -> list[Record]:
@@ -60,14 +81,16 @@ def read_records(path: Path) -> list[Record]:
 
 def _from_facts(facts: Mapping[str, Any]) -> Record:
     settings = "" if facts["settings"] is None else as_json(facts["settings"])
-    return Record(**{f.name: facts[f.name] for f in fields(Record) if f.name != "settings"}, settings=settings)
+    chosen = facts.get("decisions", {}).get("scaling", {}).get("chosen", "")
+    plain = {f.name: facts[f.name] for f in fields(Record) if f.name not in ("settings", "chosen_scaling")}
+    return Record(**plain, settings=settings, chosen_scaling=chosen)
 
 
 def _from_csv(path: Path) -> list[Record]:
     numbers = {f.name: {"float": float, "int": int}.get(str(f.type), str) for f in fields(Record)}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
+            rows = [{"chosen_scaling": "", **row} for row in csv.DictReader(file)]  # older files do without
         return [Record(**{name: kind(unmarked(row[name])) for name, kind in numbers.items()}) for row in rows]
     except (KeyError, ValueError, TypeError, AttributeError, UnicodeDecodeError) as error:
         columns = ", ".join(numbers)

@@ -32,11 +32,13 @@ class Outcome:
     scores : accuracy, NMI and ARI in percent, and seconds
     history : per epoch the losses; empty where there were none
     arrays : `found` and `known` labels of shape (samples,), and `embedding` where it is kept
+    decisions : what was decided without labels, see `viewfuse.model.Fitted`; empty where nothing was
     """
 
     scores: Mapping[str, float]
     history: Mapping[str, Sequence[Any]]
     arrays: Mapping[str, NDArray[Any]]
+    decisions: Mapping[str, Any]
 
 
 def fingerprint(run: Run, company: Sequence[Run], checksum: str, device: str) -> str:
@@ -59,7 +61,8 @@ def unmark(folder: Path) -> None:
 
 def write_run(folder: Path, facts: Mapping[str, Any], outcome: Outcome, environment: Mapping[str, Any]) -> None:
     """Everything but the mark."""
-    for name, content in ((_RUN, facts), (_RESULT, outcome.scores), (_ENVIRONMENT, environment)):
+    result = {**outcome.scores, "decisions": outcome.decisions}
+    for name, content in ((_RUN, facts), (_RESULT, result), (_ENVIRONMENT, environment)):
         write_file(folder / name, as_json(content, indent=1).encode())
     if outcome.history:
         write_history(folder / _HISTORY, outcome.history)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -125,8 +125,11 @@ def run_group(group: Sequence[Run], data: Loaded, device: torch.device) -> list[
     sets = [masked(run, data.views) for run in group]
     found = _trained(group, sets, device) if group[0].method == OURS else [_filled(group[0], sets[0])]
     seconds = (time.perf_counter() - began) / len(group)
-    return [Outcome(_scores(data.labels, arrays["found"], seconds), history, {**arrays, "known": data.labels})
-            for history, arrays in found]  # fmt: skip
+    return [
+        Outcome(_scores(data.labels, one.arrays["found"], seconds), one.history,
+                {**one.arrays, "known": data.labels}, one.decisions)
+        for one in found
+    ]  # fmt: skip
 
 
 def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
@@ -135,28 +138,33 @@ def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
     return Views(apply_mask(list(views[: run.n_views]), mask))
 
 
-Found = tuple[Mapping[str, Sequence[Any]], dict[str, NDArray[Any]]]
+class _Found(NamedTuple):
+    """What is known of a run before anybody looks at labels; see `Outcome`."""
+
+    history: Mapping[str, Sequence[Any]]
+    arrays: dict[str, NDArray[Any]]
+    decisions: Mapping[str, Any]
 
 
-def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[Found]:
+def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
     settings, seeds = group[0].settings, [[run.seed] for run in group]
     assert settings is not None
     fitted = fit_models(sets, settings, group[0].scaling, seeds, device, progress=False)
-    found: list[Found] = []
+    found: list[_Found] = []
     for run, one in zip(group, fitted, strict=True):
         arrays: dict[str, NDArray[Any]] = {"found": one.labels()}
         if run.keep_embedding:
             arrays["embedding"] = one.embedding.cpu().numpy()
-        found.append((one.history, arrays))
+        found.append(_Found(one.history, arrays, one.decisions))
     return found
 
 
-def _filled(run: Run, views: Views) -> Found:
+def _filled(run: Run, views: Views) -> _Found:
     table = _FILLED[run.method](views)
     arrays: dict[str, NDArray[Any]] = {"found": kmeans_labels(table, run.n_clusters, run.seed)}
     if run.keep_embedding:
         arrays["embedding"] = table
-    return {}, arrays
+    return _Found({}, arrays, {})
 
 
 def _scores(known: NDArray[Any], found: NDArray[Any], seconds: float) -> dict[str, float]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isnan, nan
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
+from typing import TypeVar
 
 from viewfuse.atomic import write_file
 from viewfuse.bench.catalogue import title_of
+from viewfuse.bench.choices import AUTO, BASELINE, Comparison, Summary, comparisons, summaries
 from viewfuse.bench.plans import METHODS
 from viewfuse.bench.published import MEAN, POOLED_RATES, Figure, figures_of
-from viewfuse.bench.records import METRICS, Record
+from viewfuse.bench.records import METRICS, Record, Score, scores
 
+T = TypeVar("T")
 NOTHING = "-"
 _METHOD_NAMES = {"urrl": "URRL (viewfuse)", "kmeans-mean": "k-means, mean filled", "kmeans-knn": "k-means, KNN filled"}
 _METRIC_NAMES = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
@@ -35,17 +37,6 @@ class Table:
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Score:
-    """Mean and standard deviation in percent; the latter is NaN where it is not known."""
-
-    value: float
-    sd: float = nan
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f}" if isnan(self.sd) else f"{self.value:.2f} ± {self.sd:.2f}"
 
 
 @dataclass(frozen=True)
@@ -76,16 +67,75 @@ class Line:
 
 
 def make_tables(records: Sequence[Record]) -> list[Table]:
-    """For every plan a table by missing rate, and the mean over rates where the paper has that."""
+    """For every plan a table by missing rate; before it the mean over rates, or choices, where there are such."""
     tables = []
     for plan in dict.fromkeys(record.plan for record in records):
         own = [record for record in records if record.plan == plan]
-        if figures_of(plan, MEAN):
-            tables.append(_table(plan, f"{plan}: mean of the missing rates 0, 0.25, 0.5 and 0.75", pooled(plan, own)))
-            tables.append(_table(f"{plan}-by-rate", f"{plan}: by missing rate", by_rate(plan, own)))
-        else:
-            tables.append(_table(plan, plan, by_rate(plan, own)))
+        above = _means(plan, own) or _choices(plan, own)
+        name, title = (f"{plan}-by-rate", f"{plan}: by missing rate") if above else (plan, plan)
+        tables += [*above, _table(name, title, by_rate(plan, own))]
     return tables
+
+
+def _means(plan: str, records: Sequence[Record]) -> list[Table]:
+    if not figures_of(plan, MEAN):
+        return []
+    return [_table(plan, f"{plan}: mean of the missing rates 0, 0.25, 0.5 and 0.75", pooled(plan, records))]
+
+
+def _choices(plan: str, records: Sequence[Record]) -> list[Table]:
+    """What was decided beside what could be fixed; none for plans that are not about that."""
+    compared = comparisons(records)
+    if not compared:
+        return []
+    title = f"{plan}: accuracy, %; best is seen with labels; looked at are those seen while the rule was made"
+    summary = f"{plan}: accuracy of each choice, kept for all sets, less that of the best for each, seen with labels"
+    return [
+        _filled(plan, title, _choice_columns(compared), compared),
+        _filled(f"{plan}-summary", summary, _SUMMARY_COLUMNS, list(summaries(compared))),
+    ]
+
+
+def _choice_columns(compared: Sequence[Comparison]) -> dict[str, Callable[[Comparison], str]]:
+    columns: dict[str, Callable[[Comparison], str]] = {
+        "data set": lambda one: title_of(one.dataset),
+        "missing rate": lambda one: f"{one.missing_rate:g}",
+        "looked at": lambda one: _yes(one.looked_at),
+    }
+    for choice in dict.fromkeys(choice for one in compared for choice in (AUTO, *one.fixed)):
+        columns[choice] = partial(_choice_cell, choice)
+    return columns | {
+        _METHOD_NAMES[BASELINE]: lambda one: str(one.baseline or ""),
+        "best": lambda one: one.best,
+        "auto - best": lambda one: f"{one.difference():+.2f}",
+        "below k-means": lambda one: _yes(one.below_baseline()) if one.baseline else "",
+        "auto chose": lambda one: ", ".join(f"{scaling} {count}" for scaling, count in one.scalings.items()),
+        "runs": lambda one: str(one.runs),
+    }
+
+
+_SUMMARY_COLUMNS: dict[str, Callable[[Summary], str]] = {
+    "data sets and rates": lambda one: one.part,
+    "choice": lambda one: one.choice,
+    "count": lambda one: str(one.count),
+    "mean difference": lambda one: f"{one.mean:+.2f}",
+    "worst difference": lambda one: f"{one.worst.difference(one.choice):+.2f}",
+    "where": lambda one: _place(one.worst),
+    "below k-means": lambda one: f"{len(one.below)} of {one.with_baseline}" if one.with_baseline else "",
+    "where below": lambda one: "; ".join(_place(below) for below in one.below) if one.choice == AUTO else "",
+}
+
+
+def _choice_cell(choice: str, one: Comparison) -> str:
+    return str(one.of(choice) or "")
+
+
+def _place(one: Comparison) -> str:
+    return f"{title_of(one.dataset)} at {one.missing_rate:g}"
+
+
+def _yes(whether: bool) -> str:
+    return "yes" if whether else "no"
 
 
 def by_rate(plan: str, records: Sequence[Record]) -> list[Line]:
@@ -94,7 +144,7 @@ def by_rate(plan: str, records: Sequence[Record]) -> list[Line]:
     for dataset, rate in dict.fromkeys((record.dataset, record.missing_rate) for record in records):
         here = [record for record in records if (record.dataset, record.missing_rate) == (dataset, rate)]
         figures = figures_of(plan, str(rate))
-        found += [_line(own, f"{rate:g}", _scores(own), figures) for own in _alike(here)]
+        found += [_line(own, f"{rate:g}", scores(own), figures) for own in _alike(here)]
         found += _papers_own(dataset, f"{rate:g}", figures)
     return found
 
@@ -109,9 +159,9 @@ def pooled(plan: str, records: Sequence[Record]) -> list[Line]:
         for own in _alike([record for record in records if record.dataset == dataset]):
             counted = [[record for record in own if record.missing_rate == rate] for rate in POOLED_RATES]
             if all(counted):
-                each = [_scores(part) for part in counted]
-                scores = {m: Score(mean(s[m].value for s in each), mean(s[m].sd for s in each)) for m in METRICS}
-                found.append(_line([record for part in counted for record in part], MEAN, scores, figures))
+                each = [scores(part) for part in counted]
+                means = {m: Score(mean(s[m].value for s in each), mean(s[m].sd for s in each)) for m in METRICS}
+                found.append(_line([record for part in counted for record in part], MEAN, means, figures))
         found += _papers_own(dataset, MEAN, figures)
     return found
 
@@ -122,20 +172,14 @@ def _alike(records: Sequence[Record]) -> Iterator[list[Record]]:
         yield [record for record in records if (record.condition, record.method, record.setting) == key]
 
 
-def _scores(records: Sequence[Record]) -> dict[str, Score]:
-    """Per metric; the deviation is that of a sample, and not known of a single run."""
-    values = {metric: [getattr(record, metric) for record in records] for metric in METRICS}
-    return {metric: Score(mean(v), stdev(v) if len(v) > 1 else nan) for metric, v in values.items()}
-
-
-def _line(own: Sequence[Record], rate: str, scores: dict[str, Score], figures: Sequence[Figure]) -> Line:
+def _line(own: Sequence[Record], rate: str, ours: dict[str, Score], figures: Sequence[Figure]) -> Line:
     first = own[0]
     paper = [f for f in figures if (f.method, f.condition) == (first.method, first.condition)]
     # Of an ablation the paper prints one data set, which then stands beside others under its own name.
     if len({figure.dataset for figure in figures}) > 1:
         paper = [figure for figure in paper if figure.dataset == first.dataset]
     names = first.dataset, rate, first.condition, first.method, first.setting
-    return Line(*names, scores, {figure.metric: figure for figure in paper}, len(own))
+    return Line(*names, ours, {figure.metric: figure for figure in paper}, len(own))
 
 
 def _papers_own(dataset: str, rate: str, figures: Iterable[Figure]) -> list[Line]:
@@ -162,6 +206,11 @@ def _table(name: str, title: str, lines: Sequence[Line]) -> Table:
         columns[f"paper {label} %"] = partial(_paper_cell, metric)
         columns[f"difference {label}"] = partial(_difference_cell, metric)
     columns["runs"] = lambda line: str(line.runs or "")
+    return _filled(name, title, columns, lines)
+
+
+def _filled(name: str, title: str, columns: Mapping[str, Callable[[T], str]], lines: Sequence[T]) -> Table:
+    """A table with a row per line, less columns of which no line has anything."""
     filled = {column: [cell(line) for line in lines] for column, cell in columns.items()}
     kept = {column: cells for column, cells in filled.items() if any(cells)}
     rows = zip(*([cell or NOTHING for cell in cells] for cells in kept.values()), strict=True)

@@ -1,0 +1,195 @@
+"""What is decided without labels beside fixed choices: the plan, its synthetic data, tables and figure."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_blobs
+from viewfuse import SettingError
+from viewfuse.bench import catalogue, choices, figures, plans, runner, synthetic, tables
+from viewfuse.bench.catalogue import CATALOGUE, DataSet, Loaded
+from viewfuse.bench.records import Record, read_records, write_records
+from viewfuse.bench.run_folders import mark_done, read_facts, write_run
+
+TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 1, in_paper=False)
+SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 20, "pretrain_epochs": 1, "joint_epochs": 1}
+
+
+def record(condition="auto", acc=90.0, **other):
+    names = {"plan": "decisions", "dataset": "handwritten", "method": "urrl", "setting": "default"}
+    numbers = {"missing_rate": 0.5, "seed": 0, "acc": acc, "nmi": 80.0, "ari": 70.0, "seconds": 1.5, "settings": "{}"}
+    return Record(**{**names, **numbers, "condition": condition, **other})
+
+
+def accuracies(auto, fixed, baseline, **other):
+    """Two runs of each, one point below and above the mean."""
+    pairs = {"auto": auto, **fixed}
+    runs = [(name, acc, {}) for name, acc in pairs.items()]
+    runs.append(("k-means", baseline, {"method": "kmeans-knn", "setting": ""}))
+    return [
+        record(name, acc + sign, seed=seed, **{**other, **names})
+        for name, acc, names in runs
+        for seed, sign in enumerate((-1, 1))
+    ]
+
+
+SETS = [
+    *accuracies(80, {"a": 82, "b": 70}, 60, chosen_scaling="minmax"),
+    *accuracies(50, {"a": 40, "b": 48}, 55, missing_rate=0.75),
+    *accuracies(30, {"a": 36, "b": 31}, 29, dataset="synthetic_rings"),
+]
+
+# --- the plan
+
+
+def test_the_plan_has_every_choice_once():
+    plan = plans.read_plan("decisions")
+    runs = [run for key in plan.data for run in plans.expand(plan, CATALOGUE[key])]
+    assert len(runs) == len({run.folder for run in runs}) == 14 * 6 * 3 * 10
+    ours = {
+        (run.scaling, run.settings.epochs(2000), run.settings.watched, run.settings.clustering_weight)
+        for run in runs
+        if run.method == "urrl" and run.dataset == "handwritten"
+    }
+    assert ours == {
+        ("auto", (13, 10), True, "auto"),
+        *((scaling, (13, second), False, "auto") for scaling in ("minmax", "standard") for second in (0, 10)),
+    }
+
+
+def test_different_scalings_are_not_trained_together():
+    plan = plans.read_plan("decisions")
+    groups = plans.grouped(plans.expand(plan, CATALOGUE["bdgp"], methods=["urrl"]), 16)
+    assert [len(group) for group in groups] == [15] * 10
+    assert all(len({(run.scaling, run.settings) for run in group}) == 1 for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [('scaling = "log"', "scaling 'log' is unknown"), ('watched = "no"', "true or false; got 'no'")],
+)
+def test_a_wrong_condition_is_refused(tmp_path, line, message):
+    text = 'title = "Own"\ndata = ["bdgp"]\nmissing_rates = [0.5]\nseeds = 1\nsettings = ["default"]\n[[conditions]]\n'
+    (tmp_path / "own.toml").write_text(text + line)
+    with pytest.raises(SettingError, match=message):
+        plans.read_plan(tmp_path / "own.toml")
+
+
+@pytest.mark.parametrize("scaling", ["auto", "minmax", "standard"])
+def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp_path, monkeypatch, scaling):
+    asked = []
+    fit = runner.fit_models
+    monkeypatch.setattr(runner, "fit_models", lambda *given, **how: asked.append(given[2]) or fit(*given, **how))
+    plan = plans.Plan(
+        "own", "Own", ("tiny",), (0.5,), 1, ("default",), (plans.Condition("a", settings=SMALL, scaling=scaling),)
+    )
+    views, labels, _ = make_blobs(40, 2, missing=0.0)
+    (run,) = plans.expand(plan, TINY)
+    (outcome,) = runner.run_group([run], Loaded(TINY, views, labels), torch.device("cpu"))
+    write_run(tmp_path / "a", run.facts(), outcome, {})
+    mark_done(tmp_path / "a", "whole")
+    assert asked == [scaling]
+    assert set(read_facts(tmp_path / "a")["decisions"]) == {"scaling", "joint_stage", "verdict"}
+    (found,) = read_records(tmp_path)
+    assert found.chosen_scaling in (("minmax", "standard") if scaling == "auto" else (scaling,))
+
+
+def test_runs_and_tables_from_before_are_still_read(tmp_path):
+    write_records(tmp_path / "r.csv", SETS)
+    assert read_records(tmp_path / "r.csv") == SETS
+    lines = [line.rsplit(",", 1)[0] for line in (tmp_path / "r.csv").read_text().splitlines()]
+    assert lines[0].endswith("settings")
+    (tmp_path / "r.csv").write_text("\n".join(lines))
+    assert {one.chosen_scaling for one in read_records(tmp_path / "r.csv")} == {""}
+    facts = {"place": [0], **vars(SETS[0]), "settings": None}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    (tmp_path / "run" / "result.json").write_text(json.dumps({"acc": 1.0, "nmi": 1.0, "ari": 1.0, "seconds": 1.0}))
+    mark_done(tmp_path / "run", "whole")
+    assert read_records(tmp_path / "run")[0].chosen_scaling == ""
+
+
+# --- synthetic data
+
+
+@pytest.mark.parametrize("key", synthetic.MAKERS)
+def test_synthetic_sets_are_what_the_catalogue_says_every_time(tmp_path, key):
+    first, second = (catalogue.load(tmp_path, CATALOGUE[key]) for _ in range(2))
+    entry = first.entry
+    assert not list(catalogue.differences(entry, len(first.labels), [v.shape[1] for v in first.views], entry.classes))
+    assert set(first.labels.tolist()) == set(range(entry.classes))
+    assert all(view.shape[0] == entry.n and view.dtype == np.float32 for view in first.views)
+    assert all(np.isfinite(view).all() for view in first.views)
+    assert first.checksum() == second.checksum()
+    assert np.array_equal(first.labels, second.labels)
+    assert "synthetic" in entry.title.lower()
+    assert 0 < entry.missing_number < len(entry.widths)
+
+
+def test_synthetic_sets_are_hard_in_the_way_that_they_say():
+    counts = np.bincount(synthetic.imbalanced()[1])
+    assert counts.max() == 20 * counts.min()
+    views, labels = synthetic.noise_view()
+    means = [np.array([(view[labels == k] / view.std(axis=0)).mean(axis=0) for k in range(5)]) for view in views]
+    assert [bool(mean.std(axis=0).mean() > 0.2) for mean in means] == [True, True, True, False]
+    views, _ = synthetic.duplicated_view()
+    assert np.array_equal(views[3], views[0])
+    views, labels = synthetic.rings()
+    centres = [np.array([view[labels == k].mean(axis=0) for k in range(3)]) for view in views]
+    assert max(np.ptp(centre, axis=0).mean() for centre in centres) < 0.2  # around one centre
+    assert len(synthetic.handwritten_noise_view()[0]) == 7
+
+
+# --- tables and figure
+
+
+def test_the_best_choice_and_the_distance_from_it(tmp_path):
+    write_records(tmp_path / "r.csv", SETS)
+    found = choices.comparisons(read_records(tmp_path / "r.csv"))
+    assert [one.best for one in found] == ["a", "b", "a"]
+    assert [one.difference() for one in found] == pytest.approx([-2, 2, -6])
+    assert [one.looked_at for one in found] == [True, False, False]
+    assert [one.below_baseline() for one in found] == [False, True, False]
+    assert found[0].scalings == {"minmax": 2}
+    lines = {(one.part, one.choice): one for one in choices.summaries(found)}
+    assert lines["all", "auto"].mean == pytest.approx(-2)
+    assert (lines["all", "auto"].worst, lines["all", "auto"].below) == (found[2], [found[1]])
+    assert lines["all", "a"].mean == pytest.approx(-8 / 3)
+    assert lines["looked at", "b"].mean == pytest.approx(-12)
+    assert lines["other real data or rates", "auto"].count == lines["synthetic data", "auto"].count == 1
+
+
+def test_tables_of_choices_in_every_format(tmp_path):
+    names = [table.name for table in tables.write_tables(tmp_path, SETS)]
+    assert names == ["decisions", "decisions-summary", "decisions-by-rate"]
+    with (tmp_path / "decisions.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["auto - best"] for row in rows] == ["-2.00", "+2.00", "-6.00"]
+    assert [row["below k-means"] for row in rows] == ["no", "yes", "no"]
+    assert (rows[0]["auto"], rows[0]["auto chose"], rows[1]["auto chose"]) == ("80.00 ± 1.41", "minmax 2", "-")
+    assert "| all | auto | 3 | -2.00 | -6.00 | Synthetic: rings at 0.5 | 1 of 3 | Handwritten at 0.75 |" in (
+        tmp_path / "decisions-summary.md"
+    ).read_text(encoding="utf-8")
+    assert {path.suffix for path in tmp_path.iterdir()} == {".txt", ".csv", ".md", ".tex"}
+
+
+def test_what_was_not_run_is_left_out_of_a_comparison():
+    without = [one for one in SETS if one.condition in ("auto", "a")]
+    (one, *_) = found = choices.comparisons(without)
+    assert (one.best, one.baseline, one.below_baseline(), len(found)) == ("a", None, False, 3)
+    assert {line.with_baseline for line in choices.summaries(found)} == {0}
+    assert "below k-means" not in tables.make_tables(without)[0].header
+    for part in ([one for one in SETS if one.condition != "auto"], [one for one in SETS if one.condition == "auto"]):
+        assert [table.name for table in tables.make_tables(part)] == ["decisions"]
+
+
+def test_the_figure_of_choices_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    drawn = list(figures._choices(tmp_path / "choices", choices.comparisons(SETS)))
+    assert [path.name for path in drawn] == ["choices.png", "choices.svg"]
+    assert all(path.stat().st_size > 5_000 for path in drawn)
