@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conftest import make_blobs
 from viewfuse import URRL, JointStageWarning, SettingError, Views, decisions, metrics, training
 from viewfuse.batches import store
-from viewfuse.decisions import Candidate, consistency, scores_of_scalings, stability
+from viewfuse.decisions import Candidate, best_of_each, consistencies, consistency, stability
 from viewfuse.scaling import fit_scaler
 from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
@@ -54,11 +54,24 @@ def test_partitions_of_different_scalings_are_judged_by_the_same_neighbours():
     pairs = torch.tensor([[[1]], [[0]], [[3]], [[2]]])
     crossed = torch.tensor([[[2]], [[3]], [[0]], [[1]]])
     side, cross = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    scores = scores_of_scalings([Candidate("standard", side, pairs), Candidate("minmax", cross, crossed)])
-    assert scores["standard"] == pytest.approx(scores["minmax"])  # each fits its own neighbours, and only these
-    assert decisions.best_scaling(scores) == "standard"
+    candidates = [Candidate("minmax", cross, crossed, 1.0), Candidate("standard", side, pairs, 1.0)]
+    scores = consistencies(candidates)
+    assert scores[0] == pytest.approx(scores[1])  # each fits its own neighbours, and only these
+    assert decisions.best_scaling({"minmax": scores[0], "standard": scores[1]}) == "standard"
     assert decisions.best_scaling({"standard": 0.2, "minmax": 0.3}) == "minmax"
     assert decisions.best_scaling({"standard": 0.20, "minmax": 0.21}) == "standard"  # not clearly better
+
+
+def test_of_several_trainings_the_most_consistent_one_is_kept():
+    pairs = torch.tensor([[[1]], [[0]], [[3]], [[2]]])
+    good, poor = np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1])
+    found = [
+        Candidate("standard", poor, pairs, 0.1),
+        Candidate("standard", good, pairs, 0.9),
+        Candidate("standard", 1 - good, pairs, 0.5),
+        Candidate("minmax", poor, pairs, 0.1),
+    ]
+    assert best_of_each(found, consistencies(found)) == {"standard": 2, "minmax": 3}  # the lower loss of equals
 
 
 def test_stability_is_the_share_of_partitions_that_agree():

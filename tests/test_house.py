@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
     "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "scaling",
     "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention",
-    "losses", "network", "adam", "replicates", "centers", "decisions", "training", "replicate_choice", "model",
+    "losses", "network", "adam", "replicates", "centers", "decisions", "training", "model",
     "explanation", "representatives", "persistence", "estimator", "metrics", "missing", "baselines", "readers",
     "results", "maps", "datasets", "bench", "demo", "cli",
 )  # fmt: skip

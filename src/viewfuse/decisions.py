@@ -4,12 +4,12 @@
 ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
 weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
 
-**Where the joint stage ends, and which scaling is kept**, is told by one statistic of a partition, its *consistency*:
-draw a view, a sample that has it, and one of the sample's nearest neighbours in that view. How much more often than two
-samples drawn at random do they fall into one cluster? As with Cohen's kappa the share is corrected for chance, so that
-few or unequal clusters gain nothing: 1 is the most, 0 is chance. Clusters that hold together in every view, although
-the network was free to follow any of them, have a high consistency. Partitions found under different scalings are
-compared on the neighbours of all of these scalings, which favours none.
+**Where the joint stage ends, and which scaling and training are kept**, is told by one statistic of a partition, its
+*consistency*: draw a view, a sample that has it, and one of the sample's nearest neighbours in that view. How much more
+often than two samples drawn at random do they fall into one cluster? As with Cohen's kappa the share is corrected for
+chance, so that few or unequal clusters gain nothing: 1 is the most, 0 is chance. Clusters that hold together in every
+view, although the network was free to follow any of them, have a high consistency. Partitions found under different
+scalings are compared on the neighbours of all of these scalings, which favours none.
 
 What it cannot see: structure that is in the data and not in the labels that somebody has in mind. Sets whose clusters
 overlap in every view differ little in consistency, and there the choice is close to arbitrary; `decisions_` shows it.
@@ -69,26 +69,33 @@ class Candidate:
     ----------
     labels : int64 array of shape (samples,)
     near : the neighbours under its scaling, see `consistency`
+    objective : the loss of the last epoch, which decides between equals
     """
 
     scaling: str
     labels: NDArray[np.int64]
     near: Tensor
+    objective: float
 
 
-def scores_of_scalings(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Per scaling the consistency of its partitions, on average over trainings and over the neighbours of all."""
+def consistencies(candidates: Sequence[Candidate]) -> list[float]:
+    """The consistency of each partition, on average over the neighbours under all scalings."""
     graphs = list({one.scaling: one.near for one in candidates}.values())
-    found: dict[str, list[float]] = {}
-    for one in candidates:
-        labels = torch.from_numpy(one.labels).to(one.near.device)
-        found.setdefault(one.scaling, []).append(float(np.mean([consistency(labels, near) for near in graphs])))
-    return {scaling: float(np.mean(scores)) for scaling, scores in found.items()}
+    labels = [torch.from_numpy(one.labels).to(one.near.device) for one in candidates]
+    return [float(np.mean([consistency(own, near) for near in graphs])) for own in labels]
+
+
+def best_of_each(candidates: Sequence[Candidate], scores: Sequence[float]) -> dict[str, int]:
+    """Per scaling which training is kept: the most consistent one."""
+    best: dict[str, int] = {}
+    for i in sorted(range(len(scores)), key=lambda i: (-round(scores[i], 9), candidates[i].objective)):
+        best.setdefault(candidates[i].scaling, i)
+    return best
 
 
 def best_scaling(scores: Mapping[str, float]) -> str:
-    """The first one, unless another has a clearly higher score: small differences change with the seed."""
-    usual = next(iter(scores))
+    """The first of `SCALINGS`, unless another has a clearly higher score: small differences change with the seed."""
+    usual = next((scaling for scaling in SCALINGS if scaling in scores), next(iter(scores)))
     best = max(scores, key=lambda scaling: scores[scaling])
     return best if scores[best] > scores[usual] + _CLEARLY else usual
 

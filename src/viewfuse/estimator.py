@@ -64,8 +64,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     imputed_bias : float, default -10
         Attention bias of views that are filled from donors.
     n_init : int, default 1
-        Independent trainings, with each scaling that is tried. Kept is the one whose clusters agree most with those
-        of the others; with two, the one with the lower loss. On a GPU they run side by side.
+        Independent trainings, with each scaling that is tried, of which the one with the most consistent clusters is
+        kept (:mod:`viewfuse.decisions`). On a GPU they run side by side.
     ablation : dict, optional
         Other fields of :class:`viewfuse.settings.Settings`: the switches of the paper's ablations.
     device : str, default "auto"

@@ -16,16 +16,16 @@ from viewfuse.decisions import (
     SCALINGS,
     Candidate,
     agreement,
+    best_of_each,
     best_scaling,
+    consistencies,
     scaling_decision,
-    scores_of_scalings,
     stability,
     verdict,
 )
 from viewfuse.errors import DataError, SettingError
 from viewfuse.network import Network
 from viewfuse.recognition import RowIndex, find_rows, index_rows
-from viewfuse.replicate_choice import most_typical
 from viewfuse.scaling import KINDS, Scaler, fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.tables import labelled
@@ -180,6 +180,9 @@ class _Trial(NamedTuple):
         views, scaler, stored, index = self.prepared
         return Model(views.names, views.columns, self.run.settings, scaler, stored, index, self.run.network)
 
+    def candidate(self, labels: NDArray[np.int64]) -> Candidate:
+        return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.near, self.run.objective)
+
 
 def _prepared(views: Views, scaling: str, settings: Settings, device: torch.device) -> _Prepared:
     scaler = fit_scaler(views, scaling)
@@ -188,23 +191,19 @@ def _prepared(views: Views, scaling: str, settings: Settings, device: torch.devi
 
 
 def _best(trials: Sequence[_Trial]) -> Fitted:
-    """The most typical training of the better scaling, with the reasons."""
+    """The most consistent training of the better scaling, with the reasons."""
     labels = [trial.model().assign(trial.embedding).argmax(axis=1) for trial in trials]
-    kinds = [trial.prepared.scaler.kind for trial in trials]
-    scores = scores_of_scalings(
-        [
-            Candidate(kind, own, trial.prepared.stored.near)
-            for kind, own, trial in zip(kinds, labels, trials, strict=True)
-        ]
-    )
-    chosen = best_scaling(scores)
-    alike = [i for i, kind in enumerate(kinds) if kind == chosen]
-    objectives = [trials[i].run.objective for i in alike]
-    kept = alike[most_typical([labels[i] for i in alike], objectives)]
+    candidates = [trial.candidate(own) for trial, own in zip(trials, labels, strict=True)]
+    scores = consistencies(candidates)
+    best = best_of_each(candidates, scores)
+    evidence = {scaling: scores[i] for scaling, i in best.items()}
+    chosen = best_scaling(evidence)
+    kept = best[chosen]
+    objectives = [one.objective for one in candidates if one.scaling == chosen]
     others = [own for i, own in enumerate(labels) if i != kept]
     model, run = trials[kept].model(), trials[kept].run
     decisions = {
-        "scaling": scaling_decision(chosen, scores),
+        "scaling": scaling_decision(chosen, evidence),
         "joint_stage": joint_stage_decision(run),
         "verdict": verdict(agreement(labels[kept], others), len(labels)),
     }
