@@ -326,6 +326,19 @@ def test_tables_from_the_csv_alone_are_those_from_the_runs(whole, tmp_path):
     assert drawn[0] == drawn[1] | {f"tiny-tiny-paper-{kind}.{ending}" for kind in kinds for ending in ("png", "svg")}
 
 
+def test_runs_without_their_arrays_are_drawn_as_far_as_they_go(whole, tmp_path):
+    copied = shutil.copytree(whole, tmp_path / "copied")
+    for folder in copied.glob("*/arrays.npz"):
+        facts = json.loads((folder.parent / "run.json").read_text())
+        (folder.parent / "run.json").write_text(json.dumps({**facts, "keep_embedding": False}))
+        folder.unlink()
+    told = CliRunner().invoke(main, ["bench", "tables", str(copied), "--out", str(tmp_path / "drawn")])
+    assert told.exit_code == 0, told.output
+    names = {path.name for path in (tmp_path / "drawn").glob("*.png")}
+    assert not any("confusion" in name for name in names)
+    assert "tiny-tiny-paper-convergence.png" in names
+
+
 def test_differences_from_the_paper():
     scores = {0.0: (90, 94), 0.25: (91, 93), 0.5: (92, 92), 0.75: (80, 84)}
     runs = [

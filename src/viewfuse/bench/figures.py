@@ -17,7 +17,7 @@ from viewfuse.bench.catalogue import title_of
 from viewfuse.bench.choices import BASELINE, Comparison, comparisons
 from viewfuse.bench.plans import OURS
 from viewfuse.bench.records import METRICS, Record
-from viewfuse.bench.run_folders import done_folders, read_arrays, read_facts, read_losses
+from viewfuse.bench.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
 from viewfuse.bench.tables import Line, by_rate
 from viewfuse.maps import plane, pyplot
 
@@ -82,7 +82,8 @@ def _from_runs(out: Path, name: str, runs: Sequence[FolderRun]) -> Iterator[Path
             yield from _embeddings(out / f"{name}-{setting}-embedding", with_raw)
         if len({run.facts["condition"] for run in own}) == 1:
             yield from _convergence(out / f"{name}-{setting}-convergence", own)
-            shown = [run for run in own if run.facts["missing_rate"] == _SHOWN_RATE]
+            # Runs that were copied without their arrays are not shown.
+            shown = [run for run in own if run.facts["missing_rate"] == _SHOWN_RATE and has_arrays(run.folder)]
             if shown:
                 yield from _confusion(out / f"{name}-{setting}-confusion", shown)
 

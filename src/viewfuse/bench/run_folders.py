@@ -90,6 +90,11 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder} is no whole run ({error}); remove its {DONE} file and run the bench again") from None
 
 
+def has_arrays(folder: Path) -> bool:
+    """Whether the arrays of a run are there."""
+    return (folder / _ARRAYS).is_file()
+
+
 def read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
     """Labels, and the embedding where it was kept."""
     with np.load(folder / _ARRAYS, allow_pickle=False) as file:
