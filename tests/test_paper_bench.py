@@ -122,6 +122,13 @@ def test_the_last_row_of_the_module_ablation_is_the_whole_method():
     assert rows[0].settings.epochs(2000) == (100, 0)  # without the clustering module there is no second stage
 
 
+@pytest.mark.parametrize("key", ["handwritten", "landuse21"])
+def test_the_papers_setting_watches_no_joint_stage(key):
+    paper = plans.settings_for("paper", catalogue.CATALOGUE[key], plans.Condition())[0]
+    default = plans.settings_for("default", catalogue.CATALOGUE[key], plans.Condition())[0]
+    assert (paper.watched, default.watched) == (False, True)
+
+
 def test_settings_are_the_papers_and_the_defaults():
     scene = CATALOGUE["scene15"]
     ours, scaling = plans.settings_for("paper", scene, plans.Condition())

@@ -88,7 +88,7 @@ def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomStat
 def ward_centers(points: NDArray[np.float32], n_clusters: int) -> NDArray[np.float32]:
     """Means of Ward's clusters, of shape (clusters, embedding)."""
     n = len(points)
-    # Distances from a matrix product, and a tree cut by hand, take a quarter of the time of the usual functions.
+    # Distances from a matrix product, and a tree cut by hand, take less than half of the time (docs/performance.md).
     merges = linkage(_pairwise(points), "ward")[: n - n_clusters, :2].astype(np.int64)
     nodes = np.repeat(np.arange(n, n + len(merges)), 2)
     edges = coo_array((np.ones(nodes.size), (nodes, merges.ravel())), shape=(n + len(merges),) * 2)

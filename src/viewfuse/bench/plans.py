@@ -176,13 +176,14 @@ def settings_for(setting: str, entry: DataSet, condition: Condition) -> tuple[Se
         if entry.epochs is not None:
             chosen |= dict(zip(("pretrain_epochs", "joint_epochs"), entry.epochs, strict=True))
     settings = Settings(**{**chosen, **condition.settings})
-    return _with_epochs(settings, entry.n, condition), condition.scaling or scaling
+    # The paper watches no joint stage.
+    if setting == "paper" or not condition.watched or condition.trained != (1.0, 1.0):
+        settings = _with_epochs(settings, entry.n, condition)
+    return settings, condition.scaling or scaling
 
 
 def _with_epochs(settings: Settings, n: int, condition: Condition) -> Settings:
-    """Epochs as numbers, which also says that nobody watches, where the condition wants that."""
-    if condition.watched and condition.trained == (1.0, 1.0):
-        return settings
+    """Epochs as numbers, which also says that nobody watches."""
     first, second = (ceil(share * epochs) for share, epochs in zip(condition.trained, settings.epochs(n), strict=True))
     return replace(settings, pretrain_epochs=first, joint_epochs=second)
 
