@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from viewfuse import URRL, metrics
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
+from viewfuse.decisions import in_words
 from viewfuse.maps import draw_map
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.results import write_history, write_labels
@@ -38,6 +39,7 @@ def main(out: Path) -> None:
         _score("URRL (viewfuse)", digits, lambda: model.fit_predict(shown)),
     ]
     _print_table(rows)
+    print("", *in_words(model.decisions_), sep="\n")
     write_labels(out / "labels.csv", [(Views(shown), model.soft_labels_)])
     write_history(out / "history.csv", model.history_)
     _draw_map(model, digits, mask, out / "map.png")
