@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
 
 import reference
 from conftest import make_blobs
@@ -163,16 +164,8 @@ def test_a_bad_start_from_ward_is_noticed(monkeypatch):
 
 
 def test_a_good_start_from_ward_is_kept(monkeypatch):
-    class Draws(centers_module.KMeans):
-        """Every k-means that starts from draws ends in a poor place."""
-
-        def fit(self, X, y=None, sample_weight=None):
-            super().fit(X)
-            if isinstance(self.init, str):
-                self.inertia_, self.cluster_centers_ = np.inf, np.zeros((3, 2))
-            return self
-
-    monkeypatch.setattr(centers_module, "KMeans", Draws)
+    far = np.array([[0.0, 0.0], [90.0, 90.0], [99.0, 99.0]])  # two centres that nothing is nearest to
+    monkeypatch.setattr(centers_module, "kmeans_plusplus", lambda *args, **others: (far, None))
     centers = initial_centers(three_groups(), 3, 0)
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
 
@@ -190,11 +183,17 @@ def test_many_rows_start_from_micro_clusters(monkeypatch):
     assert np.sort(centers, axis=0) == pytest.approx(np.sort(means, axis=0), abs=1e-6)
 
 
-def test_more_rounds_of_k_means_end_where_scikit_learn_ends():
-    points = torch.from_numpy(np.random.default_rng(0).normal(size=(400, 3)))
-    start = points[:4]
-    expected = centers_module.KMeans(4, init=start.numpy(), n_init=1, max_iter=20, tol=0).fit(points.numpy())
-    assert centers_module.refined(points, start).numpy() == pytest.approx(expected.cluster_centers_, abs=1e-9)
+def test_k_means_ends_where_scikit_learn_ends(monkeypatch):
+    monkeypatch.setattr(centers_module, "_ROWS_AT_A_TIME", 70)
+    rng = np.random.default_rng(0)
+    points, weights = rng.normal(size=(400, 3)), rng.integers(1, 5, size=400).astype(float)
+    starts = rng.normal(size=(3, 4, 3))
+    found, spread = centers_module.k_means(*map(torch.from_numpy, (points, weights, starts)), 300, 0.0)
+    squares = weights @ np.square(points).sum(axis=1)
+    for start, own, less in zip(starts, found.numpy(), spread.tolist(), strict=True):
+        expected = KMeans(4, init=start, n_init=1, tol=0).fit(points, sample_weight=weights)
+        assert own == pytest.approx(expected.cluster_centers_, abs=1e-9)
+        assert squares + less == pytest.approx(expected.inertia_)
 
 
 @pytest.mark.parametrize(

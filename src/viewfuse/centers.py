@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.cluster import KMeans
+from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,7 +16,10 @@ _WARD_ROWS = 2_500
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
 _GROUPS = 2_000
 _ROWS_AT_A_TIME = 65_536
-_ROUNDS = 20
+_DRAWN_STARTS = 10
+_ROUNDS = 100
+_ROUNDS_WITH_ALL = 20
+_TOLERANCE = 1e-4
 
 
 def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np.float32]:
@@ -27,18 +30,72 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
     means of small groups, which count as much as they have members; a few rounds with all samples follow.
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
-    means, sizes = embedding, torch.ones(len(embedding))
+    points, weights = embedding, torch.ones_like(embedding[:, 0])
     if len(embedding) > _WARD_ROWS:
-        means, sizes = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
-    points, weights = means.cpu().numpy(), sizes.cpu().numpy()
+        points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
+    means = points.cpu().numpy()
     if n_clusters == 1:
-        return np.average(points, axis=0, weights=weights)[None].astype(np.float32)
-    from_ward = KMeans(n_clusters, init=ward_centers(points, n_clusters), n_init=1).fit(points, None, weights)
-    from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(points, None, weights)
-    best = min(from_ward, from_draws, key=lambda run: run.inertia_).cluster_centers_
+        return np.average(means, axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
+    starts = np.stack([ward_centers(means, n_clusters), *_drawn(means, weights.cpu().numpy(), n_clusters, state)])
+    found, spread = k_means(points, weights, torch.from_numpy(starts).to(points.device), _ROUNDS)
+    best = found[spread.argmin()]
     if len(embedding) > _WARD_ROWS:
-        best = refined(embedding, torch.from_numpy(best).to(embedding)).cpu().numpy()
-    return in_order(best, points)
+        best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
+    return in_order(best.cpu().numpy().astype(np.float32), means)
+
+
+def _drawn(
+    points: NDArray[np.float32], weights: NDArray[np.float32], n_clusters: int, state: np.random.RandomState
+) -> list[NDArray[np.float32]]:
+    """Starts by k-means++, each of shape (clusters, embedding)."""
+    return [
+        kmeans_plusplus(points, n_clusters, sample_weight=weights, random_state=state)[0] for _ in range(_DRAWN_STARTS)
+    ]
+
+
+def k_means(
+    points: Tensor, weights: Tensor, starts: Tensor, rounds: int, tolerance: float = _TOLERANCE
+) -> tuple[Tensor, Tensor]:
+    """Lloyd's rounds from several starts at once, in float64, on the device of the points.
+
+    Scikit-learn's run on a CPU only, one after another, which took longer than the training of many networks on a GPU.
+
+    Parameters
+    ----------
+    points : tensor of shape (points, embedding)
+    weights : tensor of shape (points,), each at least 1
+    starts : tensor of shape (starts, clusters, embedding)
+    tolerance : ends when the centres move by less, in squares over the variance of a column, as scikit-learn's do
+
+    Returns
+    -------
+    Centres of the shape of `starts`, and of shape (starts,) the weighted sums of squares around them, less what is the
+    same for all.
+    """
+    centers, variance = starts.double(), points.var(dim=0, correction=0).mean().double()
+    sums, sizes = _sums(points, weights, centers)
+    for _ in range(rounds):
+        moved = torch.where(sizes > 0, sums / sizes.clamp(min=1), centers)
+        still = (moved - centers).square().sum(dim=(1, 2)) <= tolerance * variance
+        centers = moved
+        if still.all():
+            break
+        sums, sizes = _sums(points, weights, centers)
+    return centers, -(sums.square() / sizes.clamp(min=1)).sum(dim=(1, 2))
+
+
+def _sums(points: Tensor, weights: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """Per start and centre the weighted sum of the points that it is nearest to, and their weight."""
+    sums, sizes = torch.zeros_like(centers), torch.zeros_like(centers[..., :1])
+    half_squares, flat = centers.square().sum(dim=2).flatten() / 2, centers.flatten(0, 1)
+    for rows, own in zip(torch.split(points, _ROWS_AT_A_TIME), torch.split(weights, _ROWS_AT_A_TIME), strict=True):
+        chunk = rows.double()
+        far = torch.addmm(half_squares, chunk, flat.T, alpha=-1).view(len(chunk), *centers.shape[:2])
+        members = functional.one_hot(far.argmin(dim=2), centers.shape[1]).double() * own[:, None, None]
+        # A product adds up in the same order every time, unlike index_add_ on a GPU.
+        sums += (members.flatten(1).T @ chunk).view_as(centers)
+        sizes += members.sum(dim=0)[..., None]
+    return sums, sizes
 
 
 def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -51,23 +108,6 @@ def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArr
     first = np.full(len(centers), len(points))
     np.minimum.at(first, nearest, np.arange(len(points)))
     return centers[np.argsort(first, kind="stable")]
-
-
-def refined(embedding: Tensor, centers: Tensor) -> Tensor:
-    """Centres of shape (clusters, embedding) after some more rounds of k-means, with all samples."""
-    for _ in range(_ROUNDS):
-        sums, sizes = torch.zeros_like(centers), torch.zeros_like(centers[:, :1])
-        half_squares = centers.square().sum(dim=1) / 2
-        for chunk in torch.split(embedding, _ROWS_AT_A_TIME):
-            nearest = torch.addmm(half_squares, chunk, centers.T, alpha=-1).argmin(dim=1)
-            members = functional.one_hot(nearest, len(centers)).to(chunk.dtype)
-            sums += members.T @ chunk  # a product adds up in the same order every time, unlike index_add_ on a GPU
-            sizes += members.sum(dim=0)[:, None]
-        moved = torch.where(sizes > 0, sums / sizes.clamp(min=1), centers)
-        if torch.equal(moved, centers):
-            break
-        centers = moved
-    return centers
 
 
 def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:

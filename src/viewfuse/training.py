@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -295,15 +292,8 @@ def embed_stored(run: Training) -> Tensor:
 def _start_centers(runs: Sequence[Training]) -> list[NDArray[np.float32]]:
     """The start of every training's centres, several at a time."""
     embeddings = [embed_stored(run) for run in runs]
-    # K-means adds up in the order in which threads arrive: one thread gives the same sums every time.
-    with (
-        warnings.catch_warnings(),
-        threadpool_limits(1),
-        ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool,
-    ):
-        # Fewer distinct points than clusters leave clusters empty, of which the estimator warns.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        counts, seeds = [run.settings.n_clusters for run in runs], [run.seed for run in runs]
+    counts, seeds = [run.settings.n_clusters for run in runs], [run.seed for run in runs]
+    with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:
         return list(pool.map(initial_centers, embeddings, counts, seeds))
 
 
