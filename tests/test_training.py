@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from conftest import make_blobs
@@ -266,3 +269,14 @@ def test_the_precision_of_products_is_restored():
     with tensor_cores(torch.device("cuda")):
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
     assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize("n_clusters", [4, 6])
+def test_many_rows_of_fewer_kinds_than_clusters_have_a_start(monkeypatch, n_clusters):
+    monkeypatch.setattr(centers_module, "_WARD_ROWS", 30)
+    kinds = torch.eye(4).repeat(10, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of empty clusters, as for few rows
+        centers = initial_centers(kinds, n_clusters, 0)
+    assert centers.shape == (n_clusters, 4)
+    assert {tuple(center) for center in centers.round(5).tolist()} == {tuple(kind) for kind in torch.eye(4).tolist()}

@@ -30,6 +30,9 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
     means, sizes = embedding, torch.ones(len(embedding))
     if len(embedding) > _WARD_ROWS:
         means, sizes = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
+        # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
+        places = torch.arange(max(len(means), n_clusters), device=means.device) % len(means)
+        means, sizes = means[places], sizes[places]
     points, weights = means.cpu().numpy(), sizes.cpu().numpy()
     if n_clusters == 1:
         return np.average(points, axis=0, weights=weights)[None].astype(np.float32)
