@@ -22,6 +22,7 @@ from viewfuse.bench.published import published
 from viewfuse.bench.records import Record, read_records, write_records
 from viewfuse.bench.run_folders import DONE, done_folders, read_arrays, read_facts
 from viewfuse.cli import main
+from viewfuse.maps import pyplot
 from viewfuse.settings import Settings
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
@@ -337,6 +338,18 @@ def test_runs_without_their_arrays_are_drawn_as_far_as_they_go(whole, tmp_path):
     names = {path.name for path in (tmp_path / "drawn").glob("*.png")}
     assert not any("confusion" in name for name in names)
     assert "tiny-tiny-paper-convergence.png" in names
+
+
+def test_losses_of_trainings_that_ended_at_different_epochs_are_drawn():
+    kinds = [("epoch", int), ("stage", "U16"), ("total", float)]
+    long = np.array([(1, "pre-training", 4.0), (2, "joint", 2.0), (3, "joint", 1.0)], dtype=kinds)
+    short = np.array([(1, "pre-training", 2.0), (2, "joint", 1.0)], dtype=kinds)
+    for histories in ([long, short], [short, long]):
+        axes = pyplot("figures").figure().gca()
+        figures._draw_losses(axes, histories, "total", "", "k")
+        x, y = axes.lines[0].get_data()
+        assert (x.tolist(), y.tolist()) == ([1, 2, 3], [3.0, 1.5, 1.0])
+        pyplot("figures").close(axes.figure)
 
 
 def test_differences_from_the_paper():

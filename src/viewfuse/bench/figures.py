@@ -273,8 +273,12 @@ def _convergence(stem: Path, runs: Sequence[FolderRun]) -> Iterator[Path]:
 def _draw_losses(axes: Any, histories: Sequence[NDArray[np.void]], term: str, label: str, colour: Any) -> None:
     if not histories:
         return
-    epochs, joint = histories[0]["epoch"], histories[0]["stage"] == "joint"
-    mean = np.mean([history[term] for history in histories], axis=0)
+    longest = max(histories, key=len)
+    epochs, joint = longest["epoch"], longest["stage"] == "joint"
+    # A watched joint stage may end early: later epochs are the mean of those that got there.
+    mean = np.array(
+        [np.mean([history[term][i] for history in histories if i < len(history)]) for i in range(len(epochs))]
+    )
     shown = mean > 0  # a term that is switched off is zero
     marker = "." if len(epochs) <= _FEW_EPOCHS else ""
     axes.plot(epochs[shown], mean[shown], label=label, color=colour, linewidth=1.4, marker=marker)
