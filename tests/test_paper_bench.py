@@ -340,6 +340,16 @@ def test_runs_without_their_arrays_are_drawn_as_far_as_they_go(whole, tmp_path):
     assert "tiny-tiny-paper-convergence.png" in names
 
 
+def test_embeddings_that_were_not_copied_are_not_drawn(whole, tmp_path):
+    copied = shutil.copytree(whole, tmp_path / "copied")
+    for arrays in copied.glob("*/arrays.npz"):
+        arrays.unlink()
+    told = CliRunner().invoke(main, ["bench", "tables", str(copied), "--out", str(tmp_path / "drawn")])
+    assert told.exit_code == 0, told.output
+    assert {path.name for path in (tmp_path / "drawn").glob("tiny-tiny-*.png")} >= {"tiny-tiny-paper-convergence.png"}
+    assert not list((tmp_path / "drawn").glob("*embedding*"))
+
+
 def test_losses_of_trainings_that_ended_at_different_epochs_are_drawn():
     kinds = [("epoch", int), ("stage", "U16"), ("total", float)]
     long = np.array([(1, "pre-training", 4.0), (2, "joint", 2.0), (3, "joint", 1.0)], dtype=kinds)
