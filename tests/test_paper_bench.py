@@ -133,6 +133,15 @@ def test_settings_are_the_papers_and_the_defaults():
     assert set(plans._paper_settings()["settings"]) <= {f.name for f in fields(Settings)}
 
 
+@pytest.mark.parametrize("key", ["handwritten", "landuse21", "caltech7x200_reextracted"])
+def test_nobody_watches_in_the_papers_setting(key):
+    entry = CATALOGUE[key]
+    ours, _ = plans.settings_for("paper", entry, plans.Condition())
+    assert not ours.watched
+    assert ours.epochs(entry.n) == (entry.epochs or Settings(schedule="paper").epochs(entry.n))
+    assert plans.settings_for("default", entry, plans.Condition())[0].watched
+
+
 def test_stations_of_a_training_are_shares_of_its_epochs():
     runs = plans.expand(plans.read_plan("embedding"), CATALOGUE["caltech101_7"])
     assert [run.settings and run.settings.epochs(1400) for run in runs] == [
