@@ -234,6 +234,15 @@ def test_a_training_that_diverges_stops_no_other(start, tmp_path, monkeypatch):
     assert said.count("not done: the loss is not finite") == 3
 
 
+def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copied, monkeypatch):
+    def diverging(group, *rest):
+        raise Diverged("the loss is not finite")
+
+    monkeypatch.setattr(runner, "run_group", diverging)
+    monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})  # so that the trainings are others than those that are done
+    assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
+
+
 def test_a_run_says_what_it_is_and_what_it_ran_on(whole):
     run = whole / "tiny--urrl--paper--a--m0.5--s1"
     facts, environment = read_facts(run), json.loads((run / "environment.json").read_text())
