@@ -18,7 +18,7 @@ from viewfuse.decisions import Candidate, best_of_each, consistencies, consisten
 from viewfuse.scaling import fit_scaler
 from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
-from viewfuse.training import Training, Watch, train
+from viewfuse.training import Training, Watch, train, train_replicates
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
 
@@ -145,6 +145,23 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
     assert len(run.history["epoch"]) == 14  # and no further
     labels = training._labels(run)
     assert consistency(labels, run.stored.near) == pytest.approx(max(run.joint_stage.seen.values()))
+
+
+def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
+    monkeypatch.setattr(training, "TOGETHER", {"cpu": 2})
+    look = Watch.look
+
+    def one_diverges(self, epoch):
+        if epoch >= 14 and self._run.seed == 0:
+            diverge(self._run)
+        look(self, epoch)
+
+    monkeypatch.setattr(Watch, "look", one_diverges)
+    ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
+    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 18)
+    assert ended.objective == ended.history["total"][13]
 
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):

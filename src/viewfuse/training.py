@@ -258,6 +258,8 @@ def _run_epoch(runs: Sequence[Training], replicates: Replicates, epoch: int, sta
     terms = replicates.run_epoch(epoch)
     seconds = time.perf_counter() - began
     for run, own in zip(runs, terms.unbind(dim=1), strict=True):
+        if run.joint_stage.ended:  # only its company goes on
+            continue
         run.diverged = run.diverged or _non_finite(own, epoch)
         _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
     bar.set_postfix(loss=f"{runs[0].history['total'][-1]:.4f}", refresh=False)
