@@ -101,9 +101,9 @@ def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
     assert train(samples_for(at_once), at_once, 0).clustering_weight == 0.1
 
 
-def watched_run(monkeypatch, spoil):
+def watched_run(monkeypatch, spoil, n_clusters=3):
     """A joint stage of ten epochs, before the `spoil`-th look of which the network is ruined in the way asked for."""
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
+    settings = Settings(n_clusters=n_clusters, n_heads=2, pretrain_epochs=10, **SMALL)
     monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
     look = Watch.look
 
@@ -130,12 +130,24 @@ def diverge(run):
     run.diverged = "the clustering loss is not finite in epoch 13, step 1"
 
 
+def break_weights(run):
+    for weights in run.network.parameters():
+        weights.data.fill_(torch.nan)
+
+
+def test_a_single_cluster_does_not_hide_broken_weights(monkeypatch):
+    run = watched_run(monkeypatch, break_weights, n_clusters=1)
+    assert run.joint_stage.ended == "the embedding is not finite after epoch 14"
+    assert torch.isfinite(training.embed_stored(run)).all()
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (empty_clusters, "2 of 3 clusters were emptied"),
         (diverge, "not finite in epoch 13"),
         (scatter, "fell from|emptied"),
+        (break_weights, "the embedding is not finite after epoch 14"),
     ],
 )
 def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoil, reason):
@@ -143,7 +155,7 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
     assert re.search(reason, run.joint_stage.ended)
     assert run.joint_stage.kept in (10, 12)  # as it was before it went wrong
     assert len(run.history["epoch"]) == 14  # and no further
-    labels = training._labels(run)
+    labels = training._labels(run, training.embed_stored(run))
     assert consistency(labels, run.stored.near) == pytest.approx(max(run.joint_stage.seen.values()))
 
 

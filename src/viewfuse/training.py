@@ -194,7 +194,11 @@ class Watch:
         if self._run.diverged:
             stage.ended = self._run.diverged
             return
-        labels = _labels(self._run)
+        embedding = embed(self._run.network, self._run.stored, self._run.stored, self._run.settings)
+        if not torch.isfinite(embedding).all():
+            stage.ended = f"the embedding is not finite after epoch {epoch}"
+            return
+        labels = _labels(self._run, embedding)
         found = int((labels.bincount() > 0).sum())
         stage.seen[epoch] = score = consistency(labels, self._run.stored.near)
         if found < self._n_clusters:
@@ -234,9 +238,8 @@ def joint_stage_decision(run: Training) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _labels(run: Training) -> Tensor:
-    """The clusters of the training samples, of shape (samples,)."""
-    embedding = embed(run.network, run.stored, run.stored, run.settings)
+def _labels(run: Training, embedding: Tensor) -> Tensor:
+    """The clusters of the training samples, of shape (samples,), given their embeddings."""
     return torch.cat([run.network.assign(rows).argmax(dim=1) for rows in torch.split(embedding, _ROWS_AT_ONCE)])
 
 
