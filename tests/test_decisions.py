@@ -74,6 +74,12 @@ def test_of_several_trainings_the_most_consistent_one_is_kept():
     assert best_of_each(found, consistencies(found)) == {"standard": 2, "minmax": 3}  # the lower loss of equals
 
 
+def test_of_equals_a_training_that_diverged_is_not_kept():
+    pairs, labels = torch.tensor([[[1]], [[0]], [[3]], [[2]]]), np.array([0, 0, 1, 1])
+    found = [Candidate("standard", labels, pairs, loss) for loss in (np.nan, 0.5, np.nan, 0.4)]
+    assert best_of_each(found, consistencies(found)) == {"standard": 3}
+
+
 def test_stability_is_the_share_of_partitions_that_agree():
     labels = np.array([0, 0, 1, 1])
     renamed, changed = np.array([1, 1, 0, 0]), np.array([0, 1, 1, 1])
