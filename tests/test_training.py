@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
+from threadpoolctl import threadpool_limits
 
 import reference
 from conftest import make_blobs
@@ -178,6 +181,22 @@ def test_a_good_start_from_ward_is_kept(monkeypatch):
     monkeypatch.setattr(centers_module, "KMeans", Draws)
     centers = initial_centers(three_groups(), 3, 0)
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
+
+
+def test_k_means_has_one_thread_whoever_calls(monkeypatch):
+    class Counted(centers_module.KMeans):
+        def fit(self, X, y=None, sample_weight=None):
+            threads.append(_openmp_effective_n_threads())
+            return super().fit(X, y, sample_weight)
+
+    threads = []
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")  # or scikit-learn takes no more than there are cores
+    monkeypatch.setattr(centers_module, "KMeans", Counted)
+    with threadpool_limits(1), ThreadPoolExecutor(1) as pool:
+        # A thread of a pool does not inherit the limit; here it has four threads on any machine.
+        pool.submit(threadpool_limits, 4, user_api="openmp").result()
+        pool.submit(initial_centers, three_groups(), 3, 0).result()
+    assert threads == [1, 1]
 
 
 def test_many_rows_start_from_micro_clusters(monkeypatch):

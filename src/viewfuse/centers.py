@@ -9,6 +9,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn import functional
 
@@ -36,8 +37,12 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
     points, weights = means.cpu().numpy(), sizes.cpu().numpy()
     if n_clusters == 1:
         return np.average(points, axis=0, weights=weights)[None].astype(np.float32)
-    from_ward = KMeans(n_clusters, init=ward_centers(points, n_clusters), n_init=1).fit(points, None, weights)
-    from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(points, None, weights)
+    start = ward_centers(points, n_clusters)
+    # K-means adds up in the order in which threads arrive: one thread gives the same sums every time. OpenMP counts
+    # for each calling thread alone, so this must be said here, and after torch, which sets the number anew.
+    with threadpool_limits(1, user_api="openmp"):
+        from_ward = KMeans(n_clusters, init=start, n_init=1).fit(points, None, weights)
+        from_draws = KMeans(n_clusters, n_init=10, random_state=state).fit(points, None, weights)
     best = min(from_ward, from_draws, key=lambda run: run.inertia_).cluster_centers_
     if len(embedding) > _WARD_ROWS:
         best = refined(embedding, torch.from_numpy(best).to(embedding)).cpu().numpy()

@@ -300,7 +300,7 @@ def embed_stored(run: Training) -> Tensor:
 def _start_centers(runs: Sequence[Training]) -> list[NDArray[np.float32]]:
     """The start of every training's centres, several at a time."""
     embeddings = [embed_stored(run) for run in runs]
-    # K-means adds up in the order in which threads arrive: one thread gives the same sums every time.
+    # One thread each: several are at work already.
     with (
         warnings.catch_warnings(),
         threadpool_limits(1),
