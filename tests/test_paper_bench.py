@@ -243,6 +243,21 @@ def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copi
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
 
+def test_runs_that_were_scored_with_other_labels_are_done_again(start, copied, monkeypatch):
+    load = runner.load
+
+    def relabelled(folder, entry):
+        data = load(folder, entry)
+        return data._replace(labels=np.roll(data.labels, 1))
+
+    monkeypatch.setattr(runner, "load", relabelled)
+    said = []
+    start(copied, say=said.append)
+    assert len([line for line in said if "group" in line]) == 6
+    start(copied, say=said.append)
+    assert len([line for line in said if "group" in line]) == 6  # and once only
+
+
 def test_a_run_says_what_it_is_and_what_it_ran_on(whole):
     run = whole / "tiny--urrl--paper--a--m0.5--s1"
     facts, environment = read_facts(run), json.loads((run / "environment.json").read_text())
