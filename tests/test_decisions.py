@@ -18,7 +18,7 @@ from viewfuse.decisions import Candidate, best_of_each, consistencies, consisten
 from viewfuse.scaling import fit_scaler
 from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
-from viewfuse.training import Training, Watch, train
+from viewfuse.training import Training, Watch, train, train_replicates
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
 
@@ -74,6 +74,12 @@ def test_of_several_trainings_the_most_consistent_one_is_kept():
     assert best_of_each(found, consistencies(found)) == {"standard": 2, "minmax": 3}  # the lower loss of equals
 
 
+def test_of_equals_a_training_that_diverged_is_not_kept():
+    pairs, labels = torch.tensor([[[1]], [[0]], [[3]], [[2]]]), np.array([0, 0, 1, 1])
+    found = [Candidate("standard", labels, pairs, loss) for loss in (np.nan, 0.5, np.nan, 0.4)]
+    assert best_of_each(found, consistencies(found)) == {"standard": 3}
+
+
 def test_stability_is_the_share_of_partitions_that_agree():
     labels = np.array([0, 0, 1, 1])
     renamed, changed = np.array([1, 1, 0, 0]), np.array([0, 1, 1, 1])
@@ -101,9 +107,9 @@ def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
     assert train(samples_for(at_once), at_once, 0).clustering_weight == 0.1
 
 
-def watched_run(monkeypatch, spoil):
+def watched_run(monkeypatch, spoil, n_clusters=3):
     """A joint stage of ten epochs, before the `spoil`-th look of which the network is ruined in the way asked for."""
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
+    settings = Settings(n_clusters=n_clusters, n_heads=2, pretrain_epochs=10, **SMALL)
     monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
     look = Watch.look
 
@@ -130,12 +136,24 @@ def diverge(run):
     run.diverged = "the clustering loss is not finite in epoch 13, step 1"
 
 
+def break_weights(run):
+    for weights in run.network.parameters():
+        weights.data.fill_(torch.nan)
+
+
+def test_a_single_cluster_does_not_hide_broken_weights(monkeypatch):
+    run = watched_run(monkeypatch, break_weights, n_clusters=1)
+    assert run.joint_stage.ended == "the embedding is not finite after epoch 14"
+    assert torch.isfinite(training.embed_stored(run)).all()
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (empty_clusters, "2 of 3 clusters were emptied"),
         (diverge, "not finite in epoch 13"),
         (scatter, "fell from|emptied"),
+        (break_weights, "the embedding is not finite after epoch 14"),
     ],
 )
 def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoil, reason):
@@ -143,8 +161,25 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
     assert re.search(reason, run.joint_stage.ended)
     assert run.joint_stage.kept in (10, 12)  # as it was before it went wrong
     assert len(run.history["epoch"]) == 14  # and no further
-    labels = training._labels(run)
+    labels = training._labels(run, training.embed_stored(run))
     assert consistency(labels, run.stored.near) == pytest.approx(max(run.joint_stage.seen.values()))
+
+
+def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
+    monkeypatch.setattr(training, "TOGETHER", {"cpu": 2})
+    look = Watch.look
+
+    def one_diverges(self, epoch):
+        if epoch >= 14 and self._run.seed == 0:
+            diverge(self._run)
+        look(self, epoch)
+
+    monkeypatch.setattr(Watch, "look", one_diverges)
+    ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
+    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 18)
+    assert ended.objective == ended.history["total"][13]
 
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):

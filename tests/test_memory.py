@@ -29,6 +29,16 @@ def test_a_disk_that_is_full_is_named(monkeypatch):
         memory.room((10, 2))
 
 
+def test_a_disk_that_is_full_is_noticed_before_anything_is_written(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    monkeypatch.setattr(memory.os, "posix_fallocate", full, raising=False)  # some systems have none
+    with pytest.raises(CannotWrite, match="80 bytes cannot be written"):
+        memory.room((10, 2))
+
+
 def test_a_model_trained_from_disk_is_the_one_trained_in_memory(monkeypatch):
     views = make_blobs(50, 3, missing=0.3)[0]
     settings = {"pretrain_epochs": 2, "joint_epochs": 1, "embedding_dim": 16, "random_state": 0}

@@ -22,6 +22,7 @@ from viewfuse.bench.published import published
 from viewfuse.bench.records import Record, read_records, write_records
 from viewfuse.bench.run_folders import DONE, done_folders, read_arrays, read_facts
 from viewfuse.cli import main
+from viewfuse.maps import pyplot
 from viewfuse.settings import Settings
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
@@ -139,6 +140,15 @@ def test_settings_are_the_papers_and_the_defaults():
     assert set(plans._paper_settings()["settings"]) <= {f.name for f in fields(Settings)}
 
 
+@pytest.mark.parametrize("key", ["handwritten", "landuse21", "caltech7x200_reextracted"])
+def test_nobody_watches_in_the_papers_setting(key):
+    entry = CATALOGUE[key]
+    ours, _ = plans.settings_for("paper", entry, plans.Condition())
+    assert not ours.watched
+    assert ours.epochs(entry.n) == (entry.epochs or Settings(schedule="paper").epochs(entry.n))
+    assert plans.settings_for("default", entry, plans.Condition())[0].watched
+
+
 def test_stations_of_a_training_are_shares_of_its_epochs():
     runs = plans.expand(plans.read_plan("embedding"), CATALOGUE["caltech101_7"])
     assert [run.settings and run.settings.epochs(1400) for run in runs] == [
@@ -229,6 +239,30 @@ def test_a_training_that_diverges_stops_no_other(start, tmp_path, monkeypatch):
     folder = start(tmp_path, say=said.append)
     assert {one.missing_rate for one in read_records(folder)} == {0.0}
     assert said.count("not done: the loss is not finite") == 3
+
+
+def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copied, monkeypatch):
+    def diverging(group, *rest):
+        raise Diverged("the loss is not finite")
+
+    monkeypatch.setattr(runner, "run_group", diverging)
+    monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})  # so that the trainings are others than those that are done
+    assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
+
+
+def test_runs_that_were_scored_with_other_labels_are_done_again(start, copied, monkeypatch):
+    load = runner.load
+
+    def relabelled(folder, entry):
+        data = load(folder, entry)
+        return data._replace(labels=np.roll(data.labels, 1))
+
+    monkeypatch.setattr(runner, "load", relabelled)
+    said = []
+    start(copied, say=said.append)
+    assert len([line for line in said if "group" in line]) == 6
+    start(copied, say=said.append)
+    assert len([line for line in said if "group" in line]) == 6  # and once only
 
 
 def test_a_run_says_what_it_is_and_what_it_ran_on(whole):
@@ -344,6 +378,28 @@ def test_runs_without_their_arrays_are_drawn_as_far_as_they_go(whole, tmp_path):
     names = {path.name for path in (tmp_path / "drawn").glob("*.png")}
     assert not any("confusion" in name for name in names)
     assert "tiny-tiny-paper-convergence.png" in names
+
+
+def test_embeddings_that_were_not_copied_are_not_drawn(whole, tmp_path):
+    copied = shutil.copytree(whole, tmp_path / "copied")
+    for arrays in copied.glob("*/arrays.npz"):
+        arrays.unlink()
+    told = CliRunner().invoke(main, ["bench", "tables", str(copied), "--out", str(tmp_path / "drawn")])
+    assert told.exit_code == 0, told.output
+    assert {path.name for path in (tmp_path / "drawn").glob("tiny-tiny-*.png")} >= {"tiny-tiny-paper-convergence.png"}
+    assert not list((tmp_path / "drawn").glob("*embedding*"))
+
+
+def test_losses_of_trainings_that_ended_at_different_epochs_are_drawn():
+    kinds = [("epoch", int), ("stage", "U16"), ("total", float)]
+    long = np.array([(1, "pre-training", 4.0), (2, "joint", 2.0), (3, "joint", 1.0)], dtype=kinds)
+    short = np.array([(1, "pre-training", 2.0), (2, "joint", 1.0)], dtype=kinds)
+    for histories in ([long, short], [short, long]):
+        axes = pyplot("figures").figure().gca()
+        figures._draw_losses(axes, histories, "total", "", "k")
+        x, y = axes.lines[0].get_data()
+        assert (x.tolist(), y.tolist()) == ([1, 2, 3], [3.0, 1.5, 1.0])
+        pyplot("figures").close(axes.figure)
 
 
 def test_differences_from_the_paper():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -170,6 +172,18 @@ def test_a_good_start_from_ward_is_kept(monkeypatch):
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
 
 
+def test_the_start_does_not_depend_on_the_number_of_threads():
+    points = three_groups(2400).float()
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        with ThreadPoolExecutor(1) as pool:
+            found.append(pool.submit(initial_centers, points, 5, 0).result())
+    torch.set_num_threads(before)
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
 def test_many_rows_start_from_micro_clusters(monkeypatch):
     monkeypatch.setattr(centers_module, "_WARD_ROWS", 50)
     monkeypatch.setattr(centers_module, "_GROUPS", 40)
@@ -265,3 +279,12 @@ def test_the_precision_of_products_is_restored():
     with tensor_cores(torch.device("cuda")):
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
     assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize("n_clusters", [4, 6])
+def test_many_rows_of_fewer_kinds_than_clusters_have_a_start(monkeypatch, n_clusters):
+    monkeypatch.setattr(centers_module, "_WARD_ROWS", 30)
+    kinds = torch.eye(4).repeat(10, 1)
+    centers = initial_centers(kinds, n_clusters, 0)
+    assert centers.shape == (n_clusters, 4)
+    assert {tuple(center) for center in centers.round(5).tolist()} == {tuple(kind) for kind in torch.eye(4).tolist()}

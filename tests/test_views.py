@@ -166,7 +166,9 @@ def test_a_mask_with_names_is_taken_by_name():
     assert Views({"a": A, "b": B}, mask=mask).mask.tolist() == [[True, False], [True, True], [True, True]]
 
 
-@pytest.mark.parametrize("values", [1.7e9 + np.arange(12.0), 2024010100 + np.arange(12), 1e-50 * np.arange(12.0)])
+@pytest.mark.parametrize(
+    "values", [1.7e9 + np.arange(12.0), 2024010100 + np.arange(12), 2**53 + np.arange(12), 1e-50 * np.arange(12.0)]
+)
 def test_columns_that_32_bits_cannot_tell_apart_are_refused(values):
     with pytest.raises(DataError, match="'view_1', column 0: its values differ by less than 32-bit floats can tell"):
         Views([np.ones((12, 2)), values[:, None]])

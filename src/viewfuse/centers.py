@@ -16,6 +16,7 @@ _WARD_ROWS = 2_500
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
 _GROUPS = 2_000
 _ROWS_AT_A_TIME = 65_536
+_ROWS_PER_GROUPING = 8_192
 _DRAWN_STARTS = 10
 _ROUNDS = 100
 _ROUNDS_WITH_ALL = 20
@@ -33,6 +34,9 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
     points, weights = embedding, torch.ones_like(embedding[:, 0])
     if len(embedding) > _WARD_ROWS:
         points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
+        # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
+        places = torch.arange(max(len(points), n_clusters), device=points.device) % len(points)
+        points, weights = points[places], weights[places]
     means = points.cpu().numpy()
     if n_clusters == 1:
         return np.average(means, axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
@@ -117,12 +121,20 @@ def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomStat
     seeds = embedding[rows]
     half_squares = seeds.square().sum(dim=1) / 2
     sums, sizes = torch.zeros_like(seeds), torch.zeros(n_groups, device=embedding.device)
-    for chunk in torch.split(embedding, _ROWS_AT_A_TIME):
+    for chunk in torch.split(embedding, _ROWS_PER_GROUPING):
         group = torch.addmm(half_squares, chunk, seeds.T, alpha=-1).argmin(dim=1)
-        sums.index_add_(0, group, chunk)
+        _add(sums, group, chunk)
         sizes += torch.bincount(group, minlength=n_groups)
     kept = sizes > 0  # of equal samples only one leads a group
     return sums[kept] / sizes[kept, None], sizes[kept]
+
+
+def _add(sums: Tensor, group: Tensor, rows: Tensor) -> None:
+    """Add each row to the sum of its group, in the same order every time."""
+    if rows.is_cuda:  # where index_add_ adds as it comes
+        sums += (functional.one_hot(group, len(sums)).double().T @ rows.double()).to(sums.dtype)
+    else:
+        sums.index_add_(0, group, rows)
 
 
 def ward_centers(points: NDArray[np.float32], n_clusters: int) -> NDArray[np.float32]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,9 @@ def consistencies(candidates: Sequence[Candidate]) -> list[float]:
 def best_of_each(candidates: Sequence[Candidate], scores: Sequence[float]) -> dict[str, int]:
     """Per scaling which training is kept: the most consistent one."""
     best: dict[str, int] = {}
-    for i in sorted(range(len(scores)), key=lambda i: (-round(scores[i], 9), candidates[i].objective)):
+    # A stage that was taken back may have ended with a loss of NaN, which has no place in an order.
+    losses = [inf if isnan(one.objective) else one.objective for one in candidates]
+    for i in sorted(range(len(scores)), key=lambda i: (-round(scores[i], 9), losses[i])):
         best.setdefault(candidates[i].scaling, i)
     return best
 

@@ -25,13 +25,21 @@ def room(shape: tuple[int, int]) -> NDArray[np.float32]:
         return np.zeros(shape, dtype=np.float32)
     try:
         with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when nobody maps it any more
-            file.truncate(n_bytes)
+            _take_space(file.fileno(), n_bytes)
             return np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
     except OSError as error:
         raise CannotWrite(
             f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
             "free some space there, or set TMPDIR to a folder that has more"
         ) from error
+
+
+def _take_space(file: int, n_bytes: int) -> None:
+    """Make a file that long, of blocks that are there: writing to a map of others kills the process on a full disk."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, n_bytes)
+    else:
+        os.truncate(file, n_bytes)
 
 
 def parts(n_rows: int) -> Iterator[slice]:

@@ -144,7 +144,7 @@ def fit_models(
     Parameters
     ----------
     scaling : "auto" trains with every scaling in `decisions.SCALINGS`, and keeps the one with the better clusters
-    seeds : per set of samples those of its trainings, equally many; the most typical one is kept
+    seeds : per set of samples those of its trainings, equally many; the most consistent one is kept
     """
     for views in sets:
         _refuse_unfit(views, settings.n_clusters)

@@ -195,8 +195,11 @@ def _refuse_lost_digits(table: Table, given: NDArray[Any], present: NDArray[np.b
     """Refuse a column that varies, but not within the digits of float32."""
     if present.sum() < _ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return
-    low, high = (bound.astype(np.float64) for bound in column_bounds(given, present))
+    least, largest = column_bounds(given, present)
+    low, high = least.astype(np.float64), largest.astype(np.float64)
     varies = high - low > _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    if given.dtype.kind in "iu":  # nothing is rounding there
+        varies = largest != least
     lost = varies & (_single(low) == _single(high))
     if lost.any():
         column = int(np.flatnonzero(lost)[0])

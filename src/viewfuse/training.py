@@ -191,7 +191,11 @@ class Watch:
         if self._run.diverged:
             stage.ended = self._run.diverged
             return
-        labels = _labels(self._run)
+        embedding = embed(self._run.network, self._run.stored, self._run.stored, self._run.settings)
+        if not torch.isfinite(embedding).all():
+            stage.ended = f"the embedding is not finite after epoch {epoch}"
+            return
+        labels = _labels(self._run, embedding)
         found = int((labels.bincount() > 0).sum())
         stage.seen[epoch] = score = consistency(labels, self._run.stored.near)
         if found < self._n_clusters:
@@ -231,9 +235,8 @@ def joint_stage_decision(run: Training) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _labels(run: Training) -> Tensor:
-    """The clusters of the training samples, of shape (samples,)."""
-    embedding = embed(run.network, run.stored, run.stored, run.settings)
+def _labels(run: Training, embedding: Tensor) -> Tensor:
+    """The clusters of the training samples, of shape (samples,), given their embeddings."""
     return torch.cat([run.network.assign(rows).argmax(dim=1) for rows in torch.split(embedding, _ROWS_AT_ONCE)])
 
 
@@ -255,6 +258,8 @@ def _run_epoch(runs: Sequence[Training], replicates: Replicates, epoch: int, sta
     terms = replicates.run_epoch(epoch)
     seconds = time.perf_counter() - began
     for run, own in zip(runs, terms.unbind(dim=1), strict=True):
+        if run.joint_stage.ended:  # only its company goes on
+            continue
         run.diverged = run.diverged or _non_finite(own, epoch)
         _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
     bar.set_postfix(loss=f"{runs[0].history['total'][-1]:.4f}", refresh=False)

@@ -75,14 +75,15 @@ def _from_records(out: Path, plan: str, dataset: str, records: Sequence[Record])
 def _from_runs(out: Path, name: str, runs: Sequence[FolderRun]) -> Iterator[Path]:
     """`runs` are of one plan and data set."""
     trained = [run for run in runs if run.facts["method"] == OURS]
+    # Runs that were copied without their arrays are not shown.
+    with_arrays = [run for run in runs if has_arrays(run.folder)]
     for setting in dict.fromkeys(run.facts["setting"] for run in trained):
         own = [run for run in trained if run.facts["setting"] == setting]
-        if any(run.facts["keep_embedding"] for run in own):
-            with_raw = [run for run in runs if run.facts["setting"] in ("", setting)]
-            yield from _embeddings(out / f"{name}-{setting}-embedding", with_raw)
+        kept = [run for run in with_arrays if run.facts["keep_embedding"] and run.facts["setting"] in ("", setting)]
+        if any(run.facts["setting"] for run in kept):
+            yield from _embeddings(out / f"{name}-{setting}-embedding", kept)
         if len({run.facts["condition"] for run in own}) == 1:
             yield from _convergence(out / f"{name}-{setting}-convergence", own)
-            # Runs that were copied without their arrays are not shown.
             shown = [run for run in own if run.facts["missing_rate"] == _SHOWN_RATE and has_arrays(run.folder)]
             if shown:
                 yield from _confusion(out / f"{name}-{setting}-confusion", shown)
@@ -273,8 +274,12 @@ def _convergence(stem: Path, runs: Sequence[FolderRun]) -> Iterator[Path]:
 def _draw_losses(axes: Any, histories: Sequence[NDArray[np.void]], term: str, label: str, colour: Any) -> None:
     if not histories:
         return
-    epochs, joint = histories[0]["epoch"], histories[0]["stage"] == "joint"
-    mean = np.mean([history[term] for history in histories], axis=0)
+    longest = max(histories, key=len)
+    epochs, joint = longest["epoch"], longest["stage"] == "joint"
+    # A watched joint stage may end early: later epochs are the mean of those that got there.
+    mean = np.array(
+        [np.mean([history[term][i] for history in histories if i < len(history)]) for i in range(len(epochs))]
+    )
     shown = mean > 0  # a term that is switched off is zero
     marker = "." if len(epochs) <= _FEW_EPOCHS else ""
     axes.plot(epochs[shown], mean[shown], label=label, color=colour, linewidth=1.4, marker=marker)

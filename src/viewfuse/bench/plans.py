@@ -176,15 +176,16 @@ def settings_for(setting: str, entry: DataSet, condition: Condition) -> tuple[Se
         if entry.epochs is not None:
             chosen |= dict(zip(("pretrain_epochs", "joint_epochs"), entry.epochs, strict=True))
     settings = Settings(**{**chosen, **condition.settings})
-    # The paper watches no joint stage.
-    if setting == "paper" or not condition.watched or condition.trained != (1.0, 1.0):
-        settings = _with_epochs(settings, entry.n, condition)
-    return settings, condition.scaling or scaling
+    watched = condition.watched and setting != "paper"  # the paper runs every joint stage to its end
+    return _with_epochs(settings, entry.n, condition.trained, watched), condition.scaling or scaling
 
 
-def _with_epochs(settings: Settings, n: int, condition: Condition) -> Settings:
-    """Epochs as numbers, which also says that nobody watches."""
-    first, second = (ceil(share * epochs) for share, epochs in zip(condition.trained, settings.epochs(n), strict=True))
+def _with_epochs(settings: Settings, n: int, trained: tuple[float, float], watched: bool) -> Settings:
+    """Epochs as numbers, which also says that nobody watches, where that is wanted."""
+    is_watched = settings.watched and settings.clustering_module
+    if trained == (1.0, 1.0) and (watched or not is_watched):
+        return settings
+    first, second = (ceil(share * epochs) for share, epochs in zip(trained, settings.epochs(n), strict=True))
     return replace(settings, pretrain_epochs=first, joint_epochs=second)
 
 

@@ -48,10 +48,18 @@ def fingerprint(run: Run, company: Sequence[Run], checksum: str, device: str) ->
     return hashlib.sha256(as_json(whole).encode()).hexdigest()
 
 
-def is_done(folder: Path, mark: str) -> bool:
-    """Whether the folder holds the whole run of that fingerprint."""
+def is_done(folder: Path, mark: str, known: NDArray[Any]) -> bool:
+    """Whether the folder holds the whole run of that fingerprint, scored with these labels."""
     path = folder / DONE
-    return path.is_file() and path.read_text().strip() == mark
+    return path.is_file() and path.read_text().strip() == mark and _was_scored_with(folder, known)
+
+
+def _was_scored_with(folder: Path, known: NDArray[Any]) -> bool:
+    """The fingerprint knows nothing of labels; a run that was copied without its arrays is believed."""
+    if not has_arrays(folder):
+        return True
+    with np.load(folder / _ARRAYS, allow_pickle=False) as file:
+        return np.array_equal(file["known"], known)
 
 
 def unmark(folder: Path) -> None:

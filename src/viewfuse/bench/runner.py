@@ -84,9 +84,12 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
         # The simple alternatives are the same on every device.
         kind = choice.device.type if group[0].method == OURS else "cpu"
         marks = [fingerprint(run, group, checksum, kind) for run in group]
-        if all(is_done(out / run.folder, mark) for run, mark in zip(group, marks, strict=True)):
+        left = [run for run, mark in zip(group, marks, strict=True) if not is_done(out / run.folder, mark, data.labels)]
+        if not left:
             continue
         say(f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}")
+        for run in left:
+            unmark(out / run.folder)  # what is there is of another run, also if this one is never finished
         facts = {"data_sha256": checksum, "company": [run.folder for run in group]}
         try:
             _finish(group, marks, run_group(group, data, choice.device), out, facts, environment)
