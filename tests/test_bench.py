@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from conftest import make_blobs
 from viewfuse.batches import draws_per_sample, view_dropout_rate
 from viewfuse.batches import plain_batch as as_they_are
-from viewfuse.bench import child, floor, speed
+from viewfuse.bench import child, floor, picture, speed
 from viewfuse.bench.ours import OurTraining, losses_of_both, plain_batch, scaled_table, stored_samples
 from viewfuse.bench.picture import comparisons, draw_speed
 from viewfuse.bench.plain import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
@@ -219,3 +219,11 @@ def test_same_losses_on_handwritten():
     run = OurTraining(table, settings, 0, CPU)
     both = losses_of_both(run.networks[0], run.stored, torch.arange(64), settings)
     assert both["ours"] == pytest.approx(both["plain"], rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(1.5, 30, [2, 5, 10, 20]), (560, 690, [575, 600, 625, 650, 675]), (2.1, 4.2, [3, 4]), (1.01, 1.02, [1.01, 1.02])],
+)
+def test_an_axis_has_two_numbers_at_least(low, high, expected):
+    assert picture._round_numbers(low, high) == pytest.approx(expected)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from viewfuse.atomic import writing
 from viewfuse.maps import pyplot
 
@@ -109,7 +111,7 @@ def _draw_curve(axes: Any, points: Sequence[Mapping[str, Any]], key: str, label:
     axes.set(xscale="log", yscale="log", ylabel=label)
     axes.margins(y=0.15)
     low, high = axes.get_ylim()
-    _name_ticks(axes.yaxis, [tick for tick in _round_numbers() if low <= tick <= high])
+    _name_ticks(axes.yaxis, _round_numbers(low, high))
     _name_ticks(axes.xaxis, [point["n"] for point in points])
     axes.set_xlabel(f"samples ({_training_length(points)})")
     axes.grid(True, color="0.9")
@@ -123,8 +125,14 @@ def _name_ticks(axis: Any, places: Sequence[float]) -> None:
     axis.set_ticks([], minor=True)
 
 
-def _round_numbers() -> list[float]:
-    return [digit * 10.0**power for power in range(-3, 8) for digit in (1, 2, 5)]
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Some between the two: few digits where that gives two at least, else more."""
+    for digits in ((1, 2, 5), range(1, 10), np.arange(1, 10, 0.25), np.arange(1, 10, 0.05)):
+        found = [float(digit * 10.0**power) for power in range(-3, 8) for digit in digits]
+        between = [number for number in found if low <= number <= high]
+        if len(between) > 1:
+            return between
+    return [low, high]
 
 
 def _training_length(points: Sequence[Mapping[str, Any]]) -> str:
