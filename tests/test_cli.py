@@ -52,7 +52,7 @@ def test_from_two_files_to_labels_and_back(omics, tmp_path):
     fitted = run("fit", *files, "--clusters", 2, "--out", out, *QUICK)
     assert fitted.exit_code == 0, fitted.output
     assert sorted(path.name for path in out.iterdir()) == [
-        "embedding.npy", "history.csv", "labels.csv", "map.png", "model", "summary.json",
+        "embedding.npy", "history.csv", "labels.csv", "map.png", "model", "stability.csv", "summary.json",
     ]  # fmt: skip
     assert np.load(out / "embedding.npy").shape == (60, 256)
     assert sum(json.loads((out / "summary.json").read_text())["cluster_sizes"]) == 60
@@ -61,6 +61,11 @@ def test_from_two_files_to_labels_and_back(omics, tmp_path):
     again = tmp_path / "again.csv"
     assert run("predict", out / "model", *files, "--out", again).exit_code == 0
     assert again.read_bytes() == (out / "labels.csv").read_bytes()
+    stability = [line.split(",") for line in (out / "stability.csv").read_text().splitlines()]
+    labels = [line.split(",") for line in (out / "labels.csv").read_text().splitlines()]
+    assert stability[0] == ["id", "stability"]
+    assert [row[0] for row in stability] == [row[0] for row in labels]
+    assert {row[1] for row in stability[1:]} <= {"0.00", "1.00"}  # there was one other training
     assert run("predict", out / "model", files[1], "--out", tmp_path / "part.csv").exit_code == 0
     with (tmp_path / "part.csv").open() as file:
         assert {row["views_present"] for row in csv.DictReader(file)} == {"protein"}

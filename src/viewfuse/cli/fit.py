@@ -16,7 +16,7 @@ from viewfuse.errors import MissingPackage
 from viewfuse.maps import draw_map
 from viewfuse.representatives import representatives
 from viewfuse.results import as_json as as_json_text
-from viewfuse.results import write_embedding, write_h5mu, write_history, write_labels
+from viewfuse.results import write_embedding, write_h5mu, write_history, write_labels, write_stability
 from viewfuse.settings import Settings
 from viewfuse.views import Views
 
@@ -120,6 +120,8 @@ def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> N
     n, width = model.embedding_.shape
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
+    if not np.isnan(model.stability_).any():  # with one training nobody knows
+        write_stability(out / "stability.csv", views, model.stability_)
     if h5mu is not None:
         columns = {"viewfuse": model.labels_, "viewfuse_confidence": model.soft_labels_.max(axis=1)}
         write_h5mu(h5mu, out / h5mu.name, views.ids.tolist(), columns, model.embedding_)
