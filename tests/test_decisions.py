@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import count
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from conftest import make_blobs
 from viewfuse import URRL, JointStageWarning, SettingError, Views, decisions, metrics, training
 from viewfuse.batches import store
 from viewfuse.decisions import Candidate, best_of_each, consistencies, consistency, stability
+from viewfuse.replicates import Replicates
 from viewfuse.scaling import fit_scaler
 from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
-from viewfuse.training import Training, Watch, train, train_replicates
+from viewfuse.training import Training, train, train_replicates
+from viewfuse.watch import Watch, clusters
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
 
@@ -98,7 +101,7 @@ def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert run.clustering_weight == pytest.approx(0.7 * run.history["reconstruction"][1])
-    weighted = run.history["reconstruction"][2] + 1e-3 * run.history["robustness"][2]
+    weighted = run.history["reconstruction"][2] + run.robustness_weight * run.history["robustness"][2]
     weighted += run.clustering_weight * run.history["clustering"][2]
     assert run.history["total"][2] == pytest.approx(weighted)
     fixed = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, clustering_weight=0.3, **SMALL)
@@ -107,37 +110,50 @@ def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
     assert train(samples_for(at_once), at_once, 0).clustering_weight == 0.1
 
 
+NOT_FINITE = "the clustering loss is not finite in epoch 13, step 1"
+
+
 def watched_run(monkeypatch, spoil, n_clusters=3):
-    """A joint stage of ten epochs, before the `spoil`-th look of which the network is ruined in the way asked for."""
+    """A joint stage of eight epochs, before the second look at which the network is ruined in the way asked for."""
     settings = Settings(n_clusters=n_clusters, n_heads=2, pretrain_epochs=10, **SMALL)
     monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
-    look = Watch.look
+    if spoil is diverge:
+        diverge(monkeypatch)
+    else:
+        embed, calls = Replicates.embed, count()  # the first two are those before the stage
 
-    def spoiled(self, epoch):
-        if epoch >= 14:
-            spoil(self._run)
-        look(self, epoch)
+        def spoiled(self):
+            if next(calls) >= 3:
+                spoil(self.network)
+            return embed(self)
 
-    monkeypatch.setattr(Watch, "look", spoiled)
+        monkeypatch.setattr(Replicates, "embed", spoiled)
     return train(samples_for(settings), settings, 0)
 
 
-def empty_clusters(run):
-    run.network.centers.data[1:] = 1e6
+def empty_clusters(network):
+    network.centers.data[1:] = 1e6
 
 
-def scatter(run):
+def scatter(network):
     generator = torch.Generator().manual_seed(0)
-    for weights in run.network.parameters():
+    for weights in network.parameters():
         weights.data.normal_(generator=generator)
 
 
-def diverge(run):
-    run.diverged = "the clustering loss is not finite in epoch 13, step 1"
+def diverge(monkeypatch):
+    """A joint stage of which the first network that is looked at has a loss that is not finite in epoch 13."""
+    look, first = Watch.look, []
+
+    def spoiled(self, epoch, embedding, diverged=""):
+        first.append(self)
+        look(self, epoch, embedding, NOT_FINITE if epoch >= 14 and self is first[0] else diverged)
+
+    monkeypatch.setattr(Watch, "look", spoiled)
 
 
-def break_weights(run):
-    for weights in run.network.parameters():
+def break_weights(network):
+    for weights in network.parameters():
         weights.data.fill_(torch.nan)
 
 
@@ -161,7 +177,7 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
     assert re.search(reason, run.joint_stage.ended)
     assert run.joint_stage.kept in (10, 12)  # as it was before it went wrong
     assert len(run.history["epoch"]) == 14  # and no further
-    labels = training._labels(run, training.embed_stored(run))
+    labels = clusters(run.network, training.embed_stored(run))
     assert consistency(labels, run.stored.near) == pytest.approx(max(run.joint_stage.seen.values()))
 
 
@@ -169,14 +185,7 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
     monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
     monkeypatch.setattr(training, "TOGETHER", {"cpu": 2})
-    look = Watch.look
-
-    def one_diverges(self, epoch):
-        if epoch >= 14 and self._run.seed == 0:
-            diverge(self._run)
-        look(self, epoch)
-
-    monkeypatch.setattr(Watch, "look", one_diverges)
+    diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
     assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 18)
     assert ended.objective == ended.history["total"][13]
@@ -185,8 +194,7 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
     monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
-    look = Watch.look
-    monkeypatch.setattr(Watch, "look", lambda self, epoch: (epoch >= 14 and diverge(self._run), look(self, epoch)))
+    diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage ended early, the clustering loss is not finite"):
         model = URRL(3, random_state=0, scaling="standard", **SMALL).fit(data)
     assert (model.predict(data) == model.labels_).all()
@@ -229,7 +237,9 @@ def test_a_scaling_that_was_asked_for_is_not_decided(decided):
     assert model.decisions_["scaling"]["why"] == "scaling standard: as asked"
     assert model.decisions_["verdict"]["chosen"] == "unknown"
     assert np.isnan(model.stability_).all()
-    with pytest.raises(SettingError, match="scaling must be one of auto, minmax, standard, none; got 'max'"):
+    with pytest.raises(
+        SettingError, match="scaling must be one of auto, minmax, standard, view, mixed, none; got 'max'"
+    ):
         URRL(3, scaling="max").fit(data)
 
 

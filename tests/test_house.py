@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
-    "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "scaling",
-    "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers", "attention",
-    "losses", "network", "adam", "replicates", "centers", "decisions", "training", "model",
+    "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "mixing",
+    "scaling", "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers",
+    "attention", "losses", "network", "adam", "replicates", "centers", "decisions", "watch", "training", "model",
     "explanation", "representatives", "persistence", "estimator", "metrics", "missing", "baselines", "readers",
     "results", "maps", "datasets", "bench", "demo", "cli",
 )  # fmt: skip
@@ -28,6 +28,7 @@ WITHOUT_TORCH = (
     "tables",
     "inputs",
     "views",
+    "mixing",
     "scaling",
     "metrics",
     "missing",

@@ -16,7 +16,7 @@ from viewfuse.adam import Adam
 from viewfuse.batches import Samples, plain_batch, store
 from viewfuse.layers import LayerNorm, Linear, PReLU
 from viewfuse.network import build_network, fully_connected
-from viewfuse.replicates import Replicates, pool, stack
+from viewfuse.replicates import Replicates, Trainee, pool, stack
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.training import embed_stored, train, train_replicates
@@ -86,21 +86,30 @@ def test_steps_in_double_precision_are_the_same_side_by_side(shared, switches):
     settings = Settings(**SMALL, **switches, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
-    rates, weights = [0.2, 0.5, 0.8], [0.1, 0.3, 2.0]
-    centers = [np.random.default_rng(s).normal(size=(3, 16)) for s in range(3)]
     together = networks_for(settings, torch.float64)
-    stepped = Replicates(together, sets, settings, rates, SEEDS)
-    logs = [stepped.run_epoch(0)]
-    stepped.begin_joint_stage(centers, weights)
-    logs.append(stepped.run_epoch(1).clone())
-    stepped.unstack()
-    for r, network in enumerate(networks_for(settings, torch.float64)):
-        single = Replicates([network], [sets[r]], settings, [rates[r]], SEEDS[r : r + 1])
-        single.run_epoch(0)
-        single.begin_joint_stage(centers[r : r + 1], weights[r : r + 1])
-        assert torch.allclose(single.run_epoch(1)[:, 0], logs[1][:, r], rtol=1e-9)
-        for a, b in zip(network.parameters(), together[r].parameters(), strict=True):
+    alone = networks_for(settings, torch.float64)
+    for joint, epoch in ((False, 0), (True, 1)):
+        logs = stepped(together, sets, settings, joint, epoch)
+        for r in range(3):
+            own = stepped(alone[r : r + 1], sets[r : r + 1], settings, joint, epoch, r)
+            assert torch.allclose(own[:, 0], logs[:, r], rtol=1e-9)
+    for network, other in zip(alone, together, strict=True):
+        for a, b in zip(network.parameters(), other.parameters(), strict=True):
             assert torch.allclose(a, b, rtol=1e-7, atol=1e-9)
+
+
+def stepped(networks, sets, settings, joint, epoch, first=0):
+    """Loss terms of an epoch of networks, the first of which is the one with number `first`."""
+    trainees = []
+    for r, (network, samples) in enumerate(zip(networks, sets, strict=True), first):
+        if joint:
+            network.centers.data = torch.from_numpy(np.random.default_rng(r).normal(size=(3, 16)))
+        numbers = ((0.2, 0.5, 0.8)[r], (1e-3, 0.1, 3.0)[r], (0.1, 0.3, 2.0)[r])
+        trainees.append(Trainee(network, samples, settings, SEEDS[r], *numbers))
+    replicates = Replicates(trainees, joint=joint)
+    terms = replicates.run_epoch(epoch).clone()
+    replicates.unstack()
+    return terms
 
 
 def test_a_stacked_network_computes_what_its_networks_compute():

@@ -50,5 +50,5 @@ def test_huge_ranges_stay_finite(kind):
 
 
 def test_unknown_kinds_are_refused():
-    with pytest.raises(SettingError, match="scaling must be one of minmax, standard, none; got 'robust'"):
+    with pytest.raises(SettingError, match="scaling must be one of minmax, standard, view, mixed, none; got 'robust'"):
         fit_scaler(Views(np.ones((2, 2))), "robust")

@@ -36,7 +36,7 @@ def run_for(settings, **data):
     stored = stored_blobs(settings, **data)
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, torch.Generator().manual_seed(0))
-    return Training(network, stored, settings, 0)
+    return Training(network, stored, settings, 0, 0.2, 1e-3, 0.1)
 
 
 def draws_for(run, n_rows, seed=0):
@@ -54,7 +54,8 @@ def orders(n, size, epochs, seed=0):
     """Row numbers of every step, of shape (epochs, steps, rows)."""
     settings = Settings(**{**SMALL, "batch_size": size})
     run = run_for(settings, n=n, missing=0.0)
-    replicates = Replicates([run.network], [run.stored], settings, [0.2], [seed])
+    run.seed = seed
+    replicates = Replicates([run], joint=False)
     replicates._step = lambda: None
     return torch.stack([replicates.run_epoch(e) is not None and replicates._order[:, 0].clone() for e in epochs])
 
@@ -146,7 +147,7 @@ def test_joint_stage_moves_the_centres_and_pretraining_does_not():
 
 def test_ward_centres_are_the_means_of_its_clusters():
     points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0], [9.0, 8.5]], dtype=np.float32)
-    centers = ward_centers(points, 2)
+    centers = ward_centers(torch.from_numpy(points), 2)
     assert centers[centers[:, 0].argsort()] == pytest.approx(np.array([[0.0, 0.5], [9.0, 8.5]]))
     assert initial_centers(torch.from_numpy(points), 1, 0).tolist() == [points.mean(axis=0).tolist()]
 
@@ -166,8 +167,8 @@ def test_a_bad_start_from_ward_is_noticed(monkeypatch):
 
 
 def test_a_good_start_from_ward_is_kept(monkeypatch):
-    far = np.array([[0.0, 0.0], [90.0, 90.0], [99.0, 99.0]])  # two centres that nothing is nearest to
-    monkeypatch.setattr(centers_module, "kmeans_plusplus", lambda *args, **others: (far, None))
+    far = torch.tensor([[[0.0, 0.0], [90.0, 90.0], [99.0, 99.0]]])  # two centres that nothing is nearest to
+    monkeypatch.setattr(centers_module, "drawn_centers", lambda *args: far)
     centers = initial_centers(three_groups(), 3, 0)
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
 
@@ -190,7 +191,12 @@ def test_many_rows_start_from_micro_clusters(monkeypatch):
     monkeypatch.setattr(centers_module, "_ROWS_AT_A_TIME", 70)
     points = three_groups(900)
     sizes = []
-    monkeypatch.setattr(centers_module, "ward_centers", lambda sample, k: sizes.append(len(sample)) or sample[:k])
+
+    def first_groups(sample, k):
+        sizes.append(len(sample))
+        return sample[:k].numpy()
+
+    monkeypatch.setattr(centers_module, "ward_centers", first_groups)
     centers = initial_centers(points, 3, 0)
     assert sizes == [40]
     means = np.array([points[i : i + 300].mean(dim=0).numpy() for i in (0, 300, 600)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf, log
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 from torch.nn import functional
 
@@ -40,21 +41,34 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int) -> NDArray[np
     means = points.cpu().numpy()
     if n_clusters == 1:
         return np.average(means, axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
-    starts = np.stack([ward_centers(means, n_clusters), *_drawn(means, weights.cpu().numpy(), n_clusters, state)])
-    found, spread = k_means(points, weights, torch.from_numpy(starts).to(points.device), _ROUNDS)
+    ward = torch.from_numpy(ward_centers(points, n_clusters)).to(points)
+    starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state)])
+    found, spread = k_means(points, weights, starts, _ROUNDS)
     best = found[spread.argmin()]
     if len(embedding) > _WARD_ROWS:
         best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
     return in_order(best.cpu().numpy().astype(np.float32), means)
 
 
-def _drawn(
-    points: NDArray[np.float32], weights: NDArray[np.float32], n_clusters: int, state: np.random.RandomState
-) -> list[NDArray[np.float32]]:
-    """Starts by k-means++, each of shape (clusters, embedding)."""
-    return [
-        kmeans_plusplus(points, n_clusters, sample_weight=weights, random_state=state)[0] for _ in range(_DRAWN_STARTS)
-    ]
+def drawn_centers(points: Tensor, weights: Tensor, n_clusters: int, state: np.random.RandomState) -> Tensor:
+    """Starts by greedy k-means++, all at once, of shape (starts, clusters, embedding).
+
+    A candidate is drawn with a chance in proportion to its weight times its squared distance from the nearest centre
+    so far: the winner of a race in which every point's time is exponential with that rate. Of several candidates the
+    one that leaves the smallest sum of squares is taken.
+    """
+    tries, starts = 2 + int(log(n_clusters)), torch.arange(_DRAWN_STARTS, device=points.device)
+    far = torch.full((_DRAWN_STARTS, len(points)), inf, dtype=torch.float64, device=points.device)
+    chances, centers = weights.double().expand_as(far), []
+    for _ in range(n_clusters):
+        times = state.standard_exponential((_DRAWN_STARTS, tries, len(points)))
+        rows = (chances[:, None] / torch.from_numpy(times).to(points.device)).argmax(dim=2)
+        left = torch.minimum(far[:, None], _squared_distances(points[rows.flatten()], points).view(times.shape))
+        best = (left * weights).sum(dim=2).argmin(dim=1)
+        centers.append(points[rows[starts, best]])
+        far = left[starts, best]
+        chances = weights * far
+    return torch.stack(centers, dim=1)
 
 
 def k_means(
@@ -137,22 +151,23 @@ def _add(sums: Tensor, group: Tensor, rows: Tensor) -> None:
         sums.index_add_(0, group, rows)
 
 
-def ward_centers(points: NDArray[np.float32], n_clusters: int) -> NDArray[np.float32]:
+def ward_centers(points: Tensor, n_clusters: int) -> NDArray[np.float32]:
     """Means of Ward's clusters, of shape (clusters, embedding)."""
     n = len(points)
     # Distances from a matrix product, and a tree cut by hand, take less than half of the time (docs/performance.md).
-    merges = linkage(_pairwise(points), "ward")[: n - n_clusters, :2].astype(np.int64)
+    rows, columns = torch.triu_indices(n, n, 1, device=points.device)  # the order that SciPy wants
+    distances = _squared_distances(points, points).sqrt_()[rows, columns].cpu().numpy()
+    merges = linkage(distances, "ward")[: n - n_clusters, :2].astype(np.int64)
     nodes = np.repeat(np.arange(n, n + len(merges)), 2)
     edges = coo_array((np.ones(nodes.size), (nodes, merges.ravel())), shape=(n + len(merges),) * 2)
     labels = connected_components(edges, directed=False)[1][:n]
-    return np.stack([points[labels == c].mean(axis=0) for c in np.unique(labels)])
+    means = points.cpu().numpy()
+    return np.stack([means[labels == c].mean(axis=0) for c in np.unique(labels)])
 
 
-def _pairwise(points: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Euclidean distances in the order that SciPy wants: (0, 1), (0, 2), ..."""
-    doubled = torch.from_numpy(points).double()
-    centred = doubled - doubled.mean(dim=0)
-    squares = centred.square().sum(dim=1)
-    distances = torch.addmm(squares, centred, centred.T, alpha=-2).add_(squares[:, None]).clamp_(min=0).sqrt_()
-    rows, columns = torch.triu_indices(len(points), len(points), 1)
-    return distances[rows, columns].numpy()
+def _squared_distances(some: Tensor, points: Tensor) -> Tensor:
+    """Of shape (some, points), in float64, of tensors of shape (some or points, embedding)."""
+    middle = points.double().mean(dim=0)
+    left, right = some.double() - middle, points.double() - middle
+    squares = right.square().sum(dim=1)
+    return torch.addmm(squares, left, right.T, alpha=-2).add_(left.square().sum(dim=1)[:, None]).clamp_(min=0)

@@ -1,15 +1,16 @@
 """What the paper decided by hand, with labels in view, decided from the data alone.
 
-**The weight of the clustering loss.** Reconstruction losses of different data, and of one data set scaled in different
-ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
-weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
+**The weights of the losses.** Reconstruction losses of different data, and of one data set scaled in different ways,
+differ by a factor of a hundred, so fixed weights of the other losses are idle on some and tear the clusters of others
+apart. The weight of the robustness loss is therefore a fixed share of the variance of the scaled data, which is what
+the reconstruction loss starts from, and that of the clustering loss a fixed share of what pre-training ends with.
 
-**Where the joint stage ends, and which scaling and training are kept**, is told by one statistic of a partition, its
-*consistency*: draw a view, a sample that has it, and one of the sample's nearest neighbours in that view. How much more
-often than two samples drawn at random do they fall into one cluster? As with Cohen's kappa the share is corrected for
-chance, so that few or unequal clusters gain nothing: 1 is the most, 0 is chance. Clusters that hold together in every
-view, although the network was free to follow any of them, have a high consistency. Partitions found under different
-scalings are compared on the neighbours of all of these scalings, which favours none.
+**Which scaling goes on to the joint stage, where that ends, and which training is kept**, is told by one statistic of
+a partition, its *consistency*: draw a view, a sample that has it, and one of the sample's nearest neighbours in that
+view. How much more often than two samples drawn at random do they fall into one cluster? As with Cohen's kappa the
+share is corrected for chance, so that few or unequal clusters gain nothing: 1 is the most, 0 is chance. Clusters that
+hold together in every view, although the network was free to follow any of them, have a high consistency. Partitions
+found under different scalings are compared on the neighbours of all of these scalings, which favours none.
 
 What it cannot see: structure that is in the data and not in the labels that somebody has in mind. Sets whose clusters
 overlap in every view differ little in consistency, and there the choice is close to arbitrary; `decisions_` shows it.
@@ -31,17 +32,24 @@ from torch import Tensor
 
 from viewfuse.search import NOBODY
 
-SCALINGS = ("standard", "minmax")
-"""Those that are tried, the first one being kept where nothing tells them clearly apart."""
-_CLEARLY = 0.02
-_SHARE = 0.7
+SCALINGS = ("mixed", "standard", "minmax")
+"""Those that are tried; of equals the first is kept."""
+_HANDICAPS = {"minmax": 0.02}
+"""Ranges hang on the two outermost values of each column, so they have to be clearly better."""
+_SHARE_OF_LOSS = 0.7
+_SHARE_OF_VARIANCE = 0.03
 _USUAL_WEIGHT = 0.1
 _STABLE, _DOUBTFUL = 0.8, 0.5
 
 
+def robustness_weight(variance: float) -> float:
+    """lambda_1 from the mean variance of the columns of the scaled data."""
+    return _SHARE_OF_VARIANCE * variance
+
+
 def clustering_weight(reconstruction: float | None) -> float:
     """lambda_2 from the mean reconstruction loss of the last pre-training epoch; the paper's where there was none."""
-    return _USUAL_WEIGHT if reconstruction is None else _SHARE * reconstruction
+    return _USUAL_WEIGHT if reconstruction is None else _SHARE_OF_LOSS * reconstruction
 
 
 def consistency(labels: Tensor, near: Tensor) -> float:
@@ -97,10 +105,8 @@ def best_of_each(candidates: Sequence[Candidate], scores: Sequence[float]) -> di
 
 
 def best_scaling(scores: Mapping[str, float]) -> str:
-    """The first of `SCALINGS`, unless another has a clearly higher score: small differences change with the seed."""
-    usual = next((scaling for scaling in SCALINGS if scaling in scores), next(iter(scores)))
-    best = max(scores, key=lambda scaling: scores[scaling])
-    return best if scores[best] > scores[usual] + _CLEARLY else usual
+    """The one with the highest score, less a handicap; of equals the first."""
+    return max(scores, key=lambda scaling: scores[scaling] - _HANDICAPS.get(scaling, 0.0))
 
 
 def agreement(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> float | None:
@@ -134,23 +140,34 @@ def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [str(decision["why"]) for decision in decisions.values()]
 
 
-def scaling_decision(chosen: str, scores: Mapping[str, float]) -> dict[str, Any]:
-    """Facts and words on the scaling."""
+def scaling_decision(chosen: str, scores: Mapping[str, float], whole: Sequence[str]) -> dict[str, Any]:
+    """Facts and words on the scaling.
+
+    Parameters
+    ----------
+    whole : names of the views whose columns have one scale in common
+    """
     listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
-    others = [score for scaling, score in scores.items() if scaling != chosen]
-    better = "agree best with" if others and scores[chosen] > max(others) + _CLEARLY else "agree about as well with"
+    highest = scores[chosen] >= max(scores.values())
+    better = "agree best with" if highest else "agree about as well with"
     why = f"scaling {chosen}: its clusters {better} the neighbours in all views (consistency: {listed})"
-    return {
-        "chosen": chosen,
-        "evidence": dict(scores),
-        "why": why if len(scores) > 1 else f"scaling {chosen}: as asked",
-    }
+    if len(scores) == 1:
+        why = f"scaling {chosen}: as asked"
+    if chosen == "mixed":
+        why += f"; one scale for all columns of {', '.join(whole) or 'no view'}"
+    return {"chosen": chosen, "evidence": dict(scores), "as_a_whole": list(whole), "why": why}
 
 
-def verdict(agreed: float | None, n_trainings: int) -> dict[str, Any]:
-    """How sure the clustering is: whether independent trainings found the same."""
+def verdict(agreed: float | None, n_trainings: int, *, final: bool) -> dict[str, Any]:
+    """How sure the clustering is: whether independent trainings found the same.
+
+    Parameters
+    ----------
+    final : whether they were compared as they ended, and not before the joint stage
+    """
     if agreed is None:
         return {"chosen": "unknown", "evidence": {}, "why": "stability unknown: there was one training only"}
     name = "stable" if agreed >= _STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
-    why = f"{name} clustering: {n_trainings} trainings agree with an adjusted Rand index of {agreed:.2f}"
+    when = "" if final else " before the joint stage"
+    why = f"{name} clustering: {n_trainings} trainings agree{when} with an adjusted Rand index of {agreed:.2f}"
     return {"chosen": name, "evidence": {"agreement": agreed}, "why": why}

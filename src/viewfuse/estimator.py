@@ -42,9 +42,11 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Length of every neighbour list, the sample itself included.
     embedding_dim, hidden_dim : int, default 256
         Widths of the embedding and of the hidden layers.
-    scaling : {"auto", "minmax", "standard", "none"}, default "auto"
-        How columns are scaled; measured on observed rows only. "auto" trains with "standard" and with "minmax", and
-        keeps what gives the better clusters (:mod:`viewfuse.decisions`).
+    scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
+        How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
+        divides all columns of a view by one number, "mixed" does either for each view (:mod:`viewfuse.mixing`),
+        "minmax" is the paper's. "auto" pre-trains with "mixed", "standard" and "minmax", and goes on with the one
+        that gives the best clusters (:mod:`viewfuse.decisions`).
     schedule : {"default", "paper"}, default "default"
         What "auto" means for the epochs: about a dozen each, more for small sets, fewer for large ones; or 100 each
         as in the paper, fewer for more than 2000 samples.
@@ -57,8 +59,9 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Chance that a view is hidden from the augmented branch; "auto" grows with the share of missing views.
     noise, feature_dropout : float, default 0.05
         Deviation of the noise added to, and share of the values set to zero in, the augmented branch.
-    robustness_weight : float, default 1e-3
-        Weight of the loss that keeps a sample in place when views are hidden.
+    robustness_weight : float or "auto", default "auto"
+        Weight of the loss that keeps a sample in place when views are hidden; "auto" is a share of the variance of the
+        scaled data, the paper's is 1e-3.
     clustering_weight : float or "auto", default "auto"
         Weight of the clustering loss; "auto" is a share of the reconstruction loss, the paper's is 0.1.
     imputed_bias : float, default -10
@@ -124,7 +127,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         view_dropout: float | str = "auto",
         noise: float = 0.05,
         feature_dropout: float = 0.05,
-        robustness_weight: float = 1e-3,
+        robustness_weight: float | str = "auto",
         clustering_weight: float | str = "auto",
         imputed_bias: float = -10.0,
         n_init: int = 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from viewfuse.recognition import RowIndex, find_rows, index_rows
 from viewfuse.scaling import KINDS, Scaler, fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.tables import labelled
-from viewfuse.training import History, Training, embed, embed_stored, joint_stage_decision, train_replicates
+from viewfuse.training import History, Training, embed, embed_stored, joint_stage_decision, pretrain, train_jointly
 from viewfuse.views import Views
 
 _ROWS_AT_A_TIME = 1024
@@ -143,21 +143,21 @@ def fit_models(
 
     Parameters
     ----------
-    scaling : "auto" trains with every scaling in `decisions.SCALINGS`, and keeps the one with the better clusters
-    seeds : per set of samples those of its trainings, equally many; the most consistent one is kept
+    scaling : "auto" pre-trains with every scaling in `decisions.SCALINGS`, and goes on with that of the best clusters
+    seeds : per set of samples those of its trainings; the most consistent one is kept
     """
     for views in sets:
         _refuse_unfit(views, settings.n_clusters)
     if scaling not in ("auto", *KINDS):
         raise SettingError(f"scaling must be one of auto, {', '.join(KINDS)}; got {scaling!r}")
-    kinds = SCALINGS if scaling == "auto" else (scaling,)
-    prepared = [_prepared(views, kind, settings, device) for views in sets for kind in kinds]
-    trials = [(one, seed) for i, one in enumerate(prepared) for seed in seeds[i // len(kinds)]]
-    stored, flat = [one.stored for one, _ in trials], [seed for _, seed in trials]
-    runs = train_replicates(stored, settings, flat, progress=progress)
-    found = [_Trial(one, run, embed_stored(run)) for (one, _), run in zip(trials, runs, strict=True)]
-    per_set = len(found) // len(sets)
-    return [_best(found[i : i + per_set]) for i in range(0, len(found), per_set)]
+    trials = [
+        [_Trial(prepared, seed) for prepared in _prepared_ways(views, scaling, settings, device) for seed in own]
+        for views, own in zip(sets, seeds, strict=True)
+    ]
+    _pretrain([trial for own in trials for trial in own], settings, progress)
+    chosen = [_Chosen.of(own) for own in trials]
+    train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
+    return [one.best() for one in chosen]
 
 
 class _Prepared(NamedTuple):
@@ -169,12 +169,13 @@ class _Prepared(NamedTuple):
     row_index: RowIndex
 
 
-class _Trial(NamedTuple):
-    """Samples with what one training made of them."""
+@dataclass
+class _Trial:
+    """Samples with what one training makes of them."""
 
     prepared: _Prepared
-    run: Training
-    embedding: Tensor
+    seed: int
+    run: Training = field(init=False)
 
     def model(self) -> Model:
         views, scaler, stored, index = self.prepared
@@ -183,33 +184,83 @@ class _Trial(NamedTuple):
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.near, self.run.objective)
 
+    def start(self) -> NDArray[np.int64]:
+        """The clusters before the joint stage, of shape (samples,)."""
+        assert self.run.clusters is not None
+        return self.run.clusters.cpu().numpy()
 
-def _prepared(views: Views, scaling: str, settings: Settings, device: torch.device) -> _Prepared:
-    scaler = fit_scaler(views, scaling)
+
+def _prepared_ways(views: Views, scaling: str, settings: Settings, device: torch.device) -> list[_Prepared]:
+    """The samples under each scaling that is tried."""
+    if scaling != "auto":
+        return [_prepared(views, fit_scaler(views, scaling), settings, device)]
+    scalers = [fit_scaler(views, kind) for kind in SCALINGS]
+    # Where no view is scaled as a whole, "mixed" is "standard".
+    return [_prepared(views, one, settings, device) for one in scalers if one.kind != "mixed" or any(one.whole)]
+
+
+def _prepared(views: Views, scaler: Scaler, settings: Settings, device: torch.device) -> _Prepared:
     values, present = _tensors(views, scaler, device)
     return _Prepared(views, scaler, store(values, present, settings), index_rows(values, present))
 
 
-def _best(trials: Sequence[_Trial]) -> Fitted:
-    """The most consistent training of the better scaling, with the reasons."""
-    labels = [trial.model().assign(trial.embedding).argmax(axis=1) for trial in trials]
-    candidates = [trial.candidate(own) for trial, own in zip(trials, labels, strict=True)]
-    scores = consistencies(candidates)
-    best = best_of_each(candidates, scores)
-    evidence = {scaling: scores[i] for scaling, i in best.items()}
-    chosen = best_scaling(evidence)
-    kept = best[chosen]
-    objectives = [one.objective for one in candidates if one.scaling == chosen]
-    others = [own for i, own in enumerate(labels) if i != kept]
-    model, run = trials[kept].model(), trials[kept].run
-    decisions = {
-        "scaling": scaling_decision(chosen, evidence),
-        "joint_stage": joint_stage_decision(run),
-        "verdict": verdict(agreement(labels[kept], others), len(labels)),
-    }
-    return Fitted(
-        model, trials[kept].embedding, run.history, run.seed, objectives, decisions, stability(labels[kept], others)
+def _pretrain(trials: Sequence[_Trial], settings: Settings, progress: bool) -> None:
+    runs = pretrain(
+        [trial.prepared.stored for trial in trials], settings, [trial.seed for trial in trials], progress=progress
     )
+    for trial, run in zip(trials, runs, strict=True):
+        trial.run = run
+
+
+class _Chosen(NamedTuple):
+    """What is known of a set of samples after pre-training.
+
+    Attributes
+    ----------
+    kept : the trainings with the scaling that was chosen
+    starts : clusters of all trainings before the joint stage, those of `kept` first
+    evidence : the best consistency by scaling
+    """
+
+    kept: list[_Trial]
+    starts: list[NDArray[np.int64]]
+    evidence: dict[str, float]
+
+    @classmethod
+    def of(cls, trials: Sequence[_Trial]) -> _Chosen:
+        """Choose the scaling whose best clusters are the most consistent."""
+        candidates = [trial.candidate(trial.start()) for trial in trials]
+        scores = consistencies(candidates)
+        evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
+        chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
+        kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
+        others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
+        return cls(kept, [trial.start() for trial in (*kept, *others)], evidence)
+
+    def best(self) -> Fitted:
+        """The training with the most consistent clusters, with the reasons."""
+        embeddings = [embed_stored(trial.run) for trial in self.kept]
+        labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
+        candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
+        (best,) = best_of_each(candidates, consistencies(candidates)).values()
+        model, run = self.kept[best].model(), self.kept[best].run
+        final = len(labels) > 1  # else only what was there before the joint stage can be compared
+        own, others = _one_out(labels, best) if final else _one_out(self.starts, 0)
+        whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
+        decisions = {
+            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole),
+            "joint_stage": joint_stage_decision(run),
+            "verdict": verdict(agreement(own, others), len(others) + 1, final=final),
+        }
+        objectives = [one.objective for one in candidates]
+        return Fitted(
+            model, embeddings[best], run.history, run.seed, objectives, decisions, stability(labels[best], others)
+        )
+
+
+def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """The partition at a place, and the others."""
+    return labels[place], [own for i, own in enumerate(labels) if i != place]
 
 
 def _tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:

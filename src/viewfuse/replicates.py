@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -23,6 +21,8 @@ from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
 
 Number = TypeVar("Number", Tensor, float)
+_ROWS_PER_PASS = {"cpu": 64, "cuda": 4096}
+_LEAST_ROWS_PER_PASS = 64
 TERMS = ("reconstruction", "robustness", "clustering")
 
 
@@ -84,67 +84,72 @@ def batch_losses(
     )
 
 
-def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
+def total_loss(terms: Sequence[Number], robustness_weight: Number | float, clustering_weight: Number) -> Number:
     """L in the paper: the weighted sum of the terms."""
     return terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
 
 
+@dataclass
+class Trainee:
+    """A network with what it is trained on, and how.
+
+    Attributes
+    ----------
+    network : on the device of `stored`
+    stored : the training samples
+    seed : root of every random number
+    view_dropout : phi_1 in force
+    robustness_weight, clustering_weight : lambda_1 and lambda_2 in force
+    """
+
+    network: Network
+    stored: Samples
+    settings: Settings
+    seed: int
+    view_dropout: float
+    robustness_weight: float
+    clustering_weight: float
+
+
 class Replicates:
-    """Networks that are trained side by side.
+    """Networks that are trained side by side in one stage, by an Adam of their own.
 
     All that changes from step to step lies on the device, at a fixed place, so that a step can be recorded once and
     replayed.
 
     Parameters
     ----------
-    sets : the samples of each network, of equal shapes; networks may share a set
-    rates : phi_1 of each network, the view dropout in force
-    seeds : of each network
+    trainees : with samples of equal shapes and equal settings; some may share their samples
+    joint : whether it is the joint stage, in which the clustering loss counts and the centres are trained as well
     """
 
-    def __init__(
-        self,
-        networks: Sequence[Network],
-        sets: Sequence[Samples],
-        settings: Settings,
-        rates: Sequence[float],
-        seeds: Sequence[int],
-    ) -> None:
-        self._networks, self._seeds, self._settings = networks, seeds, settings
-        different = list({id(samples): samples for samples in sets}.values())
-        self.network, self._stored = stack(networks), pool(different)
-        self._n, size = len(sets[0]), min(settings.batch_size, len(sets[0]))
-        steps, device = self._n // size, self._stored.present.device
-        self._rates = torch.tensor(rates, dtype=torch.float32, device=device).view(-1, 1, 1)
-        places = [next(i for i, one in enumerate(different) if one is samples) for samples in sets]
-        self._first_rows = torch.tensor(places, device=device) * self._n
-        self._clustering_weights = torch.zeros(len(seeds), device=device)
-        self._draws = Draws(len(seeds), size * sum(draws_per_sample(self._stored, settings)), device)
-        self._order = torch.zeros(steps, len(seeds), size, dtype=torch.int64, device=device)
-        self._done = torch.zeros(1, dtype=torch.int64, device=device)
-        self._terms = torch.zeros(steps, len(seeds), len(TERMS), dtype=self.network.centers.dtype, device=device)
-        self._optimizers: list[Adam] = []
-        self._train([weights for weights in self.network.parameters() if weights is not self.network.centers])
-        self._step = self._recorded(joint=False)
+    def __init__(self, trainees: Sequence[Trainee], *, joint: bool) -> None:
+        first, self._networks = trainees[0], [one.network for one in trainees]
+        self._seeds, self._settings, self._joint = [one.seed for one in trainees], first.settings, joint
+        different = list({id(one.stored): one.stored for one in trainees}.values())
+        self.network, self._stored = stack(self._networks), pool(different)
+        self._n, size = len(first.stored), min(first.settings.batch_size, len(first.stored))
+        self._device = self._stored.present.device
+        places = [next(i for i, one in enumerate(different) if one is trainee.stored) for trainee in trainees]
+        self._first_rows = torch.tensor(places, device=self._device) * self._n
+        self._rates = self._numbers([one.view_dropout for one in trainees]).view(-1, 1, 1)
+        self._robustness_weights = self._numbers([one.robustness_weight for one in trainees])
+        self._clustering_weights = self._numbers([one.clustering_weight for one in trainees])
+        self._prepare_steps(self._n // size, size)
+        weights = [one for one in self.network.parameters() if joint or one is not self.network.centers]
+        self._adam = Adam(weights, first.settings.learning_rate, first.settings.weight_decay)
+        self._step = Replayed(self._update, self._device, len(self._stored.values))
 
-    def begin_joint_stage(self, centers: Sequence[NDArray[np.float32]], weights: Sequence[float]) -> None:
-        """Give every network its cluster centres, of shape (clusters, embedding), and train these as well.
+    def _numbers(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self._device)
 
-        Parameters
-        ----------
-        weights : of the clustering loss, one per network
-        """
-        with torch.no_grad():
-            self.network.centers.copy_(torch.from_numpy(np.stack(centers)).view_as(self.network.centers))
-            self._clustering_weights.copy_(torch.tensor(weights))
-        self._train([self.network.centers])
-        self._step = self._recorded(joint=True)
-
-    def _train(self, weights: Sequence[Parameter]) -> None:
-        self._optimizers.append(Adam(weights, self._settings.learning_rate, self._settings.weight_decay))
-
-    def _recorded(self, *, joint: bool) -> Replayed:
-        return Replayed(partial(self._update, joint=joint), self._done.device, len(self._stored.values))
+    def _prepare_steps(self, steps: int, size: int) -> None:
+        """Room for what the steps of an epoch read and write."""
+        count, dtype = len(self._seeds), self.network.centers.dtype
+        self._draws = Draws(count, size * sum(draws_per_sample(self._stored, self._settings)), self._device)
+        self._order = torch.zeros(steps, count, size, dtype=torch.int64, device=self._device)
+        self._done = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._terms = torch.zeros(steps, count, len(TERMS), dtype=dtype, device=self._device)
 
     @torch.no_grad()
     def unstack(self) -> None:
@@ -153,9 +158,21 @@ class Replicates:
             for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
                 weights.copy_(part)
 
+    @torch.no_grad()
+    def embed(self) -> Tensor:
+        """Embeddings of the samples as they are, of shape (networks, samples, embedding)."""
+        size = max(_LEAST_ROWS_PER_PASS, _ROWS_PER_PASS[self._device.type] // len(self._seeds))
+        parts = []
+        for start in range(0, self._n, size):
+            own = torch.arange(start, start + size, device=self._device).clamp(max=self._n - 1)
+            rows = own + self._first_rows[:, None]
+            batch = plain_batch(self._stored.take(rows.flatten()), self._stored, self._settings)
+            parts.append(torch.unflatten(self.network.encode(batch), 0, rows.shape))
+        return torch.cat(parts, dim=1)[:, : self._n]
+
     def run_epoch(self, epoch: int) -> Tensor:
         """One pass over the shuffled samples; returns loss terms of shape (steps, replicates, terms), on the CPU."""
-        keys = epoch_keys(self._seeds, epoch).to(self._done.device)
+        keys = epoch_keys(self._seeds, epoch).to(self._device)
         rows = shuffled(keys[:, 1], self._n) + self._first_rows[:, None]
         steps, _, size = self._order.shape
         # What is left over waits for the next epoch's order.
@@ -166,17 +183,14 @@ class Replicates:
             self._step()
         return self._terms.cpu()
 
-    def _update(self, *, joint: bool) -> None:
+    def _update(self) -> None:
         """One step of every network, on the next rows."""
         rows = self._order.index_select(0, self._done)[0]
         draws = torch.unflatten(self._draws.next(), 1, (rows.shape[1], -1))
-        terms = batch_losses(self.network, self._stored, rows, self._settings, self._rates, draws, joint=joint)
-        for optimizer in self._optimizers:
-            optimizer.zero_grad()
+        terms = batch_losses(self.network, self._stored, rows, self._settings, self._rates, draws, joint=self._joint)
+        self._adam.zero_grad()
         # The sum over replicates gives each the gradient of its own loss.
-        total = total_loss(terms, self._settings.robustness_weight, self._clustering_weights)
-        torch.autograd.backward(total.sum())
-        for optimizer in self._optimizers:
-            optimizer.step()
+        torch.autograd.backward(total_loss(terms, self._robustness_weights, self._clustering_weights).sum())
+        self._adam.step()
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
         self._done += 1

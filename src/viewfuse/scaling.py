@@ -10,19 +10,26 @@ from numpy.typing import NDArray
 
 from viewfuse import memory
 from viewfuse.errors import SettingError
+from viewfuse.mixing import views_as_a_whole
 from viewfuse.tables import column_bounds, present_parts
 from viewfuse.views import Views
 
-KINDS = ("minmax", "standard", "none")
+KINDS = ("minmax", "standard", "view", "mixed", "none")
 
 
 @dataclass(frozen=True)
 class Scaler:
-    """Column-wise affine maps, one pair of float64 arrays of shape (columns,) per view."""
+    """Column-wise affine maps, one pair of float64 arrays of shape (columns,) per view.
+
+    Attributes
+    ----------
+    whole : per view whether all of its columns have one factor; empty where that is not known any more
+    """
 
     kind: str
     shifts: tuple[NDArray[np.float64], ...]
     factors: tuple[NDArray[np.float64], ...]
+    whole: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -53,12 +60,18 @@ def fit_scaler(views: Views, kind: str) -> Scaler:
 
     Parameters
     ----------
-    kind : "minmax" (to 0..1), "standard" (mean 0, deviation 1) or "none". Constant columns become 0.
+    kind : "minmax" (columns to 0..1), "standard" (columns to mean 0, deviation 1), "view" (columns to mean 0, all
+        divided by one number, so that their mean variance is 1), "mixed" ("standard" or "view", whichever suits the
+        view, see `viewfuse.mixing`) or "none". Constant columns become 0.
     """
     if kind not in KINDS:
         raise SettingError(f"scaling must be one of {', '.join(KINDS)}; got {kind!r}")
-    pairs = [_measure(a, views.mask[:, v], kind) for v, a in enumerate(views.arrays)]
-    return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs))
+    whole = views_as_a_whole(views) if kind == "mixed" else (kind == "view",) * len(views.arrays)
+    pairs = [
+        _measure(array, views.mask[:, v], {"mixed": "view" if whole[v] else "standard"}.get(kind, kind))
+        for v, array in enumerate(views.arrays)
+    ]
+    return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs), whole)
 
 
 def _measure(
@@ -74,4 +87,6 @@ def _measure(
         return low, np.where(constant, 1.0, high - low)
     mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
     variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
+    if kind == "view":
+        variance = np.full_like(variance, variance.mean() or 1.0)
     return np.where(constant, low, mean), np.where(constant, 1.0, np.sqrt(variance))

@@ -34,8 +34,8 @@ class Settings:
     view_dropout : chance that a view is dropped in the augmented branch, phi_1; "auto" is the
         paper's equation "aug ratio".
     noise, feature_dropout : phi_2 and phi_3.
-    robustness_weight, clustering_weight : lambda_1 and lambda_2; "auto" is sized by the reconstruction loss that
-        pre-training ends with (`viewfuse.decisions.clustering_weight`).
+    robustness_weight, clustering_weight : lambda_1 and lambda_2; "auto" is sized by the variance of the data and by
+        the reconstruction loss that pre-training ends with (`viewfuse.decisions`).
     imputed_bias : gamma, the attention bias of a view that is filled from donors.
     knn_imputation, augmentation, distance_code, three_level_mask, clustering_module :
         the modules KNNI, Aug (with the robustness loss), CDPE, TAM and CM of the paper's ablation.
@@ -59,7 +59,7 @@ class Settings:
     view_dropout: float | str = "auto"
     noise: float = 0.05
     feature_dropout: float = 0.05
-    robustness_weight: float = 1e-3
+    robustness_weight: float | str = "auto"
     clustering_weight: float | str = "auto"
     imputed_bias: float = -10.0
     knn_imputation: bool = True
@@ -76,7 +76,7 @@ class Settings:
         for name in ("pretrain_epochs", "joint_epochs"):
             value = getattr(self, name)
             _require(self, name, _is_auto(value) or _is_integer(value, 0), "'auto' or an integer of at least 0")
-        for name in ("weight_decay", "noise", "robustness_weight"):
+        for name in ("weight_decay", "noise"):
             _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
         for name in _SWITCHES:
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
@@ -86,9 +86,10 @@ class Settings:
         self._check_the_rest()
 
     def _check_the_rest(self) -> None:
-        lr, bias, drop, weight = self.learning_rate, self.imputed_bias, self.view_dropout, self.clustering_weight
-        fits = _is_auto(weight) or _is_number(weight, 0.0)
-        _require(self, "clustering_weight", fits, "'auto' or a number of at least 0")
+        lr, bias, drop = self.learning_rate, self.imputed_bias, self.view_dropout
+        for name in ("robustness_weight", "clustering_weight"):
+            weight = getattr(self, name)
+            _require(self, name, _is_auto(weight) or _is_number(weight, 0.0), "'auto' or a number of at least 0")
         _require(self, "learning_rate", _is_number(lr, 0.0) and lr > 0, "a number above 0")
         _require(self, "feature_dropout", _is_rate(self.feature_dropout), "a number from 0 to below 1")
         # An infinite bias is allowed: it masks imputed views altogether.

@@ -16,64 +16,40 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from viewfuse.batches import Samples, plain_batch, view_dropout_rate
+from viewfuse.batches import Samples, mean_variance, plain_batch, view_dropout_rate
 from viewfuse.centers import initial_centers
-from viewfuse.decisions import clustering_weight, consistency
+from viewfuse.decisions import clustering_weight, robustness_weight
 from viewfuse.errors import Diverged
 from viewfuse.graphs import tensor_cores
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
-from viewfuse.replicates import TERMS, Replicates, total_loss
+from viewfuse.replicates import TERMS, Replicates, Trainee, total_loss
 from viewfuse.settings import Settings
+from viewfuse.watch import JointStage, Watch, clusters
 
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _LOOKS = 4
 """How often a joint stage is looked at."""
-_FALL = 0.05
-_ROWS_AT_ONCE = 1024
-TOGETHER = {"cpu": 1, "cuda": 16}
+TOGETHER = {"cpu": 1, "cuda": 32}
 """Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
 
 History = dict[str, list[float | int | str]]
 
 
 @dataclass
-class JointStage:
-    """What was seen of a joint stage.
-
-    Attributes
-    ----------
-    seen : consistency of the clusters by the epoch after which it was looked at, the first one before the stage
-    kept : the epoch after which the network was as it is now
-    ended : why it was ended early; empty where it was not
-    """
-
-    seen: dict[int, float] = field(default_factory=dict)
-    kept: int = 0
-    ended: str = ""
-
-
-@dataclass
-class Training:
+class Training(Trainee):
     """What one training holds.
 
     Attributes
     ----------
-    network : the network, on the device of `stored`
-    stored : the training samples
-    seed : root of every random number
-    clustering_weight : lambda_2 in force
+    clusters : int64 tensor of shape (samples,): those of the training samples before the joint stage; None until then
     joint_stage : what was seen of the joint stage
     diverged : which loss was not finite first, and where; empty while all were
     history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
     """
 
-    network: Network
-    stored: Samples
-    settings: Settings
-    seed: int
-    clustering_weight: float = 0.0
+    clusters: Tensor | None = None
     joint_stage: JointStage = field(default_factory=JointStage)
     diverged: str = ""
     history: History = field(default_factory=lambda: {k: [] for k in ("epoch", "stage", *TERMS, "total", "seconds")})
@@ -104,116 +80,98 @@ def train_replicates(
     ----------
     sets : one set of samples per seed, of equal shapes and on one device; several may be the same
     """
-    at_once = TOGETHER[sets[0].present.device.type]
-    runs: list[Training] = []
-    for start in range(0, len(seeds), at_once):
-        chosen = slice(start, start + at_once)
-        with tensor_cores(sets[0].present.device):
-            runs += _train_together(sets[chosen], settings, seeds[chosen], progress)
+    runs = pretrain(sets, settings, seeds, progress=progress)
+    train_jointly(runs, progress=progress)
     return runs
 
 
-def _train_together(
-    sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], progress: bool
+def pretrain(
+    sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], *, progress: bool = False
 ) -> list[Training]:
-    runs = [Training(_start(s, settings, seed), s, settings, seed) for s, seed in zip(sets, seeds, strict=True)]
-    replicates = Replicates([run.network for run in runs], sets, settings, [_rate(s, settings) for s in sets], seeds)
-    first, second = settings.epochs(len(sets[0]))
-    with tqdm(total=first + second, disable=not progress, unit="epoch", desc="pre-training") as bar:
+    """The first stage, and the start of the cluster centres; parameters as those of `train_replicates`."""
+    runs = [_begin(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
+    for part in _parts(runs):
+        _pretrain_together(part, progress)
+    return runs
+
+
+def train_jointly(runs: Sequence[Training], *, progress: bool = False) -> None:
+    """The second stage of trainings that have had the first, with equal settings."""
+    for part in _parts(runs):
+        _train_jointly_together(part, progress)
+
+
+def _begin(stored: Samples, settings: Settings, seed: int) -> Training:
+    """A network with the weights of its seed, for the samples and on their device."""
+    widths = [view.shape[1] for view in stored.values]
+    network = build_network(widths, settings, generator_for_start(seed)).to(stored.present.device)
+    rate, weight = settings.view_dropout, settings.robustness_weight
+    return Training(
+        network, stored, settings, seed,
+        view_dropout=view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate),
+        robustness_weight=robustness_weight(mean_variance(stored)) if isinstance(weight, str) else float(weight),
+        clustering_weight=0.0,
+    )  # fmt: skip
+
+
+def _parts(runs: Sequence[Training]) -> Iterator[Sequence[Training]]:
+    """The trainings that are done side by side."""
+    count = -(-len(runs) // TOGETHER[runs[0].stored.present.device.type])
+    size = -(-len(runs) // count)
+    return (runs[start : start + size] for start in range(0, len(runs), size))
+
+
+def _pretrain_together(runs: Sequence[Training], progress: bool) -> None:
+    settings, device = runs[0].settings, runs[0].stored.present.device
+    first, _ = settings.epochs(len(runs[0].stored))
+    replicates = Replicates(runs, joint=False)
+    with tensor_cores(device), tqdm(total=first, disable=not progress, unit="epoch", desc="pre-training") as bar:
         for epoch in range(first):
             _run_epoch(runs, replicates, epoch, "pre-training", bar)
             _refuse_diverged(runs)
         replicates.unstack()
-        _begin_joint_stage(runs, replicates)
-        bar.set_description("joint training")
-        _run_joint_stage(runs, replicates, range(first, first + second), bar)
-    return runs
+        embeddings = replicates.embed()
+    for run, own in zip(runs, embeddings, strict=True):
+        _refuse_broken(own, first)
+        losses, asked = run.history["reconstruction"], settings.clustering_weight
+        chosen = clustering_weight(float(losses[-1]) if losses else None)
+        run.clustering_weight = chosen if isinstance(asked, str) else asked
+    for run, own, centers in zip(runs, embeddings, _start_centers(runs, embeddings), strict=True):
+        run.network.centers.data.copy_(torch.from_numpy(centers))
+        run.clusters = clusters(run.network, own)
+        run.joint_stage.kept = first
 
 
-def _begin_joint_stage(runs: Sequence[Training], replicates: Replicates) -> None:
-    for run in runs:
-        asked, losses = run.settings.clustering_weight, run.history["reconstruction"]
-        run.clustering_weight = (
-            clustering_weight(float(losses[-1]) if losses else None) if isinstance(asked, str) else asked
-        )
-    replicates.begin_joint_stage(_start_centers(runs), [run.clustering_weight for run in runs])
-    replicates.unstack()
-
-
-def _run_joint_stage(runs: Sequence[Training], replicates: Replicates, epochs: range, bar: tqdm) -> None:
+def _train_jointly_together(runs: Sequence[Training], progress: bool) -> None:
     """The joint stage; where it is watched, every training ends with the most consistent clusters that it had."""
-    watches = [Watch(run, epochs.start) for run in runs] if runs[0].settings.watched and epochs else []
-    looks = {epochs.start + round(len(epochs) * part / _LOOKS) - 1 for part in range(1, _LOOKS + 1)}
-    for epoch in epochs:
-        _run_epoch(runs, replicates, epoch, "joint", bar)
-        if not watches:
-            _refuse_diverged(runs)
-        elif epoch in looks:
-            replicates.unstack()
-            for watch in watches:
-                watch.look(epoch + 1)
-            if all(watch.ended for watch in watches):
+    settings, device = runs[0].settings, runs[0].stored.present.device
+    first, second = settings.epochs(len(runs[0].stored))
+    if not second:
+        return
+    replicates = Replicates(runs, joint=True)
+    with tensor_cores(device), tqdm(total=second, disable=not progress, unit="epoch", desc="joint training") as bar:
+        watches = [Watch(run.network, run.stored.near, run.joint_stage) for run in runs] if settings.watched else []
+        _look(watches, runs, replicates, first)
+        for epoch in range(first, first + second):
+            _run_epoch(runs, replicates, epoch, "joint", bar)
+            if not watches:
+                _refuse_diverged(runs)
+            elif epoch + 1 in {first + round(second * part / _LOOKS) for part in range(1, _LOOKS + 1)}:
+                _look(watches, runs, replicates, epoch + 1)
+            if watches and all(run.joint_stage.ended for run in runs):
                 break
-    replicates.unstack()
-    for run in runs:
-        run.joint_stage.kept = len(run.history["epoch"])
+        replicates.unstack()
     for watch in watches:
         watch.go_back()
+    for run in runs if not watches else ():
+        run.joint_stage.kept = first + second
 
 
-class Watch:
-    """Looks after the joint stage of one training.
-
-    The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
-    consistent than before it by `_FALL`.
-
-    Parameters
-    ----------
-    epoch : how many there were before the stage
-    """
-
-    def __init__(self, run: Training, epoch: int) -> None:
-        self._run, self._best, self._weights = run, -inf, run.network.state_dict()
-        self._n_clusters = 0
-        self._epoch = epoch
-        self.look(epoch)
-
-    @property
-    def ended(self) -> str:
-        """Why the stage was ended; empty where it was not."""
-        return self._run.joint_stage.ended
-
-    def look(self, epoch: int) -> None:
-        """Note how consistent the clusters are, and keep the network if they are as good as ever."""
-        stage = self._run.joint_stage
-        if stage.ended:
-            return
-        if self._run.diverged:
-            stage.ended = self._run.diverged
-            return
-        embedding = embed(self._run.network, self._run.stored, self._run.stored, self._run.settings)
-        if not torch.isfinite(embedding).all():
-            stage.ended = f"the embedding is not finite after epoch {epoch}"
-            return
-        labels = _labels(self._run, embedding)
-        found = int((labels.bincount() > 0).sum())
-        stage.seen[epoch] = score = consistency(labels, self._run.stored.near)
-        if found < self._n_clusters:
-            stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
-        elif score < self._best - _FALL:
-            stage.ended = f"the consistency of the clusters fell from {self._best:.3f} to {score:.3f}"
-        elif score >= self._best:
-            self._keep(epoch, score)
-        self._n_clusters = max(self._n_clusters, found)
-
-    def _keep(self, epoch: int, score: float) -> None:
-        self._best, self._epoch = score, epoch
-        self._weights = {name: weights.clone() for name, weights in self._run.network.state_dict().items()}
-
-    def go_back(self) -> None:
-        """Give the network the weights that were kept."""
-        self._run.network.load_state_dict(self._weights)
-        self._run.joint_stage.kept = self._epoch
+def _look(watches: Sequence[Watch], runs: Sequence[Training], replicates: Replicates, epoch: int) -> None:
+    if watches:
+        replicates.unstack()
+        for watch, run, embedding in zip(watches, runs, replicates.embed(), strict=True):
+            watch.look(epoch, embedding, run.diverged)
 
 
 def joint_stage_decision(run: Training) -> dict[str, Any]:
@@ -232,24 +190,6 @@ def joint_stage_decision(run: Training) -> dict[str, Any]:
     seen = {str(epoch): score for epoch, score in stage.seen.items()}
     evidence = {"consistency_after_epoch": seen, "clustering_weight": run.clustering_weight}
     return {"chosen": kept, "evidence": evidence, "ended": stage.ended, "why": why}
-
-
-@torch.no_grad()
-def _labels(run: Training, embedding: Tensor) -> Tensor:
-    """The clusters of the training samples, of shape (samples,), given their embeddings."""
-    return torch.cat([run.network.assign(rows).argmax(dim=1) for rows in torch.split(embedding, _ROWS_AT_ONCE)])
-
-
-def _start(stored: Samples, settings: Settings, seed: int) -> Network:
-    """A network with the weights of its seed, for the samples and on their device."""
-    widths = [view.shape[1] for view in stored.values]
-    return build_network(widths, settings, generator_for_start(seed)).to(stored.present.device)
-
-
-def _rate(stored: Samples, settings: Settings) -> float:
-    """phi_1, the view dropout in force."""
-    rate = settings.view_dropout
-    return view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
 
 
 def _run_epoch(runs: Sequence[Training], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
@@ -288,15 +228,18 @@ def embed(network: Network, samples: Samples, stored: Samples, settings: Setting
 def embed_stored(run: Training) -> Tensor:
     """Embeddings of the training samples as they are, of shape (samples, embedding); stops if one is not finite."""
     embedding = embed(run.network, run.stored, run.stored, run.settings)
-    if not torch.isfinite(embedding).all():
-        # The last update of an epoch can break the weights without a loss that shows it.
-        raise Diverged(f"the embedding is not finite after epoch {len(run.history['epoch'])}; {_CURE}")
+    _refuse_broken(embedding, len(run.history["epoch"]))
     return embedding
 
 
-def _start_centers(runs: Sequence[Training]) -> list[NDArray[np.float32]]:
+def _refuse_broken(embedding: Tensor, epoch: int) -> None:
+    """The last update of an epoch can break the weights without a loss that shows it."""
+    if not torch.isfinite(embedding).all():
+        raise Diverged(f"the embedding is not finite after epoch {epoch}; {_CURE}")
+
+
+def _start_centers(runs: Sequence[Training], embeddings: Tensor) -> list[NDArray[np.float32]]:
     """The start of every training's centres, several at a time."""
-    embeddings = [embed_stored(run) for run in runs]
     counts, seeds = [run.settings.n_clusters for run in runs], [run.seed for run in runs]
     with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:
         return list(pool.map(initial_centers, embeddings, counts, seeds))
@@ -319,7 +262,7 @@ def _refuse_diverged(runs: Sequence[Training]) -> None:
 
 
 def _total(run: Training, terms: Sequence[float]) -> float:
-    return total_loss(terms, run.settings.robustness_weight, run.clustering_weight)
+    return total_loss(terms, run.robustness_weight, run.clustering_weight)
 
 
 def _record(run: Training, epoch: int, terms: list[float], stage: str, seconds: float) -> None:

@@ -16,7 +16,7 @@ from viewfuse.bench.plain_data import Item, Table
 from viewfuse.centers import initial_centers
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
-from viewfuse.replicates import Replicates, batch_losses
+from viewfuse.replicates import Replicates, Trainee, batch_losses
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.training import embed
@@ -52,9 +52,12 @@ class OurTraining:
         widths = [view.shape[1] for view in table.values]
         self.networks = [build_network(widths, settings, generator_for_start(s)).to(device) for s in self._seeds]
         rate = view_dropout_rate(self.stored.present)
-        self._replicates = Replicates(
-            self.networks, [self.stored] * n_replicates, settings, [rate] * n_replicates, self._seeds
-        )
+        weights = float(settings.robustness_weight), float(settings.clustering_weight)
+        self._trainees = [
+            Trainee(network, self.stored, settings, s, rate, *weights)
+            for network, s in zip(self.networks, self._seeds, strict=True)
+        ]
+        self._replicates = Replicates(self._trainees, joint=False)
 
     def run_epoch(self, epoch: int) -> Tensor:
         """One pass over the shuffled samples; returns loss terms of shape (steps, replicates, terms)."""
@@ -63,8 +66,10 @@ class OurTraining:
     def begin_joint_stage(self) -> None:
         """Set the cluster centres, and train them as well."""
         self._replicates.unstack()
-        found = [initial_centers(self.embed(i), self._settings.n_clusters, s) for i, s in enumerate(self._seeds)]
-        self._replicates.begin_joint_stage(found, [float(self._settings.clustering_weight)] * len(found))
+        for i, (network, seed) in enumerate(zip(self.networks, self._seeds, strict=True)):
+            found = initial_centers(self.embed(i), self._settings.n_clusters, seed)
+            network.centers.data.copy_(torch.from_numpy(found))
+        self._replicates = Replicates(self._trainees, joint=True)
 
     def embed(self, replicate: int = 0) -> Tensor:
         """Embeddings of the training samples as they are, of shape (samples, embedding)."""

@@ -136,9 +136,11 @@ class PlainTraining:
         )
         self._as_they_are = PlainSamples(stored, stored, near, settings, None)
         self.network = _start([view.shape[1] for view in stored.values], settings, seed).to(device)
-        weights = [w for w in self.network.parameters() if w is not self.network.centers]
-        self._adam = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay)
+        self._adam = self._adam_of([w for w in self.network.parameters() if w is not self.network.centers])
         self._joint = False
+
+    def _adam_of(self, weights: Iterable[nn.Parameter]) -> torch.optim.Adam:
+        return torch.optim.Adam(weights, self.settings.learning_rate, weight_decay=self.settings.weight_decay)
 
     def run_epoch(self, epoch: int) -> Tensor:
         """One pass over the shuffled samples; returns loss terms of shape (steps, terms), on the CPU."""
@@ -148,8 +150,8 @@ class PlainTraining:
         """One update; returns the loss terms of shape (terms,)."""
         terms = batch_losses(self.network, batch, joint=self._joint)
         self._adam.zero_grad()
-        weight = torch.tensor(float(self.settings.clustering_weight))
-        torch.autograd.backward(total_loss(terms, self.settings.robustness_weight, weight))
+        weights = [torch.tensor(float(w)) for w in (self.settings.robustness_weight, self.settings.clustering_weight)]
+        torch.autograd.backward(total_loss(terms, *weights))
         self._adam.step()
         return torch.stack(terms).detach()
 
@@ -157,7 +159,7 @@ class PlainTraining:
         """Set the cluster centres, and train them as well."""
         found = initial_centers(self.embed(), self.settings.n_clusters, self._seed)
         self.network.centers.data.copy_(torch.from_numpy(found))
-        self._adam.add_param_group({"params": [self.network.centers]})
+        self._adam = self._adam_of(self.network.parameters())  # each stage has its own
         self._joint = True
 
     def embed(self) -> Tensor:

@@ -43,7 +43,7 @@ class OrAuto(click.ParamType[Any]):
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
     "clustering_weight": (OrAuto(float), "Weight of the clustering loss; auto: by the reconstruction loss."),
-    "robustness_weight": (float, "Weight of the loss that keeps a sample in place when views are hidden."),
+    "robustness_weight": (OrAuto(float), "Weight of the loss that keeps a sample in place when views are hidden."),
     "feature_dropout": (float, "Share of the values set to zero in training."),
     "noise": (float, "Deviation of the noise added in training."),
     "view_dropout": (OrAuto(float), "Chance that a view is hidden in training; auto: by the share that is missing."),
@@ -70,7 +70,12 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.inputs
 @click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
 @options.out("Folder for the results.")
-@click.option("--scaling", default="auto", show_default=True, help="auto (tries both), minmax, standard or none.")
+@click.option(
+    "--scaling",
+    default="auto",
+    show_default=True,
+    help="auto (tries mixed, standard and minmax), or one of these, view, none.",
+)
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one.")
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")

@@ -1,0 +1,70 @@
+"""Which views are scaled column by column, and which as a whole.
+
+Columns of one unit (counts of genes, intensities of pixels) say by their spread how much they matter; columns of
+different units say nothing by it. Nobody tells which is which, but the other views do: neighbours in one view that are
+neighbours in others as well are no accident. Each view is given the scaling under which more of them are.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.views import Views
+
+_MOST_ROWS = 1_000
+_FEWEST_ROWS = 20
+_NEIGHBORS, _NEIGHBORS_ELSEWHERE = 4, 10
+_CLEARLY = 2.0
+"""Standard errors by which the whole view has to be better."""
+
+
+def views_as_a_whole(views: Views) -> tuple[bool, ...]:
+    """Per view whether one scale for all of its columns suits it clearly better than a scale for each.
+
+    For pairs of views, among at most 1,000 samples that have both: how many of a sample's four nearest neighbours in
+    the one view are among its ten nearest in the other, under either scaling of the other. The difference between the
+    two scalings of the one view is averaged over samples and other views; it counts where it is two standard errors
+    above zero.
+    """
+    gains: list[list[NDArray[np.float64]]] = [[] for _ in views.names]
+    for one, other in permutations(range(len(views.names)), 2):
+        rows = _shared_rows(views.mask[:, one] & views.mask[:, other])
+        if len(rows) >= _FEWEST_ROWS:
+            elsewhere = [_nearest(points, _NEIGHBORS_ELSEWHERE) for points in _both_ways(views.arrays[other][rows])]
+            columns, whole = (_overlap(points, elsewhere) for points in _both_ways(views.arrays[one][rows]))
+            gains[one].append(whole - columns)
+    return tuple(_is_clear(np.concatenate(own)) if own else False for own in gains)
+
+
+def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The rows that are true, at most `_MOST_ROWS` of them, always the same ones."""
+    rows = np.flatnonzero(shared)
+    return np.sort(np.random.RandomState(0).permutation(rows)[:_MOST_ROWS])
+
+
+def _both_ways(values: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values of one view, of shape (samples, columns): columns of deviation 1, and as they are but centred."""
+    centred = values - values.mean(axis=0, dtype=np.float64)
+    deviations = centred.std(axis=0)
+    return centred / np.where(deviations > 0, deviations, 1.0), centred
+
+
+def _nearest(points: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Row numbers of shape (points, count)."""
+    closeness = points @ points.T - np.square(points).sum(axis=1) / 2
+    np.fill_diagonal(closeness, -np.inf)
+    return np.argpartition(-closeness, count, axis=1)[:, :count]
+
+
+def _overlap(points: NDArray[np.float64], elsewhere: list[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Per point the share of its nearest neighbours that are near elsewhere as well."""
+    near = _nearest(points, _NEIGHBORS)[:, :, None]
+    return np.mean([(near == others[:, None]).any(axis=2).mean(axis=1) for others in elsewhere], axis=0)
+
+
+def _is_clear(gains: NDArray[np.float64]) -> bool:
+    error = gains.std() / np.sqrt(len(gains))
+    return bool(gains.mean() > _CLEARLY * error)

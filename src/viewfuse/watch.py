@@ -1,0 +1,87 @@
+"""The joint stage, watched: it ends where it no longer helps, and the network goes back to its best clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+import torch
+from torch import Tensor
+
+from viewfuse.decisions import consistency
+from viewfuse.network import Network
+
+_FALL = 0.05
+_ROWS_AT_ONCE = 1024
+
+
+@dataclass
+class JointStage:
+    """What was seen of a joint stage.
+
+    Attributes
+    ----------
+    seen : consistency of the clusters by the epoch after which it was looked at, the first one before the stage
+    kept : the epoch after which the network was as it is now
+    ended : why it was ended early; empty where it was not
+    """
+
+    seen: dict[int, float] = field(default_factory=dict)
+    kept: int = 0
+    ended: str = ""
+
+
+class Watch:
+    """Looks after the joint stage of one network.
+
+    The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
+    consistent than before it by `_FALL`.
+
+    Parameters
+    ----------
+    near : the neighbours of the training samples, see `viewfuse.decisions.consistency`
+    """
+
+    def __init__(self, network: Network, near: Tensor, stage: JointStage) -> None:
+        self._network, self._near, self._stage = network, near, stage
+        self._best, self._n_clusters = -inf, 0
+        self._weights: dict[str, Tensor] = {}
+
+    def look(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
+        """Note how consistent the clusters are, and keep the network if they are as good as ever.
+
+        Parameters
+        ----------
+        epoch : how many there were
+        embedding : of the training samples, of shape (samples, embedding)
+        diverged : which loss was not finite; empty if all were
+        """
+        if self._stage.ended:
+            return
+        if diverged or not torch.isfinite(embedding).all():
+            self._stage.ended = diverged or f"the embedding is not finite after epoch {epoch}"
+            return
+        labels = clusters(self._network, embedding)
+        found = int((labels.bincount() > 0).sum())
+        score = self._stage.seen[epoch] = consistency(labels, self._near)
+        if found < self._n_clusters:
+            self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
+        elif score < self._best - _FALL:
+            self._stage.ended = f"the consistency of the clusters fell from {self._best:.3f} to {score:.3f}"
+        elif score >= self._best:
+            self._keep(epoch, score)
+        self._n_clusters = max(self._n_clusters, found)
+
+    def _keep(self, epoch: int, score: float) -> None:
+        self._best, self._stage.kept = score, epoch
+        self._weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
+
+    def go_back(self) -> None:
+        """Give the network the weights that were kept."""
+        self._network.load_state_dict(self._weights)
+
+
+@torch.no_grad()
+def clusters(network: Network, embedding: Tensor) -> Tensor:
+    """The cluster of every sample, of shape (samples,), given their embeddings."""
+    return torch.cat([network.assign(rows).argmax(dim=1) for rows in torch.split(embedding, _ROWS_AT_ONCE)])
