@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import count
+from math import inf
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import make_blobs
-from viewfuse import URRL, JointStageWarning, SettingError, Views, decisions, metrics, training
-from viewfuse.batches import store
+from viewfuse import URRL, JointStageWarning, SettingError, Views, decisions, metrics, mixing, training
+from viewfuse import model as model_module
+from viewfuse.batches import Samples, mean_variance, store
 from viewfuse.decisions import Candidate, best_of_each, consistencies, consistency, stability
 from viewfuse.replicates import Replicates
 from viewfuse.scaling import fit_scaler
@@ -95,6 +97,29 @@ def samples_for(settings):
     views = Views(make_blobs(60, 3, missing=0.3)[0])
     scaled = fit_scaler(views, "standard").apply(views)
     return store([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_robustness_weight_is_a_share_of_the_variance_of_what_is_there(seed):
+    rng = np.random.default_rng(seed)
+    mask = rng.random((9, 2)) < 0.7
+    mask[0] = True
+    values = [np.where(mask[:, [v]], rng.normal(2, 3, size=(9, width)), 0) for v, width in enumerate((2, 5))]
+    expected = np.mean([view[mask[:, v]].var(axis=0).mean() for v, view in enumerate(values)])
+    samples = Samples([torch.tensor(view) for view in values], torch.tensor(mask), torch.zeros(9, 2, 0))
+    assert mean_variance(samples) == pytest.approx(expected, abs=1e-9)
+    assert decisions.robustness_weight(expected) == pytest.approx(0.03 * expected)
+
+
+def test_a_robustness_weight_that_was_asked_for_is_used():
+    small = {**SMALL, "pretrain_epochs": 1, "joint_epochs": 0}
+    auto, asked = (
+        Settings(n_clusters=3, n_heads=2, **small),
+        Settings(n_clusters=3, n_heads=2, robustness_weight=2, **small),
+    )
+    assert train(samples_for(auto), auto, 0).robustness_weight == pytest.approx(0.03, rel=0.01)  # of unit variance
+    run = train(samples_for(asked), asked, 0)
+    assert run.history["total"][0] == pytest.approx(run.history["reconstruction"][0] + 2 * run.history["robustness"][0])
 
 
 def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
@@ -248,3 +273,44 @@ def test_training_has_no_joint_stage_to_watch_without_epochs():
     run = train(samples_for(settings), settings, 0)
     assert isinstance(run, Training)
     assert training.joint_stage_decision(run)["why"].startswith("no joint stage")
+
+
+def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
+    data = make_blobs(60, 3, missing=0.3)[0]
+    went_on, go_on = [], model_module.train_jointly
+
+    def seen(runs, progress):
+        went_on.extend(runs)
+        go_on(runs, progress=progress)
+
+    monkeypatch.setattr(model_module, "train_jointly", seen)
+    monkeypatch.setattr(mixing, "_CLEARLY", -inf)  # so that all views are scaled as a whole
+    model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL).fit(data)
+    scaling = model.decisions_["scaling"]
+    assert set(scaling["evidence"]) == {"mixed", "standard", "minmax"}
+    assert [run.network is model._model.network for run in went_on].count(True) == 1
+    assert len(went_on) == len(model.objectives_) == 2
+    assert model.decisions_["verdict"]["why"].endswith(
+        "2 trainings agree with an adjusted Rand index of " + agreed(model)
+    )
+    assert scaling["as_a_whole"] == (model.view_names_ if scaling["chosen"] == "mixed" else [])
+
+
+def agreed(model):
+    return f"{model.decisions_['verdict']['evidence']['agreement']:.2f}"
+
+
+def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
+    monkeypatch.setattr(mixing, "_CLEARLY", -inf)
+    data = make_blobs(60, 3, missing=0.3)[0]
+    model = URRL(3, scaling="mixed", pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
+    names = ", ".join(model.view_names_)
+    assert model.decisions_["scaling"]["why"] == f"scaling mixed: as asked; one scale for all columns of {names}"
+
+
+def test_ranges_have_to_be_clearly_better():
+    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.51}) == "standard"
+    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.53}) == "minmax"
+    assert decisions.best_scaling({"mixed": 0.5, "standard": 0.5}) == "mixed"
+    assert decisions.best_scaling({"mixed": 0.5, "standard": 0.501}) == "standard"
+    assert decisions.best_scaling({"none": 0.1}) == "none"

@@ -19,7 +19,7 @@ from viewfuse.network import build_network, fully_connected
 from viewfuse.replicates import Replicates, Trainee, pool, stack
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
-from viewfuse.training import embed_stored, train, train_replicates
+from viewfuse.training import embed, embed_stored, train, train_replicates
 
 SEEDS = [3, 0, 8]
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -125,6 +125,22 @@ def test_a_stacked_network_computes_what_its_networks_compute():
     for v, view in enumerate(rebuilt):
         own = [network.decode(z)[v] for network, z in zip(networks, expected.chunk(3), strict=True)]
         assert torch.allclose(view, torch.cat(own), atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_embeddings_of_all_are_those_of_each(monkeypatch, shared):
+    monkeypatch.setattr("viewfuse.replicates._ROWS_PER_PASS", {"cpu": 21})
+    monkeypatch.setattr("viewfuse.replicates._LEAST_ROWS_PER_PASS", 7)
+    settings = Settings(**SMALL, n_clusters=3)
+    sets = [in_double(samples) for samples in masked_sets(settings)]
+    sets = sets[:1] * 3 if shared else sets
+    runs = [
+        Trainee(network, samples, settings, 0, 0.2, 0.0, 0.0)
+        for network, samples in zip(networks_for(settings, torch.float64), sets, strict=True)
+    ]
+    expected = torch.stack([embed(run.network, run.stored, run.stored, settings) for run in runs])
+    assert torch.allclose(Replicates(runs, joint=False).embed(), expected, atol=1e-12)
+    assert torch.allclose(Replicates(runs[1:2], joint=True).embed(), expected[1:2], atol=1e-12)
 
 
 @pytest.mark.parametrize("layer", [Linear(4, 4), LayerNorm(4), fully_connected([4, 3, 5, 2])])

@@ -12,7 +12,7 @@ from viewfuse import SettingError, Views
 from viewfuse.scaling import fit_scaler
 
 
-@given(incomplete_data(), st.sampled_from(["minmax", "standard", "none"]))
+@given(incomplete_data(), st.sampled_from(["minmax", "standard", "view", "mixed", "none"]))
 def test_observed_rows_are_scaled_and_come_back(data, kind):
     values, mask, _ = data
     views = Views(values, mask=mask)
@@ -28,6 +28,9 @@ def test_observed_rows_are_scaled_and_come_back(data, kind):
         if kind == "standard" and len(rows) > 1:
             assert rows.mean(axis=0) == pytest.approx(np.zeros(rows.shape[1]), abs=1e-5)
             assert rows.std(axis=0) == pytest.approx(np.ones(rows.shape[1]), abs=1e-4)
+        if kind == "view" and len(rows) > 1:
+            assert rows.mean(axis=0) == pytest.approx(np.zeros(rows.shape[1]), abs=1e-4)
+            assert rows.var(axis=0).mean() == pytest.approx(1.0, abs=1e-3)
 
 
 def test_hidden_values_do_not_move_the_scale():
@@ -36,14 +39,14 @@ def test_hidden_values_do_not_move_the_scale():
     assert fit_scaler(views, "minmax").apply(views).arrays[0].ravel().tolist() == [0.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("kind", ["minmax", "standard"])
+@pytest.mark.parametrize("kind", ["minmax", "standard", "view", "mixed"])
 @pytest.mark.parametrize("value", [0.0, 0.1, -3e30])
 def test_constant_columns_survive(kind, value):
     views = Views(np.full((4, 2), value))
     assert (fit_scaler(views, kind).apply(views).arrays[0] == 0).all()
 
 
-@pytest.mark.parametrize("kind", ["minmax", "standard"])
+@pytest.mark.parametrize("kind", ["minmax", "standard", "view", "mixed"])
 def test_huge_ranges_stay_finite(kind):
     views = Views(np.array([[-3e38, 1.0], [3e38, 2.0], [0.0, 2.0]]))
     assert np.isfinite(fit_scaler(views, kind).apply(views).arrays[0]).all()

@@ -14,7 +14,7 @@ from conftest import make_blobs
 from viewfuse import Diverged, Views
 from viewfuse import centers as centers_module
 from viewfuse.batches import draws_per_sample, store, two_branches
-from viewfuse.centers import in_order, initial_centers, ward_centers
+from viewfuse.centers import drawn_centers, in_order, initial_centers, ward_centers
 from viewfuse.graphs import tensor_cores
 from viewfuse.network import build_network
 from viewfuse.random_numbers import epoch_keys
@@ -164,6 +164,29 @@ def test_a_bad_start_from_ward_is_noticed(monkeypatch):
     monkeypatch.setattr(centers_module, "ward_centers", lambda points, n_clusters: split_and_merged)
     centers = initial_centers(three_groups(), 3, 0)
     assert np.sort(centers.sum(axis=1)) == pytest.approx([0.0, 9.0, 9.0], abs=0.1)
+
+
+def test_drawn_starts_are_samples_far_apart():
+    points = three_groups()
+    starts = drawn_centers(points, torch.ones(len(points)), 3, np.random.RandomState(0))
+    assert starts.shape == (10, 3, 2)
+    assert (starts[:, :, None] == points).all(dim=3).any(dim=2).all()
+    assert all(sorted(start.sum(dim=1).round().tolist()) == pytest.approx([0, 9, 9], abs=1.1) for start in starts)
+    assert len({tuple(start.flatten().tolist()) for start in starts}) > 1
+    same = drawn_centers(points, torch.ones(len(points)), 3, np.random.RandomState(0))
+    assert torch.equal(starts, same)
+
+
+def test_heavier_points_are_drawn_more_often():
+    points = torch.tensor([[0.0], [1.0]])
+    state, weights = np.random.RandomState(0), torch.tensor([1.0, 9.0])
+    drawn = [drawn_centers(points, weights, 1, state).mean() for _ in range(200)]  # the better of two draws is taken
+    assert float(np.mean(drawn)) == pytest.approx(1 - 0.1**2, abs=0.02)
+
+
+def test_equal_points_have_starts_too():
+    points = torch.ones(5, 2)
+    assert torch.equal(drawn_centers(points, torch.ones(5), 3, np.random.RandomState(0)), torch.ones(10, 3, 2))
 
 
 def test_a_good_start_from_ward_is_kept(monkeypatch):
