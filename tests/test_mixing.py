@@ -73,9 +73,9 @@ def test_many_rows_are_represented_by_some(monkeypatch):
     monkeypatch.setattr(mixing, "_MOST_ROWS", 100)
     asked, nearest_of = [], mixing._nearest
 
-    def counted(points, count):
+    def counted(points):
         asked.append(len(points))
-        return nearest_of(points, count)
+        return nearest_of(points)
 
     monkeypatch.setattr(mixing, "_nearest", counted)
     assert views_as_a_whole(Views(list(groups(1000)))) == (True, False)

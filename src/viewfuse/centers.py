@@ -13,9 +13,9 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
-_WARD_ROWS = 2_500
+_WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
-_GROUPS = 2_000
+_GROUPS = 1_000
 _ROWS_AT_A_TIME = 65_536
 _ROWS_PER_GROUPING = 8_192
 _DRAWN_STARTS = 10

@@ -7,14 +7,14 @@ neighbours in others as well are no accident. Each view is given the scaling und
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.views import Views
 
-_MOST_ROWS = 1_000
+_MOST_ROWS = 500
 _FEWEST_ROWS = 20
 _NEIGHBORS, _NEIGHBORS_ELSEWHERE = 4, 10
 _CLEARLY = 2.0
@@ -24,18 +24,19 @@ _CLEARLY = 2.0
 def views_as_a_whole(views: Views) -> tuple[bool, ...]:
     """Per view whether one scale for all of its columns suits it clearly better than a scale for each.
 
-    For pairs of views, among at most 1,000 samples that have both: how many of a sample's four nearest neighbours in
+    For pairs of views, among at most 500 samples that have both: how many of a sample's four nearest neighbours in
     the one view are among its ten nearest in the other, under either scaling of the other. The difference between the
     two scalings of the one view is averaged over samples and other views; it counts where it is two standard errors
     above zero.
     """
     gains: list[list[NDArray[np.float64]]] = [[] for _ in views.names]
-    for one, other in permutations(range(len(views.names)), 2):
-        rows = _shared_rows(views.mask[:, one] & views.mask[:, other])
+    for pair in combinations(range(len(views.names)), 2):
+        rows = _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])
         if len(rows) >= _FEWEST_ROWS:
-            elsewhere = [_nearest(points, _NEIGHBORS_ELSEWHERE) for points in _both_ways(views.arrays[other][rows])]
-            columns, whole = (_overlap(points, elsewhere) for points in _both_ways(views.arrays[one][rows]))
-            gains[one].append(whole - columns)
+            near = [[_nearest(points) for points in _both_ways(views.arrays[v][rows])] for v in pair]
+            for v, own, other in zip(pair, near, near[::-1], strict=True):
+                columns, whole = (_overlap(neighbors, other) for neighbors in own)
+                gains[v].append(whole - columns)
     return tuple(_is_clear(np.concatenate(own)) if own else False for own in gains)
 
 
@@ -52,17 +53,19 @@ def _both_ways(values: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArra
     return centred / np.where(deviations > 0, deviations, 1.0), centred
 
 
-def _nearest(points: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Row numbers of shape (points, count)."""
-    closeness = points @ points.T - np.square(points).sum(axis=1) / 2
-    np.fill_diagonal(closeness, -np.inf)
-    return np.argpartition(-closeness, count, axis=1)[:, :count]
+def _nearest(points: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Row numbers of the ten nearest, of shape (points, 10), the nearest first."""
+    distances = np.square(points).sum(axis=1) / 2 - points @ points.T
+    np.fill_diagonal(distances, np.inf)
+    some = np.argpartition(distances, _NEIGHBORS_ELSEWHERE, axis=1)[:, :_NEIGHBORS_ELSEWHERE]
+    order = np.take_along_axis(distances, some, axis=1).argsort(axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1)
 
 
-def _overlap(points: NDArray[np.float64], elsewhere: list[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Per point the share of its nearest neighbours that are near elsewhere as well."""
-    near = _nearest(points, _NEIGHBORS)[:, :, None]
-    return np.mean([(near == others[:, None]).any(axis=2).mean(axis=1) for others in elsewhere], axis=0)
+def _overlap(near: NDArray[np.int64], elsewhere: list[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Per point the share of its four nearest neighbours that are near elsewhere as well."""
+    nearest = near[:, :_NEIGHBORS, None]
+    return np.mean([(nearest == others[:, None]).any(axis=2).mean(axis=1) for others in elsewhere], axis=0)
 
 
 def _is_clear(gains: NDArray[np.float64]) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -239,10 +237,8 @@ def _refuse_broken(embedding: Tensor, epoch: int) -> None:
 
 
 def _start_centers(runs: Sequence[Training], embeddings: Tensor) -> list[NDArray[np.float32]]:
-    """The start of every training's centres, several at a time."""
-    counts, seeds = [run.settings.n_clusters for run in runs], [run.seed for run in runs]
-    with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:
-        return list(pool.map(initial_centers, embeddings, counts, seeds))
+    """The start of every training's centres; several at a time would wait for each other's turn of the interpreter."""
+    return [initial_centers(own, run.settings.n_clusters, run.seed) for run, own in zip(runs, embeddings, strict=True)]
 
 
 def _non_finite(terms: Tensor, epoch: int) -> str:
