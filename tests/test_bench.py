@@ -28,7 +28,7 @@ from viewfuse.settings import Settings
 CPU = torch.device("cpu")
 SETTINGS = Settings(
     n_clusters=3, embedding_dim=16, hidden_dim=12, batch_size=20, pretrain_epochs=2, joint_epochs=2,
-    **child.WEIGHTS,
+    clustering_weight=0.1,
 )  # fmt: skip
 TINY = speed.Size(
     every=2,
@@ -215,7 +215,7 @@ def test_memory_of_this_process_is_known():
 
 def test_same_losses_on_handwritten():
     table = scaled_table([view[::20] for view in child.handwritten()[0]])
-    settings = Settings(n_clusters=10, **child.WEIGHTS)
+    settings = Settings(n_clusters=10, clustering_weight=0.1)
     run = OurTraining(table, settings, 0, CPU)
     both = losses_of_both(run.networks[0], run.stored, torch.arange(64), settings)
     assert both["ours"] == pytest.approx(both["plain"], rel=1e-3, abs=1e-7)

@@ -57,8 +57,8 @@ def test_the_plan_has_every_choice_once():
         if run.method == "urrl" and run.dataset == "handwritten"
     }
     assert ours == {
-        ("auto", (13, 10), True, "auto"),
-        *((scaling, (13, second), False, "auto") for scaling in ("minmax", "standard") for second in (0, 10)),
+        ("auto", (11, 15), True, "auto"),
+        *((scaling, (11, second), False, "auto") for scaling in ("minmax", "standard") for second in (0, 15)),
     }
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from conftest import make_blobs
 from viewfuse import URRL, JointStageWarning, SettingError, Views, decisions, metrics, mixing, training
 from viewfuse import model as model_module
-from viewfuse.batches import Samples, mean_variance, store
+from viewfuse.batches import store
 from viewfuse.decisions import Candidate, best_of_each, consistencies, consistency, stability
 from viewfuse.replicates import Replicates
 from viewfuse.scaling import fit_scaler
@@ -99,34 +99,11 @@ def samples_for(settings):
     return store([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_the_robustness_weight_is_a_share_of_the_variance_of_what_is_there(seed):
-    rng = np.random.default_rng(seed)
-    mask = rng.random((9, 2)) < 0.7
-    mask[0] = True
-    values = [np.where(mask[:, [v]], rng.normal(2, 3, size=(9, width)), 0) for v, width in enumerate((2, 5))]
-    expected = np.mean([view[mask[:, v]].var(axis=0).mean() for v, view in enumerate(values)])
-    samples = Samples([torch.tensor(view) for view in values], torch.tensor(mask), torch.zeros(9, 2, 0))
-    assert mean_variance(samples) == pytest.approx(expected, abs=1e-9)
-    assert decisions.robustness_weight(expected) == pytest.approx(0.03 * expected)
-
-
-def test_a_robustness_weight_that_was_asked_for_is_used():
-    small = {**SMALL, "pretrain_epochs": 1, "joint_epochs": 0}
-    auto, asked = (
-        Settings(n_clusters=3, n_heads=2, **small),
-        Settings(n_clusters=3, n_heads=2, robustness_weight=2, **small),
-    )
-    assert train(samples_for(auto), auto, 0).robustness_weight == pytest.approx(0.03, rel=0.01)  # of unit variance
-    run = train(samples_for(asked), asked, 0)
-    assert run.history["total"][0] == pytest.approx(run.history["reconstruction"][0] + 2 * run.history["robustness"][0])
-
-
 def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert run.clustering_weight == pytest.approx(0.7 * run.history["reconstruction"][1])
-    weighted = run.history["reconstruction"][2] + run.robustness_weight * run.history["robustness"][2]
+    weighted = run.history["reconstruction"][2] + 1e-3 * run.history["robustness"][2]
     weighted += run.clustering_weight * run.history["clustering"][2]
     assert run.history["total"][2] == pytest.approx(weighted)
     fixed = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, clustering_weight=0.3, **SMALL)
@@ -309,8 +286,8 @@ def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
 
 
 def test_ranges_have_to_be_clearly_better():
-    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.51}) == "standard"
-    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.53}) == "minmax"
+    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.54}) == "standard"
+    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.56}) == "minmax"
     assert decisions.best_scaling({"mixed": 0.5, "standard": 0.5}) == "mixed"
     assert decisions.best_scaling({"mixed": 0.5, "standard": 0.501}) == "standard"
     assert decisions.best_scaling({"none": 0.1}) == "none"

@@ -104,7 +104,7 @@ def stepped(networks, sets, settings, joint, epoch, first=0):
     for r, (network, samples) in enumerate(zip(networks, sets, strict=True), first):
         if joint:
             network.centers.data = torch.from_numpy(np.random.default_rng(r).normal(size=(3, 16)))
-        numbers = ((0.2, 0.5, 0.8)[r], (1e-3, 0.1, 3.0)[r], (0.1, 0.3, 2.0)[r])
+        numbers = ((0.2, 0.5, 0.8)[r], (0.1, 0.3, 2.0)[r])
         trainees.append(Trainee(network, samples, settings, SEEDS[r], *numbers))
     replicates = Replicates(trainees, joint=joint)
     terms = replicates.run_epoch(epoch).clone()
@@ -135,7 +135,7 @@ def test_embeddings_of_all_are_those_of_each(monkeypatch, shared):
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
     runs = [
-        Trainee(network, samples, settings, 0, 0.2, 0.0, 0.0)
+        Trainee(network, samples, settings, 0, 0.2, 0.0)
         for network, samples in zip(networks_for(settings, torch.float64), sets, strict=True)
     ]
     expected = torch.stack([embed(run.network, run.stored, run.stored, settings) for run in runs])

@@ -36,7 +36,7 @@ def run_for(settings, **data):
     stored = stored_blobs(settings, **data)
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, torch.Generator().manual_seed(0))
-    return Training(network, stored, settings, 0, 0.2, 1e-3, 0.1)
+    return Training(network, stored, settings, 0, 0.2, 0.1)
 
 
 def draws_for(run, n_rows, seed=0):

@@ -103,16 +103,6 @@ def impute(samples: Samples, have: Tensor, stored: Samples, settings: Settings) 
     return Batch(per_view(gather, len(stored.values)), filled, have)
 
 
-def mean_variance(samples: Samples) -> float:
-    """Variance of a column among the samples that have it, on average over columns and then over views."""
-    found = []
-    for view, count in zip(samples.values, samples.present.sum(dim=0).clamp(min=1).tolist(), strict=True):
-        # Missing rows are zero, so sums need not leave them out, which would copy the view.
-        squares, means = torch.linalg.vector_norm(view, dim=0).square() / count, view.sum(dim=0) / count
-        found.append(float((squares - means.square()).clamp(min=0).mean()))
-    return sum(found) / len(found)
-
-
 def view_dropout_rate(present: Tensor) -> float:
     """phi_1 from the share of missing views (equation "aug ratio")."""
     missing = 1.0 - float(present.double().mean())

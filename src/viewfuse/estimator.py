@@ -59,9 +59,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Chance that a view is hidden from the augmented branch; "auto" grows with the share of missing views.
     noise, feature_dropout : float, default 0.05
         Deviation of the noise added to, and share of the values set to zero in, the augmented branch.
-    robustness_weight : float or "auto", default "auto"
-        Weight of the loss that keeps a sample in place when views are hidden; "auto" is a share of the variance of the
-        scaled data, the paper's is 1e-3.
+    robustness_weight : float, default 1e-3
+        Weight of the loss that keeps a sample in place when views are hidden.
     clustering_weight : float or "auto", default "auto"
         Weight of the clustering loss; "auto" is a share of the reconstruction loss, the paper's is 0.1.
     imputed_bias : float, default -10
@@ -127,7 +126,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         view_dropout: float | str = "auto",
         noise: float = 0.05,
         feature_dropout: float = 0.05,
-        robustness_weight: float | str = "auto",
+        robustness_weight: float = 1e-3,
         clustering_weight: float | str = "auto",
         imputed_bias: float = -10.0,
         n_init: int = 1,

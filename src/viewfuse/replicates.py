@@ -84,7 +84,7 @@ def batch_losses(
     )
 
 
-def total_loss(terms: Sequence[Number], robustness_weight: Number | float, clustering_weight: Number) -> Number:
+def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
     """L in the paper: the weighted sum of the terms."""
     return terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
 
@@ -99,7 +99,7 @@ class Trainee:
     stored : the training samples
     seed : root of every random number
     view_dropout : phi_1 in force
-    robustness_weight, clustering_weight : lambda_1 and lambda_2 in force
+    clustering_weight : lambda_2 in force
     """
 
     network: Network
@@ -107,7 +107,6 @@ class Trainee:
     settings: Settings
     seed: int
     view_dropout: float
-    robustness_weight: float
     clustering_weight: float
 
 
@@ -133,7 +132,6 @@ class Replicates:
         places = [next(i for i, one in enumerate(different) if one is trainee.stored) for trainee in trainees]
         self._first_rows = torch.tensor(places, device=self._device) * self._n
         self._rates = self._numbers([one.view_dropout for one in trainees]).view(-1, 1, 1)
-        self._robustness_weights = self._numbers([one.robustness_weight for one in trainees])
         self._clustering_weights = self._numbers([one.clustering_weight for one in trainees])
         self._prepare_steps(self._n // size, size)
         weights = [one for one in self.network.parameters() if joint or one is not self.network.centers]
@@ -190,7 +188,8 @@ class Replicates:
         terms = batch_losses(self.network, self._stored, rows, self._settings, self._rates, draws, joint=self._joint)
         self._adam.zero_grad()
         # The sum over replicates gives each the gradient of its own loss.
-        torch.autograd.backward(total_loss(terms, self._robustness_weights, self._clustering_weights).sum())
+        total = total_loss(terms, self._settings.robustness_weight, self._clustering_weights)
+        torch.autograd.backward(total.sum())
         self._adam.step()
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
         self._done += 1

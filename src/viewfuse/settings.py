@@ -34,8 +34,8 @@ class Settings:
     view_dropout : chance that a view is dropped in the augmented branch, phi_1; "auto" is the
         paper's equation "aug ratio".
     noise, feature_dropout : phi_2 and phi_3.
-    robustness_weight, clustering_weight : lambda_1 and lambda_2; "auto" is sized by the variance of the data and by
-        the reconstruction loss that pre-training ends with (`viewfuse.decisions`).
+    robustness_weight, clustering_weight : lambda_1 and lambda_2; "auto" is sized by the reconstruction loss that
+        pre-training ends with (`viewfuse.decisions.clustering_weight`).
     imputed_bias : gamma, the attention bias of a view that is filled from donors.
     knn_imputation, augmentation, distance_code, three_level_mask, clustering_module :
         the modules KNNI, Aug (with the robustness loss), CDPE, TAM and CM of the paper's ablation.
@@ -59,7 +59,7 @@ class Settings:
     view_dropout: float | str = "auto"
     noise: float = 0.05
     feature_dropout: float = 0.05
-    robustness_weight: float | str = "auto"
+    robustness_weight: float = 1e-3
     clustering_weight: float | str = "auto"
     imputed_bias: float = -10.0
     knn_imputation: bool = True
@@ -76,7 +76,7 @@ class Settings:
         for name in ("pretrain_epochs", "joint_epochs"):
             value = getattr(self, name)
             _require(self, name, _is_auto(value) or _is_integer(value, 0), "'auto' or an integer of at least 0")
-        for name in ("weight_decay", "noise"):
+        for name in ("weight_decay", "noise", "robustness_weight"):
             _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
         for name in _SWITCHES:
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
@@ -86,10 +86,9 @@ class Settings:
         self._check_the_rest()
 
     def _check_the_rest(self) -> None:
-        lr, bias, drop = self.learning_rate, self.imputed_bias, self.view_dropout
-        for name in ("robustness_weight", "clustering_weight"):
-            weight = getattr(self, name)
-            _require(self, name, _is_auto(weight) or _is_number(weight, 0.0), "'auto' or a number of at least 0")
+        lr, bias, drop, weight = self.learning_rate, self.imputed_bias, self.view_dropout, self.clustering_weight
+        fits = _is_auto(weight) or _is_number(weight, 0.0)
+        _require(self, "clustering_weight", fits, "'auto' or a number of at least 0")
         _require(self, "learning_rate", _is_number(lr, 0.0) and lr > 0, "a number above 0")
         _require(self, "feature_dropout", _is_rate(self.feature_dropout), "a number from 0 to below 1")
         # An infinite bias is allowed: it masks imputed views altogether.
@@ -116,8 +115,8 @@ class Settings:
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
 
-        "auto" is 12 and 10 epochs, but at least 400 and 300 steps (small sets need more epochs), at most 3000 steps
-        (large ones need fewer, as in the paper) and at most 200 and 150 epochs. With the paper's schedule it is 100
+        "auto" is 11 and 15 epochs, but at least 340 and 450 steps (small sets need more epochs), at most 3000 steps
+        (large ones need fewer, as in the paper) and at most 200 epochs. With the paper's schedule it is 100
         epochs each, and fewer where that would be more than the 3100 steps that they take on Handwritten.
         """
         per_epoch = max(1, n_samples // self.batch_size)
@@ -129,7 +128,7 @@ class Settings:
         return first, second if self.clustering_module else 0
 
 
-_AUTO = ((12, 400, 200), (10, 300, 150))
+_AUTO = ((11, 340, 200), (15, 450, 200))
 """Of each stage: epochs, unless these are fewer than so many steps, or more than so many epochs."""
 
 

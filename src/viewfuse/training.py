@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from viewfuse.batches import Samples, mean_variance, plain_batch, view_dropout_rate
+from viewfuse.batches import Samples, plain_batch, view_dropout_rate
 from viewfuse.centers import initial_centers
-from viewfuse.decisions import clustering_weight, robustness_weight
+from viewfuse.decisions import clustering_weight
 from viewfuse.errors import Diverged
 from viewfuse.graphs import tensor_cores
 from viewfuse.network import Network, build_network
@@ -103,11 +103,10 @@ def _begin(stored: Samples, settings: Settings, seed: int) -> Training:
     """A network with the weights of its seed, for the samples and on their device."""
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, generator_for_start(seed)).to(stored.present.device)
-    rate, weight = settings.view_dropout, settings.robustness_weight
+    rate = settings.view_dropout
     return Training(
         network, stored, settings, seed,
         view_dropout=view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate),
-        robustness_weight=robustness_weight(mean_variance(stored)) if isinstance(weight, str) else float(weight),
         clustering_weight=0.0,
     )  # fmt: skip
 
@@ -258,7 +257,7 @@ def _refuse_diverged(runs: Sequence[Training]) -> None:
 
 
 def _total(run: Training, terms: Sequence[float]) -> float:
-    return total_loss(terms, run.robustness_weight, run.clustering_weight)
+    return total_loss(terms, run.settings.robustness_weight, run.clustering_weight)
 
 
 def _record(run: Training, epoch: int, terms: list[float], stage: str, seconds: float) -> None:

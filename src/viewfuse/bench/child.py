@@ -26,8 +26,8 @@ from viewfuse.settings import Settings
 
 WIDTHS = (64, 128, 32)
 N_CLUSTERS = 10
-WEIGHTS: dict[str, Any] = {"robustness_weight": 1e-3, "clustering_weight": 0.1}
-"""The paper's: fixed, so that both do the same work."""
+WEIGHT = 0.1
+"""Of the clustering loss: fixed, so that both do the same work."""
 _MISSING = 0.3
 _MEGABYTE = 1e6
 
@@ -100,10 +100,14 @@ def run(fit: Fit) -> dict[str, Any]:
 def _labels(fit: Fit, data: list[NDArray[np.float32]], device: torch.device) -> NDArray[np.int64]:
     sizes: dict[str, Any] = {"n_clusters": N_CLUSTERS, "pretrain_epochs": fit.epochs, "joint_epochs": fit.epochs}
     if fit.who == "plain":
-        return PlainModel(data, Settings(**sizes, **WEIGHTS), 0, device).labels
+        return PlainModel(data, Settings(**sizes, clustering_weight=WEIGHT), 0, device).labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClusterWarning)  # few epochs leave some
-        return URRL(**sizes, **WEIGHTS, scaling="minmax", device=fit.device, random_state=0).fit(data).labels_
+        return (
+            URRL(**sizes, clustering_weight=WEIGHT, scaling="minmax", device=fit.device, random_state=0)
+            .fit(data)
+            .labels_
+        )
 
 
 def memory_now() -> float:

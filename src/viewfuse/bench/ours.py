@@ -52,9 +52,9 @@ class OurTraining:
         widths = [view.shape[1] for view in table.values]
         self.networks = [build_network(widths, settings, generator_for_start(s)).to(device) for s in self._seeds]
         rate = view_dropout_rate(self.stored.present)
-        weights = float(settings.robustness_weight), float(settings.clustering_weight)
+        weight = float(settings.clustering_weight)
         self._trainees = [
-            Trainee(network, self.stored, settings, s, rate, *weights)
+            Trainee(network, self.stored, settings, s, rate, weight)
             for network, s in zip(self.networks, self._seeds, strict=True)
         ]
         self._replicates = Replicates(self._trainees, joint=False)

@@ -150,8 +150,8 @@ class PlainTraining:
         """One update; returns the loss terms of shape (terms,)."""
         terms = batch_losses(self.network, batch, joint=self._joint)
         self._adam.zero_grad()
-        weights = [torch.tensor(float(w)) for w in (self.settings.robustness_weight, self.settings.clustering_weight)]
-        torch.autograd.backward(total_loss(terms, *weights))
+        weight = torch.tensor(float(self.settings.clustering_weight))
+        torch.autograd.backward(total_loss(terms, self.settings.robustness_weight, weight))
         self._adam.step()
         return torch.stack(terms).detach()
 

@@ -16,7 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from viewfuse import URRL
 from viewfuse.bench import floor, machine
-from viewfuse.bench.child import N_CLUSTERS, WEIGHTS, Fit, handwritten, measured, mixture
+from viewfuse.bench.child import N_CLUSTERS, WEIGHT, Fit, handwritten, measured, mixture
 from viewfuse.bench.ours import OurTraining, losses_of_both, scaled_table
 from viewfuse.bench.plain import PlainModel, PlainTraining
 from viewfuse.bench.plain_data import Table
@@ -104,7 +104,7 @@ def interleaved(
 
 def training_speed(device: torch.device, size: Size) -> Facts:
     """Steps of the joint stage per second, on Handwritten with the mask .5/4."""
-    table, settings = _handwritten_table(size), Settings(n_clusters=N_CLUSTERS, **WEIGHTS)
+    table, settings = _handwritten_table(size), Settings(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
     counts = (1, 10) if device.type == "cuda" else (1,)
     ours = {n: OurTraining(table, settings, 0, device, n) for n in counts}
     plain = PlainTraining(table, settings, 0, device)
@@ -153,7 +153,7 @@ def seconds_to_accuracy(device: torch.device, size: Size, target: float = TARGET
     """Seconds of training until the clusters match the digits so well, from scaled arrays on."""
     runs: dict[str, list[Facts]] = {"ours": [], "plain": []}
     epochs: dict[str, Any] = {"pretrain_epochs": size.most_epochs, "joint_epochs": size.most_epochs}
-    settings = Settings(n_clusters=N_CLUSTERS, **WEIGHTS, **epochs)
+    settings = Settings(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT, **epochs)
     for seed in size.seeds:
         table, digits = _handwritten_table(size, seed), handwritten(seed)[1][:: size.every]
         for name, kind in (("ours", OurTraining), ("plain", PlainTraining)):
@@ -217,7 +217,7 @@ def predict_speed(device: torch.device, size: Size) -> Facts:
     ours = URRL(
         N_CLUSTERS, scaling="minmax", pretrain_epochs=1, joint_epochs=0, random_state=0, device=str(device)
     ).fit(old)
-    settings = Settings(n_clusters=N_CLUSTERS, pretrain_epochs=1, joint_epochs=0, **WEIGHTS)
+    settings = Settings(n_clusters=N_CLUSTERS, pretrain_epochs=1, joint_epochs=0, clustering_weight=WEIGHT)
     plain = PlainModel(old, settings, 0, device)
     single = [view[:1] for view in new]
     many = interleaved({"ours": lambda: ours.predict(new), "plain": lambda: plain.predict(new)}, size.portions, device)
@@ -243,7 +243,9 @@ def step_floor(device: torch.device, size: Size, steps_per_second: float) -> Fac
     """The least that a step of `training_speed` can take on this machine, and how far the package is from it."""
     table = _handwritten_table(size)
     peaks = machine.peaks(device, size.side, size.floats)
-    counts = floor.counted([view.shape[1] for view in table.values], Settings(n_clusters=N_CLUSTERS, **WEIGHTS))
+    counts = floor.counted(
+        [view.shape[1] for view in table.values], Settings(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
+    )
     bound = floor.lower_bound(counts, peaks)
     step = 1e3 / steps_per_second
     return {**peaks, **counts, **bound, "ours_ms": step, "times_the_floor": step / bound["floor_ms"]}

@@ -43,7 +43,7 @@ class OrAuto(click.ParamType[Any]):
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
     "clustering_weight": (OrAuto(float), "Weight of the clustering loss; auto: by the reconstruction loss."),
-    "robustness_weight": (OrAuto(float), "Weight of the loss that keeps a sample in place when views are hidden."),
+    "robustness_weight": (float, "Weight of the loss that keeps a sample in place when views are hidden."),
     "feature_dropout": (float, "Share of the values set to zero in training."),
     "noise": (float, "Deviation of the noise added in training."),
     "view_dropout": (OrAuto(float), "Chance that a view is hidden in training; auto: by the share that is missing."),
