@@ -137,7 +137,7 @@ def _counted(lines: Sequence[Line]) -> str:
     counts = sorted({line.runs for line in lines})
     if counts == [1]:
         return "a single run each"
-    return f"mean and standard deviation of {'/'.join(map(str, counts))} runs"
+    return f"mean and standard deviation of {' or '.join(map(str, counts))} runs"
 
 
 def _conditions(stem: Path, plan: str, lines: Sequence[Line]) -> Iterator[Path]:
