@@ -23,7 +23,7 @@ from viewfuse.scaling import fit_scaler
 from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
 from viewfuse.training import Training, train, train_replicates
-from viewfuse.watch import Watch, clusters
+from viewfuse.watch import JointStage, Watch, clusters
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
 
@@ -291,3 +291,65 @@ def test_ranges_have_to_be_clearly_better():
     assert decisions.best_scaling({"mixed": 0.5, "standard": 0.5}) == "mixed"
     assert decisions.best_scaling({"mixed": 0.5, "standard": 0.501}) == "standard"
     assert decisions.best_scaling({"none": 0.1}) == "none"
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(5, 9))
+def test_evenness_is_the_entropy_of_the_sizes(labels, n_clusters):
+    shares = [labels.count(label) / len(labels) for label in set(labels)]
+    expected = -sum(share * np.log(share) for share in shares) / np.log(n_clusters)
+    assert decisions.evenness(torch.tensor(labels), n_clusters) == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_cluster_is_even():
+    assert decisions.evenness(torch.zeros(3, dtype=torch.int64), 1) == 1.0
+    assert decisions.evenness(torch.arange(4), 4) == pytest.approx(1.0)
+
+
+class Looked:
+    """A network of which only the clusters are asked for, and something to keep."""
+
+    centers = torch.zeros(4, 1)
+
+    def __init__(self):
+        self.labels = torch.arange(12) % 4
+
+    def assign(self, embedding):
+        return torch.nn.functional.one_hot(self.labels, 4)
+
+    def state_dict(self):
+        return {"labels": self.labels}
+
+    def load_state_dict(self, state):
+        self.labels = state["labels"]
+
+
+def test_more_consistent_clusters_that_were_merged_are_not_kept():
+    network, stage = Looked(), JointStage()
+    near = torch.tensor([[[(i + 1) % 12]] for i in range(12)])  # neighbours are in different clusters at first
+    watch = Watch(network, near, stage)
+    watch.look(5, torch.zeros(12, 1))
+    before = network.labels
+    network.labels = torch.tensor([0] * 9 + [1, 2, 3])
+    watch.look(6, torch.zeros(12, 1))
+    assert stage.seen[6] > stage.seen[5]
+    assert stage.evenness[6] < stage.evenness[5] == pytest.approx(1.0)
+    assert (stage.kept, stage.merged, stage.ended) == (5, True, "")
+    watch.go_back()
+    assert torch.equal(network.labels, before)
+    network.labels = torch.arange(12) // 3  # as consistent as can be, and even
+    watch.look(7, torch.zeros(12, 1))
+    assert (stage.kept, stage.merged) == (7, False)
+
+
+def test_a_stage_that_merged_says_so(monkeypatch):
+    falling, rising = count(0, -1), count()
+    monkeypatch.setattr("viewfuse.watch.evenness", lambda labels, n_clusters: next(falling))
+    monkeypatch.setattr("viewfuse.watch.consistency", lambda labels, near: next(rising))
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (1, 8))
+    settings = Settings(n_clusters=3, n_heads=2, **SMALL)
+    run = train(samples_for(settings), settings, 0)
+    decision = training.joint_stage_decision(run)
+    assert decision["why"].startswith(
+        "joint stage: kept is the network after 0 of 8 epochs, before clusters were merged"
+    )
+    assert list(decision["evidence"]["evenness_after_epoch"]) == ["1", "3", "5", "7", "9"]

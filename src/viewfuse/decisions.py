@@ -11,6 +11,10 @@ share is corrected for chance, so that few or unequal clusters gain nothing: 1 i
 hold together in every view, although the network was free to follow any of them, have a high consistency. Partitions
 found under different scalings are compared on the neighbours of all of these scalings, which favours none.
 
+Merging clusters that overlap raises the consistency, too. A joint stage that does so shows in the *evenness* of the
+cluster sizes, their entropy over the largest possible one: a state in which it has fallen is not kept, however
+consistent. A training is only compared with itself, so that sets of unequal clusters do not suffer.
+
 What it cannot see: structure that is in the data and not in the labels that somebody has in mind. Sets whose clusters
 overlap in every view differ little in consistency, and there the choice is close to arbitrary; `decisions_` shows it.
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf, isnan, log
 from typing import Any
 
 import numpy as np
@@ -61,6 +65,17 @@ def consistency(labels: Tensor, near: Tensor) -> float:
     same = (labels[near.clamp(min=0)] == labels[:, None, None]) & there
     per_view = same.sum(dim=(0, 2))[known] / there.sum(dim=(0, 2))[known]
     return (float(per_view.mean()) - by_chance) / (1.0 - by_chance)
+
+
+def evenness(labels: Tensor, n_clusters: int) -> float:
+    """Entropy of the cluster sizes over that of equal sizes: 1 where all are equal, 0 where one cluster has all.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (samples,)
+    """
+    shares = labels.bincount().double() / len(labels)
+    return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
 
 
 @dataclass(frozen=True)

@@ -181,11 +181,15 @@ def joint_stage_decision(run: Training) -> dict[str, Any]:
     elif stage.ended:
         why = f"joint stage ended early, {stage.ended}; kept is the network after {kept} of its epochs, {weight}"
     elif kept < lasted:
-        why = f"joint stage: kept is the network after {kept} of {lasted} epochs, its best clusters, {weight}"
+        best = "before clusters were merged" if stage.merged else "its best clusters"
+        why = f"joint stage: kept is the network after {kept} of {lasted} epochs, {best}, {weight}"
     else:
         why = f"joint stage: all {lasted} epochs, {weight}"
     seen = {str(epoch): score for epoch, score in stage.seen.items()}
-    evidence = {"consistency_after_epoch": seen, "clustering_weight": run.clustering_weight}
+    even = {str(epoch): score for epoch, score in stage.evenness.items()}
+    evidence = {
+        "consistency_after_epoch": seen, "evenness_after_epoch": even, "clustering_weight": run.clustering_weight,
+    }  # fmt: skip
     return {"chosen": kept, "evidence": evidence, "ended": stage.ended, "why": why}
 
 

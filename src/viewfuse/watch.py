@@ -8,10 +8,11 @@ from math import inf
 import torch
 from torch import Tensor
 
-from viewfuse.decisions import consistency
+from viewfuse.decisions import consistency, evenness
 from viewfuse.network import Network
 
 _FALL = 0.05
+_MERGED = 0.01
 _ROWS_AT_ONCE = 1024
 
 
@@ -22,20 +23,25 @@ class JointStage:
     Attributes
     ----------
     seen : consistency of the clusters by the epoch after which it was looked at, the first one before the stage
+    evenness : of the cluster sizes, likewise
     kept : the epoch after which the network was as it is now
     ended : why it was ended early; empty where it was not
+    merged : whether the clusters would have been the most consistent ones, had they not been merged
     """
 
     seen: dict[int, float] = field(default_factory=dict)
+    evenness: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
+    merged: bool = False
 
 
 class Watch:
     """Looks after the joint stage of one network.
 
     The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
-    consistent than before it by `_FALL`.
+    consistent than before it by `_FALL`. A state in which the cluster sizes are less even than before the stage by
+    `_MERGED` is not kept.
 
     Parameters
     ----------
@@ -61,19 +67,24 @@ class Watch:
         if diverged or not torch.isfinite(embedding).all():
             self._stage.ended = diverged or f"the embedding is not finite after epoch {epoch}"
             return
-        labels = clusters(self._network, embedding)
+        self._judge(epoch, clusters(self._network, embedding))
+
+    def _judge(self, epoch: int, labels: Tensor) -> None:
         found = int((labels.bincount() > 0).sum())
         score = self._stage.seen[epoch] = consistency(labels, self._near)
+        even = self._stage.evenness[epoch] = evenness(labels, len(self._network.centers))
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
             self._stage.ended = f"the consistency of the clusters fell from {self._best:.3f} to {score:.3f}"
+        elif score >= self._best and even < next(iter(self._stage.evenness.values())) - _MERGED:
+            self._stage.merged = True
         elif score >= self._best:
             self._keep(epoch, score)
         self._n_clusters = max(self._n_clusters, found)
 
     def _keep(self, epoch: int, score: float) -> None:
-        self._best, self._stage.kept = score, epoch
+        self._best, self._stage.kept, self._stage.merged = score, epoch, False
         self._weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
 
     def go_back(self) -> None:
