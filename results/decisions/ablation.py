@@ -15,8 +15,12 @@ from statistics import mean
 from typing import NamedTuple
 
 SCALINGS = ("mixed", "standard", "minmax")
-HANDICAP, FALL, LAST = 0.05, 0.05, 4
-HANDICAPS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.2)
+HANDICAPS = (0.01, 0.05)
+"""Of standard and of min-max scaling."""
+FALL, MERGED, LAST = 0.05, 0.01, 4
+NEVER = 9.0
+GRID = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12)
+BOUNDS = (0.0, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, NEVER)
 
 
 class Look(NamedTuple):
@@ -25,6 +29,7 @@ class Look(NamedTuple):
     accuracy: float
     own: float
     all: float
+    evenness: float
 
 
 Looks = dict[tuple[str, str, str, int], Look]
@@ -37,31 +42,42 @@ def read(path: Path) -> Looks:
     with path.open(newline="") as file:
         return {
             (row["dataset"], row["scaling"], row["seed"], int(row["quarters_of_joint_stage"])): Look(
-                float(row["accuracy"]), float(row["consistency_own_neighbors"]), float(row["consistency_all_neighbors"])
+                float(row["accuracy"]),
+                float(row["consistency_own_neighbors"]),
+                float(row["consistency_all_neighbors"]),
+                float(row["evenness"]),
             )
             for row in csv.DictReader(file)
         }
 
 
-def watched(looks: Looks, dataset: str, scaling: str, seed: str) -> float:
-    """Accuracy of the most consistent clusters that a joint stage had before it was ended."""
-    best = looks[dataset, scaling, seed, 0]
+def watched(looks: Looks, dataset: str, scaling: str, seed: str, merged: float) -> float:
+    """Accuracy of the most consistent clusters that a joint stage had before it was ended, none of them merged."""
+    best = start = looks[dataset, scaling, seed, 0]
     for quarter in range(1, LAST + 1):
         look = looks[dataset, scaling, seed, quarter]
         if look.own < best.own - FALL:
             break
-        best = look if look.own >= best.own else best
+        if look.own >= best.own and look.evenness >= start.evenness - merged:
+            best = look
     return best.accuracy
 
 
-def rule(looks: Looks, scalings: Sequence[str] = SCALINGS, handicap: float = HANDICAP, joint: str = "watched") -> Rule:
-    """The rule with some scalings only, another handicap of min-max, or a joint stage that is "whole" or "none"."""
+def rule(
+    looks: Looks,
+    scalings: Sequence[str] = SCALINGS,
+    handicaps: tuple[float, float] = HANDICAPS,
+    merged: float = MERGED,
+    joint: str = "watched",
+) -> Rule:
+    """The rule with some scalings, other handicaps, bound on evenness, or joint stage ("whole", "none")."""
 
     def accuracy(dataset: str, seed: str) -> float:
-        scores = {s: looks[dataset, s, seed, 0].all - handicap * (s == "minmax") for s in scalings}
+        less = dict(zip(("standard", "minmax"), handicaps, strict=True))
+        scores = {s: looks[dataset, s, seed, 0].all - less.get(s, 0.0) for s in scalings}
         chosen = max(scores, key=lambda scaling: scores[scaling])
         if joint == "watched":
-            return watched(looks, dataset, chosen, seed)
+            return watched(looks, dataset, chosen, seed, merged)
         return looks[dataset, chosen, seed, LAST if joint == "whole" else 0].accuracy
 
     return accuracy
@@ -83,19 +99,23 @@ def main() -> None:
     names = {0: "no joint stage", LAST: "joint stage"}
     choices = {f"{s}, {names[q]}": means(fixed(looks, s, q)) for s, q in product(SCALINGS, names)}
     best = [max(column) for column in zip(*choices.values(), strict=True)]
-    behind = {h: [a - b for a, b in zip(means(rule(looks, handicap=h)), best, strict=True)] for h in HANDICAPS}
+    behind = {
+        (pair, bound): [a - b for a, b in zip(means(rule(looks, handicaps=pair, merged=bound)), best, strict=True)]
+        for pair, bound in product(product(GRID, GRID), BOUNDS)
+    }
     elsewhere = []
     for i in range(len(datasets)):
-        left = {h: round(sum(found) - found[i], 9) for h, found in behind.items()}
-        elsewhere.append(best[i] + behind[max(left, key=lambda h: left[h])][i])
+        left = {numbers: round(sum(found) - found[i], 9) for numbers, found in behind.items()}
+        elsewhere.append(best[i] + behind[max(left, key=lambda numbers: left[numbers])][i])
     lines = {
         "**the rule**": means(rule(looks)),
-        "handicap chosen on the other six sets": elsewhere,
+        "handicaps and bound chosen on the other six sets": elsewhere,
         "without mixed scaling": means(rule(looks, ("standard", "minmax"))),
         "without standard scaling": means(rule(looks, ("mixed", "minmax"))),
         "without min-max scaling": means(rule(looks, ("mixed", "standard"))),
-        "without a handicap": means(rule(looks, handicap=0.0)),
-        "whole joint stage": means(rule(looks, joint="whole")),
+        "without handicaps": means(rule(looks, handicaps=(0.0, 0.0))),
+        "without evenness": means(rule(looks, merged=NEVER)),
+        "without consistency in the joint stage (whole)": means(rule(looks, joint="whole")),
         "no joint stage": means(rule(looks, joint="none")),
         **{f"fixed: {name}": found for name, found in choices.items()},
         "best fixed choice, by labels": best,

@@ -37,8 +37,8 @@ from viewfuse.search import NOBODY
 
 SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried; of equals the first is kept."""
-_HANDICAPS = {"minmax": 0.05}
-"""Ranges hang on the two outermost values of each column, so they have to be clearly better."""
+_HANDICAPS = {"standard": 0.01, "minmax": 0.05}
+"""Mixed scaling has the neighbours in other views on its side; ranges hang on the two outermost values of a column."""
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
 _STABLE, _DOUBTFUL = 0.8, 0.5
