@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from itertools import count
@@ -14,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import make_blobs
-from viewfuse import URRL, JointStageWarning, SettingError, Views, decisions, metrics, mixing, training
+from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, decisions, metrics, mixing, training
 from viewfuse import model as model_module
 from viewfuse.batches import store
 from viewfuse.decisions import Candidate, best_of_each, consistencies, consistency, stability
+from viewfuse.neighbors import Search
 from viewfuse.replicates import Replicates
 from viewfuse.scaling import fit_scaler
 from viewfuse.search import NOBODY
@@ -354,3 +356,96 @@ def test_a_stage_that_merged_says_so(monkeypatch):
         "joint stage: kept is the network after 0 of 8 epochs, before clusters were merged"
     )
     assert list(decision["evidence"]["evenness_after_epoch"]) == ["1", "3", "5", "7", "9"]
+
+
+def test_scalings_that_treat_a_view_alike_count_once_there():
+    pairs, crossed = torch.tensor([[[1]], [[0]], [[3]], [[2]]]), torch.tensor([[[2]], [[3]], [[0]], [[1]]])
+    two = [
+        Candidate("standard", np.array([0, 0, 1, 1]), pairs, 1.0),
+        Candidate("minmax", np.array([0, 1, 0, 1]), crossed, 1.0),
+    ]
+    assert consistencies(two) == [0.0, 0.0]
+    assert consistencies([Candidate("mixed", np.array([0, 0, 1, 1]), pairs.clone(), 1.0), *two]) == [0.0, 0.0, 0.0]
+
+
+def test_consistencies_are_means_over_views_and_their_neighbours():
+    rng = np.random.default_rng(0)
+    near = [torch.from_numpy(rng.integers(0, 20, size=(20, 3, 2))) for _ in range(2)]
+    near[1][:, 1] = near[0][:, 1]
+    near[0][:, 2] = near[1][:, 2] = NOBODY  # a view without neighbours says nothing
+    labels = torch.from_numpy(rng.integers(0, 3, size=20))
+    found = consistencies([Candidate(name, labels.numpy(), own, 1.0) for name, own in zip("ab", near, strict=True)])
+    first = np.mean([consistency(labels, own[:, :1]) for own in near])
+    assert found == pytest.approx([(first + consistency(labels, near[0][:, 1:2])) / 2] * 2)
+
+
+def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
+    monkeypatch.setattr(mixing, "_CLEARLY", -inf)
+    data, runs = make_blobs(60, 3, missing=0.3)[0], []
+    pretrain = model_module.pretrain
+    monkeypatch.setattr(
+        model_module, "pretrain", lambda *given, **named: runs.extend(pretrain(*given, **named)) or runs
+    )
+    URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL).fit(data)
+    assert len(runs) == 6
+    assert len({run.seed for run in runs}) == 6
+    assert runs[0].seed == 5
+
+
+def test_on_noise_trainings_do_not_agree(monkeypatch):
+    monkeypatch.setattr("viewfuse.scaling.views_as_a_whole", lambda views: (True, *(False,) * 5))
+    rng = np.random.default_rng(0)
+    views = [rng.normal(size=(150, 6)) for _ in range(6)]
+    model = URRL(3, pretrain_epochs=10, joint_epochs=0, random_state=0, **SMALL).fit(views)
+    assert model.decisions_["verdict"]["evidence"]["agreement"] < 0.3
+    assert model.decisions_["verdict"]["chosen"] == "doubtful"
+
+
+def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
+    monkeypatch.setattr(mixing, "_CLEARLY", -inf)
+    data, runs = make_blobs(60, 4, missing=0.3)[0], []
+    pretrain = model_module.pretrain
+    monkeypatch.setattr(
+        model_module, "pretrain", lambda *given, **named: runs.extend(pretrain(*given, **named)) or runs
+    )
+    model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
+    kept = next(run for run in runs if run.network is model._model.network)
+    others = [run.clusters.numpy() for run in runs if run is not kept]
+    assert model.decisions_["verdict"]["evidence"]["agreement"] == decisions.agreement(kept.clusters.numpy(), others)
+    assert np.array_equal(model.stability_, stability(kept.clusters.numpy(), others))
+    assert "before the joint stage" not in model.decisions_["verdict"]["why"]  # there is none
+
+
+def test_a_scaling_that_diverges_is_left_out(monkeypatch):
+    data = make_blobs(60, 3, missing=0.3)[0]
+
+    def spoiled(runs, replicates, epoch, stage, bar):
+        run_epoch(runs, replicates, epoch, stage, bar)
+        for run in runs:
+            if run.stored.values[0].min() < 0 and stage == "pre-training":  # not scaled to 0..1
+                run.diverged = "the reconstruction loss is not finite in epoch 1, step 1"
+
+    run_epoch = training._run_epoch
+    monkeypatch.setattr(training, "_run_epoch", spoiled)
+    model = URRL(3, pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    scaling = model.decisions_["scaling"]
+    assert (scaling["chosen"], scaling["diverged"]) == ("minmax", ["standard"])
+    assert scaling["why"] == "scaling minmax: the only one that could be trained; training diverged with standard"
+    assert model.decisions_["verdict"]["chosen"] == "unknown"
+    with pytest.raises(Diverged, match="not finite in epoch 1, step 1"):
+        URRL(3, scaling="standard", pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
+
+
+def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monkeypatch):
+    go_on, alive = model_module.train_jointly, []
+
+    def seen(runs, progress):
+        gc.collect()
+        alive.append(sum(type(one) is Search for one in gc.get_objects()))
+        go_on(runs, progress=progress)
+
+    monkeypatch.setattr(model_module, "train_jointly", seen)
+    data = make_blobs(60, 3, missing=0.3)[0]
+    for scaling in ("standard", "auto"):
+        URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    assert alive[0] == alive[1]

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from conftest import make_blobs
 from viewfuse import URRL, DataError, Diverged, SettingError, training
-from viewfuse.bench import catalogue, figures, paper, plans, runner, tables
+from viewfuse.bench import catalogue, figures, paper, plans, run_folders, runner, tables
 from viewfuse.bench.catalogue import CATALOGUE, DataSet, Loaded
 from viewfuse.bench.published import published
 from viewfuse.bench.records import Record, read_records, write_records
@@ -475,3 +475,18 @@ def test_mistakes_are_told_in_one_line(tmp_path):
         told = CliRunner().invoke(main, ["bench", *arguments])
         assert told.exit_code == 2
         assert message in told.stderr.splitlines()[-1]
+
+
+def test_runs_of_other_code_are_done_again(start, copied, monkeypatch):
+    monkeypatch.setattr(run_folders, "code_checksum", lambda: "other code")
+    said = []
+    start(copied, say=said.append)
+    assert len([line for line in said if "group" in line]) == 6
+
+
+def test_the_checksum_of_the_code_is_that_of_its_files(monkeypatch, tmp_path):
+    (tmp_path / "a.py").write_text("one")
+    monkeypatch.setattr("viewfuse.__file__", str(tmp_path / "__init__.py"))
+    first = run_folders.code_checksum.__wrapped__()
+    (tmp_path / "a.py").write_text("two")
+    assert run_folders.code_checksum.__wrapped__() != first

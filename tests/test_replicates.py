@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from contextlib import nullcontext
 
 import numpy as np
@@ -209,3 +211,17 @@ def test_a_recorded_step_does_what_the_step_does(monkeypatch, n):
     recorded = train_replicates([samples] * n, settings, SEEDS[:n])
     monkeypatch.setattr("viewfuse.graphs.Replayed._record", lambda self: None)
     assert_same(recorded, train_replicates([samples] * n, settings, SEEDS[:n]), 5e-3)
+
+
+def test_what_was_trained_together_leaves_no_memory_behind():
+    settings = Settings(**SMALL, n_clusters=3)
+    samples = masked_sets(settings)[0]
+    gc.disable()
+    try:
+        replicates = Replicates([Trainee(networks_for(settings, n=1)[0], samples, settings, 0, 0.2, 0.1)], joint=True)
+        replicates.run_epoch(0)
+        gone = weakref.ref(replicates)
+        del replicates
+        assert gone() is None
+    finally:
+        gc.enable()

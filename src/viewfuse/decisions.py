@@ -96,10 +96,23 @@ class Candidate:
 
 
 def consistencies(candidates: Sequence[Candidate]) -> list[float]:
-    """The consistency of each partition, on average over the neighbours under all scalings."""
+    """The consistency of each partition, on average over views, and in each over the neighbours that scalings give it.
+
+    Scalings that treat a view alike count once there.
+    """
     graphs = list({one.scaling: one.near for one in candidates}.values())
     labels = [torch.from_numpy(one.labels).to(one.near.device) for one in candidates]
-    return [float(np.mean([consistency(own, near) for near in graphs])) for own in labels]
+    views = [_different([near[:, v : v + 1] for near in graphs]) for v in range(graphs[0].shape[1])]
+    known = [own for own in views if (own[0] != NOBODY).any()] or views
+    return [float(np.mean([np.mean([consistency(own, near) for near in view]) for view in known])) for own in labels]
+
+
+def _different(graphs: Sequence[Tensor]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for near in graphs:
+        if not any(torch.equal(near, other) for other in found):
+            found.append(near)
+    return found
 
 
 def best_of_each(candidates: Sequence[Candidate], scores: Sequence[float]) -> dict[str, int]:
@@ -148,22 +161,28 @@ def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [str(decision["why"]) for decision in decisions.values()]
 
 
-def scaling_decision(chosen: str, scores: Mapping[str, float], whole: Sequence[str]) -> dict[str, Any]:
+def scaling_decision(
+    chosen: str, scores: Mapping[str, float], whole: Sequence[str], failed: Sequence[str]
+) -> dict[str, Any]:
     """Facts and words on the scaling.
 
     Parameters
     ----------
     whole : names of the views whose columns have one scale in common
+    failed : scalings with which no training kept finite losses
     """
     listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
     highest = scores[chosen] >= max(scores.values())
     better = "agree best with" if highest else "agree about as well with"
     why = f"scaling {chosen}: its clusters {better} the neighbours in all views (consistency: {listed})"
     if len(scores) == 1:
-        why = f"scaling {chosen}: as asked"
+        why = f"scaling {chosen}: as asked" if not failed else f"scaling {chosen}: the only one that could be trained"
+    if failed:
+        why += f"; training diverged with {' and '.join(failed)}"
     if chosen == "mixed":
         why += f"; one scale for all columns of {', '.join(whole) or 'no view'}"
-    return {"chosen": chosen, "evidence": dict(scores), "as_a_whole": list(whole), "why": why}
+    facts = {"as_a_whole": list(whole), "diverged": list(failed)}
+    return {"chosen": chosen, "evidence": dict(scores), **facts, "why": why}
 
 
 def verdict(agreed: float | None, n_trainings: int, *, final: bool) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from viewfuse.views import Views
 _MOST_ROWS = 500
 _FEWEST_ROWS = 20
 _NEIGHBORS, _NEIGHBORS_ELSEWHERE = 4, 10
+_GRAIN = 1e-12
+"""Of the largest square: what float64 leaves of a difference between such."""
 _CLEARLY = 2.0
 """Standard errors by which the whole view has to be better."""
 
@@ -26,18 +28,19 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
 
     For pairs of views, among at most 500 samples that have both: how many of a sample's four nearest neighbours in
     the one view are among its ten nearest in the other, under either scaling of the other. The difference between the
-    two scalings of the one view is averaged over samples and other views; it counts where it is two standard errors
-    above zero.
+    two scalings of the one view is averaged over the other views, and then over samples; it counts where it is two
+    standard errors above zero.
     """
-    gains: list[list[NDArray[np.float64]]] = [[] for _ in views.names]
+    gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
     for pair in combinations(range(len(views.names)), 2):
         rows = _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])
         if len(rows) >= _FEWEST_ROWS:
-            near = [[_nearest(points) for points in _both_ways(views.arrays[v][rows])] for v in pair]
+            near = [[_nearest(points, v) for points in _both_ways(views.arrays[v][rows])] for v in pair]
             for v, own, other in zip(pair, near, near[::-1], strict=True):
                 columns, whole = (_overlap(neighbors, other) for neighbors in own)
-                gains[v].append(whole - columns)
-    return tuple(_is_clear(np.concatenate(own)) if own else False for own in gains)
+                gains[rows, v] += whole - columns
+                counts[rows, v] += 1
+    return tuple(_is_clear(gains[counts[:, v] > 0, v], counts[counts[:, v] > 0, v]) for v in range(len(views.names)))
 
 
 def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -53,9 +56,16 @@ def _both_ways(values: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArra
     return centred / np.where(deviations > 0, deviations, 1.0), centred
 
 
-def _nearest(points: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Row numbers of the ten nearest, of shape (points, 10), the nearest first."""
-    distances = np.square(points).sum(axis=1) / 2 - points @ points.T
+def _nearest(points: NDArray[np.float64], view: int) -> NDArray[np.int64]:
+    """Row numbers of the ten nearest, of shape (points, 10), the nearest first.
+
+    What rounding cannot tell apart is equally far, and a lot decides, another one in every view: by the order of rows,
+    or by one lot for all, equally far points would be the same in all views.
+    """
+    squares = np.square(points).sum(axis=1) / 2
+    grain = squares.max() * _GRAIN or 1.0
+    steps = np.floor((squares - points @ points.T + squares[:, None]) / grain)
+    distances = steps + np.random.RandomState(view).random_sample(steps.shape)
     np.fill_diagonal(distances, np.inf)
     some = np.argpartition(distances, _NEIGHBORS_ELSEWHERE, axis=1)[:, :_NEIGHBORS_ELSEWHERE]
     order = np.take_along_axis(distances, some, axis=1).argsort(axis=1, kind="stable")
@@ -68,6 +78,9 @@ def _overlap(near: NDArray[np.int64], elsewhere: list[NDArray[np.int64]]) -> NDA
     return np.mean([(nearest == others[:, None]).any(axis=2).mean(axis=1) for others in elsewhere], axis=0)
 
 
-def _is_clear(gains: NDArray[np.float64]) -> bool:
-    error = gains.std() / np.sqrt(len(gains))
-    return bool(gains.mean() > _CLEARLY * error)
+def _is_clear(gains: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
+    """Whether the mean over samples is clearly above zero; `gains` are sums over `counts` other views."""
+    if not len(gains):
+        return False
+    own = gains / counts
+    return bool(own.mean() > _CLEARLY * own.std() / np.sqrt(len(own)))

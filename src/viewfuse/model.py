@@ -27,9 +27,19 @@ from viewfuse.errors import DataError, SettingError
 from viewfuse.network import Network
 from viewfuse.recognition import RowIndex, find_rows, index_rows
 from viewfuse.scaling import KINDS, Scaler, fit_scaler
+from viewfuse.seeds import seed_under_scaling
 from viewfuse.settings import Settings
 from viewfuse.tables import labelled
-from viewfuse.training import History, Training, embed, embed_stored, joint_stage_decision, pretrain, train_jointly
+from viewfuse.training import (
+    History,
+    Training,
+    embed,
+    embed_stored,
+    joint_stage_decision,
+    pretrain,
+    refuse_diverged,
+    train_jointly,
+)
 from viewfuse.views import Views
 
 _ROWS_AT_A_TIME = 1024
@@ -150,12 +160,10 @@ def fit_models(
         _refuse_unfit(views, settings.n_clusters)
     if scaling not in ("auto", *KINDS):
         raise SettingError(f"scaling must be one of auto, {', '.join(KINDS)}; got {scaling!r}")
-    trials = [
-        [_Trial(prepared, seed) for prepared in _prepared_ways(views, scaling, settings, device) for seed in own]
-        for views, own in zip(sets, seeds, strict=True)
-    ]
+    trials = [_trials(views, scaling, settings, own, device) for views, own in zip(sets, seeds, strict=True)]
     _pretrain([trial for own in trials for trial in own], settings, progress)
     chosen = [_Chosen.of(own) for own in trials]
+    del trials  # and with them the samples under other scalings
     train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
     return [one.best() for one in chosen]
 
@@ -190,6 +198,15 @@ class _Trial:
         return self.run.clusters.cpu().numpy()
 
 
+def _trials(views: Views, scaling: str, settings: Settings, seeds: Sequence[int], device: torch.device) -> list[_Trial]:
+    """The trainings of one set of samples: each scaling with each seed."""
+    ways = _prepared_ways(views, scaling, settings, device)
+    places = [SCALINGS.index(way.scaler.kind) if scaling == "auto" else 0 for way in ways]
+    return [
+        _Trial(way, seed_under_scaling(seed, place)) for way, place in zip(ways, places, strict=True) for seed in seeds
+    ]
+
+
 def _prepared_ways(views: Views, scaling: str, settings: Settings, device: torch.device) -> list[_Prepared]:
     """The samples under each scaling that is tried."""
     if scaling != "auto":
@@ -220,22 +237,30 @@ class _Chosen(NamedTuple):
     kept : the trainings with the scaling that was chosen
     starts : clusters of all trainings before the joint stage, those of `kept` first
     evidence : the best consistency by scaling
+    failed : scalings with which no training kept finite losses
     """
 
     kept: list[_Trial]
     starts: list[NDArray[np.int64]]
     evidence: dict[str, float]
+    failed: list[str]
 
     @classmethod
     def of(cls, trials: Sequence[_Trial]) -> _Chosen:
         """Choose the scaling whose best clusters are the most consistent."""
+        tried = dict.fromkeys(trial.prepared.scaler.kind for trial in trials)
+        sound = [trial for trial in trials if not trial.run.diverged]
+        if not sound:
+            refuse_diverged([trial.run for trial in trials])
+        trials = sound
         candidates = [trial.candidate(trial.start()) for trial in trials]
         scores = consistencies(candidates)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
         chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
         others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
-        return cls(kept, [trial.start() for trial in (*kept, *others)], evidence)
+        failed = [scaling for scaling in tried if scaling not in evidence]
+        return cls(kept, [trial.start() for trial in (*kept, *others)], evidence, failed)
 
     def best(self) -> Fitted:
         """The training with the most consistent clusters, with the reasons."""
@@ -244,11 +269,12 @@ class _Chosen(NamedTuple):
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
         (best,) = best_of_each(candidates, consistencies(candidates)).values()
         model, run = self.kept[best].model(), self.kept[best].run
-        final = len(labels) > 1  # else only what was there before the joint stage can be compared
-        own, others = _one_out(labels, best) if final else _one_out(self.starts, 0)
+        # Of a single one only what was there before the joint stage can be compared.
+        own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
+        final = len(labels) > 1 or "joint" not in run.history["stage"]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         decisions = {
-            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole),
+            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),
             "joint_stage": joint_stage_decision(run),
             "verdict": verdict(agreement(own, others), len(others) + 1, final=final),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -136,7 +137,8 @@ class Replicates:
         self._prepare_steps(self._n // size, size)
         weights = [one for one in self.network.parameters() if joint or one is not self.network.centers]
         self._adam = Adam(weights, first.settings.learning_rate, first.settings.weight_decay)
-        self._step = Replayed(self._update, self._device, len(self._stored.values))
+        own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
+        self._step = Replayed(lambda: own._update(), self._device, len(self._stored.values))
 
     def _numbers(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self._device)

@@ -88,5 +88,5 @@ def _measure(
     mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
     variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
     if kind == "view":
-        variance = np.full_like(variance, variance.mean() or 1.0)
+        variance = np.full_like(variance, variance.mean())
     return np.where(constant, low, mean), np.where(constant, 1.0, np.sqrt(variance))

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -79,6 +77,7 @@ def train_replicates(
     sets : one set of samples per seed, of equal shapes and on one device; several may be the same
     """
     runs = pretrain(sets, settings, seeds, progress=progress)
+    refuse_diverged(runs)
     train_jointly(runs, progress=progress)
     return runs
 
@@ -86,7 +85,10 @@ def train_replicates(
 def pretrain(
     sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], *, progress: bool = False
 ) -> list[Training]:
-    """The first stage, and the start of the cluster centres; parameters as those of `train_replicates`."""
+    """The first stage, and the start of the cluster centres; parameters as those of `train_replicates`.
+
+    Those that diverge say so in `diverged`, and have no clusters.
+    """
     runs = [_begin(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
     for part in _parts(runs):
         _pretrain_together(part, progress)
@@ -125,18 +127,25 @@ def _pretrain_together(runs: Sequence[Training], progress: bool) -> None:
     with tensor_cores(device), tqdm(total=first, disable=not progress, unit="epoch", desc="pre-training") as bar:
         for epoch in range(first):
             _run_epoch(runs, replicates, epoch, "pre-training", bar)
-            _refuse_diverged(runs)
+            if all(run.diverged for run in runs):
+                break
         replicates.unstack()
         embeddings = replicates.embed()
     for run, own in zip(runs, embeddings, strict=True):
-        _refuse_broken(own, first)
-        losses, asked = run.history["reconstruction"], settings.clustering_weight
-        chosen = clustering_weight(float(losses[-1]) if losses else None)
-        run.clustering_weight = chosen if isinstance(asked, str) else asked
-    for run, own, centers in zip(runs, embeddings, _start_centers(runs, embeddings), strict=True):
-        run.network.centers.data.copy_(torch.from_numpy(centers))
-        run.clusters = clusters(run.network, own)
-        run.joint_stage.kept = first
+        run.diverged = run.diverged or _broken(own, first)
+        if not run.diverged:
+            _prepare_joint_stage(run, own)
+
+
+def _prepare_joint_stage(run: Training, embedding: Tensor) -> None:
+    """Weigh the clustering loss and place the centres, given the embeddings of shape (samples, embedding)."""
+    losses, asked = run.history["reconstruction"], run.settings.clustering_weight
+    chosen = clustering_weight(float(losses[-1]) if losses else None)
+    run.clustering_weight = chosen if isinstance(asked, str) else asked
+    centers = initial_centers(embedding, run.settings.n_clusters, run.seed)
+    run.network.centers.data.copy_(torch.from_numpy(centers))
+    run.clusters = clusters(run.network, embedding)
+    run.joint_stage.kept = len(run.history["epoch"])
 
 
 def _train_jointly_together(runs: Sequence[Training], progress: bool) -> None:
@@ -152,7 +161,7 @@ def _train_jointly_together(runs: Sequence[Training], progress: bool) -> None:
         for epoch in range(first, first + second):
             _run_epoch(runs, replicates, epoch, "joint", bar)
             if not watches:
-                _refuse_diverged(runs)
+                refuse_diverged(runs)
             elif epoch + 1 in {first + round(second * part / _LOOKS) for part in range(1, _LOOKS + 1)}:
                 _look(watches, runs, replicates, epoch + 1)
             if watches and all(run.joint_stage.ended for run in runs):
@@ -229,19 +238,14 @@ def embed(network: Network, samples: Samples, stored: Samples, settings: Setting
 def embed_stored(run: Training) -> Tensor:
     """Embeddings of the training samples as they are, of shape (samples, embedding); stops if one is not finite."""
     embedding = embed(run.network, run.stored, run.stored, run.settings)
-    _refuse_broken(embedding, len(run.history["epoch"]))
+    run.diverged = _broken(embedding, len(run.history["epoch"]))
+    refuse_diverged([run])
     return embedding
 
 
-def _refuse_broken(embedding: Tensor, epoch: int) -> None:
-    """The last update of an epoch can break the weights without a loss that shows it."""
-    if not torch.isfinite(embedding).all():
-        raise Diverged(f"the embedding is not finite after epoch {epoch}; {_CURE}")
-
-
-def _start_centers(runs: Sequence[Training], embeddings: Tensor) -> list[NDArray[np.float32]]:
-    """The start of every training's centres; several at a time would wait for each other's turn of the interpreter."""
-    return [initial_centers(own, run.settings.n_clusters, run.seed) for run, own in zip(runs, embeddings, strict=True)]
+def _broken(embedding: Tensor, epoch: int) -> str:
+    """The last update of an epoch can break the weights without a loss that shows it; empty if it did not."""
+    return "" if torch.isfinite(embedding).all() else f"the embedding is not finite after epoch {epoch}"
 
 
 def _non_finite(terms: Tensor, epoch: int) -> str:
@@ -254,7 +258,8 @@ def _non_finite(terms: Tensor, epoch: int) -> str:
     return f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}"
 
 
-def _refuse_diverged(runs: Sequence[Training]) -> None:
+def refuse_diverged(runs: Sequence[Training]) -> None:
+    """Stop with the first training that diverged."""
     for run in runs:
         if run.diverged:
             raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; {_CURE}")

@@ -40,8 +40,8 @@ class Watch:
     """Looks after the joint stage of one network.
 
     The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
-    consistent than before it by `_FALL`. A state in which the cluster sizes are less even than before the stage by
-    `_MERGED` is not kept.
+    consistent than they were at their best by `_FALL`. A state in which the cluster sizes are less even than before the
+    stage by `_MERGED` is not kept.
 
     Parameters
     ----------

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import viewfuse
 from viewfuse.atomic import write_file, writing
 from viewfuse.bench.plans import Run
 from viewfuse.errors import DataError
@@ -42,10 +44,24 @@ class Outcome:
 
 
 def fingerprint(run: Run, company: Sequence[Run], checksum: str, device: str) -> str:
-    """Of all that decides the numbers: the run, those that it is trained with, the data, the kind of device."""
-    facts = {name: fact for name, fact in run.facts().items() if name != "place"}
-    whole = {"run": facts, "company": [other.folder for other in company], "data": checksum, "device": device}
+    """Of all that decides the numbers: the run, those that it is trained with, data, kind of device, code."""
+    whole = {
+        "run": {name: fact for name, fact in run.facts().items() if name != "place"},
+        "company": [other.folder for other in company],
+        "data": checksum,
+        "device": device,
+        "code": code_checksum(),
+    }
     return hashlib.sha256(as_json(whole).encode()).hexdigest()
+
+
+@cache
+def code_checksum() -> str:
+    """Of the modules of the package itself, without those of the benches and of the command line."""
+    found = hashlib.sha256()
+    for path in sorted(Path(viewfuse.__file__).parent.glob("*.py")):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def is_done(folder: Path, mark: str, known: NDArray[Any]) -> bool:

@@ -24,7 +24,7 @@ from viewfuse.baselines import kmeans_labels, knn_filled, mean_filled
 from viewfuse.bench import machine
 from viewfuse.bench.catalogue import CATALOGUE, Loaded, load
 from viewfuse.bench.plans import OURS, Plan, Run, expand, grouped
-from viewfuse.bench.run_folders import Outcome, fingerprint, is_done, mark_done, unmark, write_run
+from viewfuse.bench.run_folders import Outcome, code_checksum, fingerprint, is_done, mark_done, unmark, write_run
 from viewfuse.errors import DataError, Diverged
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.model import fit_models
@@ -96,7 +96,7 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
         except Diverged as reason:
             say(f"not done: {reason}")
         if choice.device.type == "cuda":
-            gc.collect()  # a training refers to itself, so the memory that it takes there is not free before
+            gc.collect()  # what refers to itself would hold on to memory of the GPU
 
 
 def _finish(
@@ -181,7 +181,7 @@ def environment_of(device: torch.device, command: str) -> dict[str, Any]:
     """Versions, device, and the commit where the code is a checkout."""
     facts = machine.facts(device, command)
     facts["versions"]["scipy"] = scipy.__version__
-    return {**facts, "commit": _commit()}
+    return {**facts, "commit": _commit(), "code_sha256": code_checksum()}
 
 
 def _commit() -> str | None:
