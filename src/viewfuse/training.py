@@ -90,15 +90,20 @@ def pretrain(
     Those that diverge say so in `diverged`, and have no clusters.
     """
     runs = [_begin(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
-    for part in _parts(runs):
-        _pretrain_together(part, progress)
+    parts = list(_parts(runs))
+    for number, part in enumerate(parts, 1):
+        name = "pre-training" if len(parts) == 1 else f"pre-training {number} of {len(parts)}"
+        with tqdm(total=_epochs(part)[0], disable=not progress, unit="epoch", desc=name) as bar:
+            _pretrain_together(part, bar)
     return runs
 
 
 def train_jointly(runs: Sequence[Training], *, progress: bool = False) -> None:
     """The second stage of trainings that have had the first, with equal settings."""
     for part in _parts(runs):
-        _train_jointly_together(part, progress)
+        if _epochs(part)[1]:
+            with tqdm(total=_epochs(part)[1], disable=not progress, unit="epoch", desc="joint training") as bar:
+                _train_jointly_together(part, bar)
 
 
 def _begin(stored: Samples, settings: Settings, seed: int) -> Training:
@@ -120,11 +125,15 @@ def _parts(runs: Sequence[Training]) -> Iterator[Sequence[Training]]:
     return (runs[start : start + size] for start in range(0, len(runs), size))
 
 
-def _pretrain_together(runs: Sequence[Training], progress: bool) -> None:
-    settings, device = runs[0].settings, runs[0].stored.present.device
-    first, _ = settings.epochs(len(runs[0].stored))
+def _epochs(runs: Sequence[Training]) -> tuple[int, int]:
+    """Of the two stages."""
+    return runs[0].settings.epochs(len(runs[0].stored))
+
+
+def _pretrain_together(runs: Sequence[Training], bar: tqdm) -> None:
+    first, _ = _epochs(runs)
     replicates = Replicates(runs, joint=False)
-    with tensor_cores(device), tqdm(total=first, disable=not progress, unit="epoch", desc="pre-training") as bar:
+    with tensor_cores(runs[0].stored.present.device):
         for epoch in range(first):
             _run_epoch(runs, replicates, epoch, "pre-training", bar)
             if all(run.diverged for run in runs):
@@ -148,15 +157,12 @@ def _prepare_joint_stage(run: Training, embedding: Tensor) -> None:
     run.joint_stage.kept = len(run.history["epoch"])
 
 
-def _train_jointly_together(runs: Sequence[Training], progress: bool) -> None:
+def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
     """The joint stage; where it is watched, every training ends with the most consistent clusters that it had."""
-    settings, device = runs[0].settings, runs[0].stored.present.device
-    first, second = settings.epochs(len(runs[0].stored))
-    if not second:
-        return
-    replicates = Replicates(runs, joint=True)
-    with tensor_cores(device), tqdm(total=second, disable=not progress, unit="epoch", desc="joint training") as bar:
-        watches = [Watch(run.network, run.stored.near, run.joint_stage) for run in runs] if settings.watched else []
+    first, second = _epochs(runs)
+    watched, replicates = runs[0].settings.watched, Replicates(runs, joint=True)
+    with tensor_cores(runs[0].stored.present.device):
+        watches = [Watch(run.network, run.stored.near, run.joint_stage) for run in runs] if watched else []
         _look(watches, runs, replicates, first)
         for epoch in range(first, first + second):
             _run_epoch(runs, replicates, epoch, "joint", bar)
