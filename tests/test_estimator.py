@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import make_blobs
-from viewfuse import URRL, DataError, EmptyClusterWarning, SettingError, Views, metrics
+from viewfuse import URRL, DataError, EmptyClusterWarning, SettingError, SuspiciousDataWarning, Views, metrics
 
 SMALL = {
     "embedding_dim": 32,
@@ -183,7 +183,8 @@ def test_edge_sizes(n, params):
 def test_duplicate_rows_and_constant_columns():
     table = np.ones((20, 3))
     table[10:, 0] = 2.0
-    model = small(4, pretrain_epochs=1, joint_epochs=1).fit([table, np.zeros((20, 2))])
+    with pytest.warns(SuspiciousDataWarning, match="view_1: no column of this view ever changes"):
+        model = small(4, pretrain_epochs=1, joint_epochs=1).fit([table, np.zeros((20, 2))])
     assert np.isfinite(model.embedding_).all()
 
 
@@ -191,7 +192,8 @@ def test_views_that_never_meet_have_no_donors():
     views = make_blobs(20, 2, widths=(3, 4), missing=0.0)[0]
     views[0][::2] = np.nan
     views[1][1::2] = np.nan
-    model = small(2, pretrain_epochs=1, joint_epochs=1).fit(views)
+    with pytest.warns(SuspiciousDataWarning, match="no sample has this view and another one"):
+        model = small(2, pretrain_epochs=1, joint_epochs=1).fit(views)
     assert np.isfinite(model.embedding_).all()
     assert all(np.isfinite(view).all() for view in model.impute(views))
 

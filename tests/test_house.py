@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ORDER = (
-    "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "mixing",
+    "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views",
+    "suspicions", "mixing",
     "scaling", "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers",
     "attention", "losses", "network", "adam", "replicates", "centers", "decisions", "watch", "training", "model",
     "explanation", "representatives", "persistence", "estimator", "metrics", "missing", "baselines", "readers",
@@ -28,6 +29,7 @@ WITHOUT_TORCH = (
     "tables",
     "inputs",
     "views",
+    "suspicions",
     "mixing",
     "scaling",
     "metrics",

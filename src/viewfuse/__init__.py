@@ -22,6 +22,7 @@ from viewfuse.errors import (
     MissingPackage,
     NotEnoughMemory,
     SettingError,
+    SuspiciousDataWarning,
     ViewfuseError,
 )
 from viewfuse.readers import read_chunks, read_views
@@ -43,6 +44,7 @@ __all__ = [
     "MissingPackage",
     "NotEnoughMemory",
     "SettingError",
+    "SuspiciousDataWarning",
     "ViewfuseError",
     "Views",
     "read_chunks",

@@ -172,15 +172,19 @@ def scaling_decision(
     failed : scalings with which no training kept finite losses
     """
     listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
-    highest = scores[chosen] >= max(scores.values())
-    better = "agree best with" if highest else "agree about as well with"
-    why = f"scaling {chosen}: its clusters {better} the neighbours in all views (consistency: {listed})"
+    if scores[chosen] >= max(scores.values()):
+        why = f"scaling {chosen}: its clusters agree best with the neighbours in all views (consistency: {listed})"
+    else:
+        why = f"scaling {chosen}: no other has clusters that agree clearly better with the neighbours in all views "
+        why += f"(consistency: {listed})"
     if len(scores) == 1:
         why = f"scaling {chosen}: as asked" if not failed else f"scaling {chosen}: the only one that could be trained"
     if failed:
         why += f"; training diverged with {' and '.join(failed)}"
     if chosen == "mixed":
-        why += f"; one scale for all columns of {', '.join(whole) or 'no view'}"
+        why += f"; one scale for all columns of {', '.join(whole)}" if whole else "; every column has its own scale"
+    elif len(scores) > 1 and "mixed" not in (*scores, *failed):
+        why += "; no view has one scale for all of its columns"
     facts = {"as_a_whole": list(whole), "diverged": list(failed)}
     return {"chosen": chosen, "evidence": dict(scores), **facts, "why": why}
 

@@ -45,5 +45,9 @@ class EmptySampleWarning(UserWarning):
     """Samples of a file have no view at all, and are left out."""
 
 
+class SuspiciousDataWarning(UserWarning):
+    """Data that can be clustered, but may not be what they seem: fill values, ids, views that tell nothing."""
+
+
 class JointStageWarning(UserWarning):
     """The joint stage made the clusters worse, was ended, and the network is as it was before."""

@@ -21,13 +21,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
 from viewfuse.devices import chosen_device
-from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, JointStageWarning, SettingError
+from viewfuse.errors import (
+    BadModelFile,
+    DataError,
+    EmptyClusterWarning,
+    JointStageWarning,
+    SettingError,
+    SuspiciousDataWarning,
+)
 from viewfuse.explanation import Explanation, explain
 from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_models
 from viewfuse.representatives import representatives
 from viewfuse.seeds import replicate_seeds
 from viewfuse.settings import Settings
+from viewfuse.suspicions import remarks
 from viewfuse.views import Views, is_one_table
 
 
@@ -173,6 +181,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init)
+        for remark in remarks(views):
+            warnings.warn(remark, SuspiciousDataWarning, stacklevel=2)
         fitted = fit_models([views], settings, self.scaling, [seeds], device, progress=bool(self.verbose))[0]
         self._remember_columns(X, views)
         self._model = fitted.model

@@ -89,8 +89,6 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
     options.refuse_existing(out, force, inputs)
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
-    for line in options.lonely_views(views):
-        click.echo(f"warning: {line}", err=True)
     from viewfuse import URRL
     from viewfuse.persistence import refuse_other_folders
 
@@ -116,7 +114,10 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, and no parameters."""
     from viewfuse.decisions import in_words
 
-    words = dict(zip(("scaling", "training", "verdict"), in_words(summary["decisions"]), strict=True))
+    names = ("scaling", "joint stage", "verdict")
+    words = {
+        n: line.removeprefix(n).lstrip(": ") for n, line in zip(names, in_words(summary["decisions"]), strict=True)
+    }
     return {name: value for name, value in summary.items() if name not in ("params", "decisions")} | words
 
 

@@ -94,16 +94,6 @@ def plain(text: object) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
 
 
-def lonely_views(views: Views) -> list[str]:
-    """A warning for every view that no sample has together with another one."""
-    paired = views.mask[views.mask.sum(axis=1) > 1].any(axis=0)
-    return [
-        f"{name}: no sample has this view and another one; are the ids spelled alike in all files?"
-        for name, has_company in zip(views.names, paired, strict=True)
-        if len(views.names) > 1 and not has_company
-    ]
-
-
 def refuse_existing(path: Path, force: bool, inputs: Inputs) -> None:
     """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
     for file in inputs.files:

@@ -1,0 +1,88 @@
+"""What looks wrong in data that can be clustered all the same: fill values, ids, views that tell nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.views import Views
+
+CONSTANT = "never change"
+_FAR = 10.0
+"""Times the range of all other values: an end that is farther away than this looks like a fill value."""
+_MARKS = (-9.0, -99.0, -999.0, -9999.0, -99999.0)
+"""Below columns without other negative numbers these look like fill values, too."""
+_MOST_ROWS = 20_000
+_FEW = 20
+_SHOWN = 5
+
+
+def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
+    """Per reason, which columns of a view; of many rows some are looked at, evenly spread."""
+    rows = np.flatnonzero(views.mask[:, v])
+    values = views.arrays[v][rows[:: max(1, len(rows) // _MOST_ROWS)]]
+    if not len(values):
+        return {}
+    found = {why: np.flatnonzero(which) for why, which in _reasons(values).items()}
+    return {why: [str(views.columns[v][int(c)]) for c in which] for why, which in found.items() if len(which)}
+
+
+def in_words(name: str, suspicious: dict[str, list[str]]) -> list[str]:
+    """What to look at in a view, a line per reason."""
+    lines = []
+    for why, columns in suspicious.items():
+        some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
+        lines.append(f"{name}, columns that {why}: {some}")
+    return lines
+
+
+def remarks(views: Views) -> list[str]:
+    """What somebody who clusters the samples should know, a line each.
+
+    Columns that never change do no harm, as long as others do; of a few samples nobody can say what is far out.
+    """
+    lines = []
+    for v, (name, n) in enumerate(zip(views.names, views.mask.sum(axis=0), strict=True)):
+        suspicious = suspicious_columns(views, v) if n > 1 else {}
+        if n > 1 and len(suspicious.pop(CONSTANT, ())) == views.widths[v]:
+            lines.append(f"{name}: no column of this view ever changes, so it tells nothing; leave it out")
+        lines += in_words(name, suspicious) if n >= _FEW else []
+    return lines + strangers(views)
+
+
+def strangers(views: Views) -> list[str]:
+    """A line for every view that shares none or few of its samples with others."""
+    shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
+    lines: list[str] = []
+    if (counts > 0).sum() < 2:
+        return lines
+    for name, common, own in zip(views.names, shared, counts, strict=True):
+        if own and not common:
+            lines.append(f"{name}: no sample has this view and another one; are the ids spelled alike in all files?")
+        elif common < min(_FEW, own / 2):
+            lines.append(
+                f"{name}: only {common} of its {own} samples have another view, too, so clusters may tell "
+                "which views a sample has, and not what it is"
+            )
+    return lines
+
+
+def _reasons(rows: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
+    """Per reason, which columns; `rows` of shape (samples, columns)."""
+    ordered = np.sort(rows, axis=0)
+    counting = (ordered[1:] - ordered[:-1] == 1).all(axis=0) & (len(rows) > 2)
+    return {
+        CONSTANT: ordered[0] == ordered[-1],
+        "have values so far out that they may stand for nothing, such as -999": _lone_end(ordered)
+        | _lone_end(-ordered[::-1]),
+        "count the rows, and may be ids": counting,
+    }
+
+
+def _lone_end(ordered: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Columns whose lowest value is far from all others, of which there are several; `ordered` is sorted by rows."""
+    n_lowest = (ordered == ordered[0]).sum(axis=0)
+    second = ordered[np.minimum(n_lowest, len(ordered) - 1), np.arange(ordered.shape[1])]
+    spread = ordered[-1] - second
+    is_mark = np.isin(ordered[0], _MARKS) & (second >= 0)
+    return (spread > 0) & (is_mark | (second - ordered[0] > _FAR * spread))
