@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +95,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
 
     refuse_other_folders(out / "model")
     began = time.perf_counter()
-    model = URRL(**params, verbose=True).fit(views)
+    model = URRL(**params, verbose=sys.stderr.isatty()).fit(views)  # a log file is no place for a bar
     summary = {
         "samples": len(views),
         "views": list(views.names),
