@@ -379,13 +379,21 @@ def test_consistencies_are_means_over_views_and_their_neighbours():
     assert found == pytest.approx([(first + consistency(labels, near[0][:, 1:2])) / 2] * 2)
 
 
+def pretrained(monkeypatch):
+    """A list to which the trainings of every fit are added after their first stage."""
+    runs, pretrain = [], model_module.pretrain
+
+    def seen(*given, **named):
+        runs.extend(pretrain(*given, **named))
+        return runs
+
+    monkeypatch.setattr(model_module, "pretrain", seen)
+    return runs
+
+
 def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
-    data, runs = make_blobs(60, 3, missing=0.3)[0], []
-    pretrain = model_module.pretrain
-    monkeypatch.setattr(
-        model_module, "pretrain", lambda *given, **named: runs.extend(pretrain(*given, **named)) or runs
-    )
+    data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
     URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL).fit(data)
     assert len(runs) == 6
     assert len({run.seed for run in runs}) == 6
@@ -403,11 +411,7 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
 
 def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
-    data, runs = make_blobs(60, 4, missing=0.3)[0], []
-    pretrain = model_module.pretrain
-    monkeypatch.setattr(
-        model_module, "pretrain", lambda *given, **named: runs.extend(pretrain(*given, **named)) or runs
-    )
+    data, runs = make_blobs(60, 4, missing=0.3)[0], pretrained(monkeypatch)
     model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
     kept = next(run for run in runs if run.network is model._model.network)
     others = [run.clusters.numpy() for run in runs if run is not kept]
