@@ -57,8 +57,8 @@ def test_the_plan_has_every_choice_once():
         if run.method == "urrl" and run.dataset == "handwritten"
     }
     assert ours == {
-        ("auto", (11, 15), True, "auto"),
-        *((scaling, (11, second), False, "auto") for scaling in ("minmax", "standard") for second in (0, 15)),
+        ("auto", (22, 30), True, "auto"),
+        *((scaling, (22, second), False, "auto") for scaling in ("minmax", "standard") for second in (0, 30)),
     }
 
 

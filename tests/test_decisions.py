@@ -18,6 +18,7 @@ from conftest import make_blobs
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, decisions, metrics, mixing, training
 from viewfuse import model as model_module
 from viewfuse.batches import store
+from viewfuse.centers import initial_centers
 from viewfuse.decisions import Candidate, best_of_each, consistencies, consistency, stability
 from viewfuse.neighbors import Search
 from viewfuse.replicates import Replicates
@@ -118,9 +119,9 @@ NOT_FINITE = "the clustering loss is not finite in epoch 13, step 1"
 
 
 def watched_run(monkeypatch, spoil, n_clusters=3):
-    """A joint stage of eight epochs, before the second look at which the network is ruined in the way asked for."""
+    """A joint stage of sixteen epochs, before the second look at which the network is ruined in the way asked for."""
     settings = Settings(n_clusters=n_clusters, n_heads=2, pretrain_epochs=10, **SMALL)
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 16))
     if spoil is diverge:
         diverge(monkeypatch)
     else:
@@ -187,17 +188,18 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
 
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 16))
+    monkeypatch.setattr("viewfuse.watch._PATIENCE", inf)
     monkeypatch.setattr(training, "TOGETHER", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
-    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 18)
+    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 26)
     assert ended.objective == ended.history["total"][13]
 
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 8))
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 16))
     diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage ended early, the clustering loss is not finite"):
         model = URRL(3, random_state=0, scaling="standard", **SMALL).fit(data)
@@ -348,14 +350,14 @@ def test_a_stage_that_merged_says_so(monkeypatch):
     falling, rising = count(0, -1), count()
     monkeypatch.setattr("viewfuse.watch.evenness", lambda labels, n_clusters: next(falling))
     monkeypatch.setattr("viewfuse.watch.consistency", lambda labels, near: next(rising))
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (1, 8))
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (1, 16))
     settings = Settings(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     decision = training.joint_stage_decision(run)
     assert decision["why"].startswith(
-        "joint stage: kept is the network after 0 of 8 epochs, before clusters were merged"
+        "joint stage: kept is the network after 0 of 6 epochs, before clusters were merged"
     )
-    assert list(decision["evidence"]["evenness_after_epoch"]) == ["1", "3", "5", "7", "9"]
+    assert list(decision["evidence"]["evenness_after_epoch"]) == ["1", "3", "5", "7"]
 
 
 def test_scalings_that_treat_a_view_alike_count_once_there():
@@ -383,9 +385,9 @@ def pretrained(monkeypatch):
     """A list to which the trainings of every fit are added after their first stage."""
     runs, pretrain = [], model_module.pretrain
 
-    def seen(*given, **named):
-        runs.extend(pretrain(*given, **named))
-        return runs
+    def seen(given, until, **named):
+        pretrain(given, until, **named)
+        runs.extend(run for run in given if not any(run is other for other in runs))
 
     monkeypatch.setattr(model_module, "pretrain", seen)
     return runs
@@ -453,3 +455,62 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
     for scaling in ("standard", "auto"):
         URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
     assert alive[0] == alive[1]
+
+
+@pytest.mark.parametrize(
+    ("scores", "squares", "best"),
+    [
+        ([0.5, 0.52, 0.9], [10.0, 10.005, 10.005], 2),  # sums that differ by less than a thousandth are equal
+        ([0.5, 0.52], [10.0, 10.5], 0),  # a larger sum takes more than a little more consistency
+        ([0.5, 0.54], [10.0, 10.5], 1),
+        ([0.5, 0.5], [10.005, 10.0], 1),  # of equally consistent ones that with the smallest sum
+        ([0.0, 0.0, 0.0], [3.0, 2.0, 1.0], 2),
+        ([0.3, 0.5], [0.0, 0.0], 1),
+    ],
+)
+def test_the_start_is_consistent_and_has_a_small_sum_of_squares(scores, squares, best):
+    assert decisions.best_start(scores, squares) == best
+
+
+def test_neighbours_decide_between_starts_that_k_means_cannot_tell_apart():
+    points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]).repeat_interleave(20, dim=0)  # a square
+    points = points + 0.01 * torch.randn(80, 2, generator=torch.Generator().manual_seed(0))
+    for sides in ([[0, 1], [2, 3]], [[0, 2], [1, 3]]):
+        corners = dict(sides + [side[::-1] for side in sides])
+        near = torch.tensor([[[corners[i // 20] * 20 + i % 20]] for i in range(80)])
+        centers = torch.from_numpy(initial_centers(points, 2, 0, near))
+        labels = torch.cdist(points, centers).argmin(dim=1)
+        assert consistency(labels, near) == 1.0
+
+
+def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
+    network, stage = Looked(), JointStage()
+    near = torch.tensor([[[(i + 4) % 12]] for i in range(12)])  # every sample is with its neighbours at once
+    watch = Watch(network, near, stage)
+    for epoch in range(5, 12):
+        watch.look(epoch, torch.zeros(12, 1))
+    assert (stage.kept, stage.settled, stage.ended, stage.over) == (5, True, "", True)
+    assert list(stage.seen) == [5, 6, 7, 8]  # the last ones are not looked at
+
+
+def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
+    data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
+    monkeypatch.setattr(Settings, "trial_epochs", lambda self, n: 2)
+    model = URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    kept = [run for run in runs if run.network is model._model.network]
+    assert [run.history["stage"].count("pre-training") for run in kept] == [5]
+    assert {len(run.history["epoch"]) for run in runs if run is not kept[0]} == {2}
+    assert model.history_["epoch"] == [*range(1, 7)]
+
+
+def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
+    def spoiled(runs, replicates, epoch, stage, bar):
+        run_epoch(runs, replicates, epoch, stage, bar)
+        for run in runs if epoch >= 2 else ():
+            run.diverged = "the reconstruction loss is not finite in epoch 3, step 1"
+
+    run_epoch = training._run_epoch
+    monkeypatch.setattr(training, "_run_epoch", spoiled)
+    monkeypatch.setattr(Settings, "trial_epochs", lambda self, n: 2)
+    with pytest.raises(Diverged, match="not finite in epoch 3"):
+        URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])

@@ -17,7 +17,7 @@ ORDER = (
     "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views",
     "suspicions", "mixing",
     "scaling", "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers",
-    "attention", "losses", "network", "adam", "replicates", "centers", "decisions", "watch", "training", "model",
+    "attention", "losses", "network", "adam", "replicates", "decisions", "centers", "watch", "training", "model",
     "explanation", "representatives", "persistence", "estimator", "metrics", "missing", "baselines", "readers",
     "results", "maps", "datasets", "bench", "demo", "cli",
 )  # fmt: skip

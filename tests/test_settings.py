@@ -67,17 +67,23 @@ def test_no_joint_stage_without_the_clustering_module():
 @pytest.mark.parametrize(
     ("n", "epochs"),
     [
-        (1, (200, 200)),
+        (1, (170, 200)),
         (150, (170, 200)),
-        (1400, (17, 22)),
-        (2000, (11, 15)),
-        (9600, (11, 15)),
+        (1400, (33, 43)),
+        (2000, (22, 30)),
+        (8000, (22, 24)),
         (32_000, (6, 6)),
         (10**6, (1, 1)),
     ],
 )
 def test_small_sets_get_enough_steps_and_large_ones_not_too_many(n, epochs):
     assert Settings().epochs(n) == epochs
+
+
+@pytest.mark.parametrize(("n", "epochs"), [(1, 170), (150, 170), (1400, 17), (2000, 11), (8000, 11), (10**6, 1)])
+def test_scalings_are_compared_halfway(n, epochs):
+    assert Settings().trial_epochs(n) == epochs
+    assert Settings(pretrain_epochs=3).trial_epochs(n) == min(3, epochs)
 
 
 @pytest.mark.parametrize(("n", "epochs"), [(150, 100), (2000, 100), (2500, 80), (10**6, 1)])

@@ -39,6 +39,7 @@ SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried; of equals the first is kept."""
 _HANDICAPS = {"standard": 0.01, "minmax": 0.05}
 """Mixed scaling has the neighbours in other views on its side; ranges hang on the two outermost values of a column."""
+_SAME_SQUARES, _CLEARLY = 1.001, 0.03
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
 _STABLE, _DOUBTFUL = 0.8, 0.5
@@ -76,6 +77,22 @@ def evenness(labels: Tensor, n_clusters: int) -> float:
     """
     shares = labels.bincount().double() / len(labels)
     return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
+
+
+def best_start(scores: Sequence[float], squares: Sequence[float]) -> int:
+    """Which of several k-means solutions the joint stage begins with.
+
+    Sums of squares that differ by a thousandth tell nothing: among such solutions the most consistent one is taken. One
+    with a larger sum has to be clearly more consistent than these.
+
+    Parameters
+    ----------
+    scores : their consistencies
+    squares : their sums of squares
+    """
+    most = min(squares) * _SAME_SQUARES
+    # Rounding must not decide between one solution and the same found from another start.
+    return max(range(len(scores)), key=lambda i: (round(scores[i] - _CLEARLY * (squares[i] > most), 9), -squares[i]))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from viewfuse.tables import labelled
 from viewfuse.training import (
     History,
     Training,
+    begin,
     embed,
     embed_stored,
     joint_stage_decision,
@@ -153,7 +154,7 @@ def fit_models(
 
     Parameters
     ----------
-    scaling : "auto" pre-trains with every scaling in `decisions.SCALINGS`, and goes on with that of the best clusters
+    scaling : "auto" begins with every scaling in `decisions.SCALINGS`, and goes on with that of the best clusters
     seeds : per set of samples those of its trainings; the most consistent one is kept
     """
     for views in sets:
@@ -161,9 +162,14 @@ def fit_models(
     if scaling not in ("auto", *KINDS):
         raise SettingError(f"scaling must be one of auto, {', '.join(KINDS)}; got {scaling!r}")
     trials = [_trials(views, scaling, settings, own, device) for views, own in zip(sets, seeds, strict=True)]
-    _pretrain([trial for own in trials for trial in own], settings, progress)
+    n_samples = len(sets[0])
+    last = settings.epochs(n_samples)[0]
+    first = settings.trial_epochs(n_samples) if scaling == "auto" else last
+    pretrain([trial.run for own in trials for trial in own], first, progress=progress)
     chosen = [_Chosen.of(own) for own in trials]
     del trials  # and with them the samples under other scalings
+    pretrain([trial.run for one in chosen for trial in one.kept], last, progress=progress)
+    chosen = [one._replace(kept=_sound(one.kept)) for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
     return [one.best() for one in chosen]
 
@@ -177,13 +183,12 @@ class _Prepared(NamedTuple):
     row_index: RowIndex
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Trial:
     """Samples with what one training makes of them."""
 
     prepared: _Prepared
-    seed: int
-    run: Training = field(init=False)
+    run: Training
 
     def model(self) -> Model:
         views, scaler, stored, index = self.prepared
@@ -203,7 +208,9 @@ def _trials(views: Views, scaling: str, settings: Settings, seeds: Sequence[int]
     ways = _prepared_ways(views, scaling, settings, device)
     places = [SCALINGS.index(way.scaler.kind) if scaling == "auto" else 0 for way in ways]
     return [
-        _Trial(way, seed_under_scaling(seed, place)) for way, place in zip(ways, places, strict=True) for seed in seeds
+        _Trial(way, begin(way.stored, settings, seed_under_scaling(seed, place)))
+        for way, place in zip(ways, places, strict=True)
+        for seed in seeds
     ]
 
 
@@ -221,21 +228,13 @@ def _prepared(views: Views, scaler: Scaler, settings: Settings, device: torch.de
     return _Prepared(views, scaler, store(values, present, settings), index_rows(values, present))
 
 
-def _pretrain(trials: Sequence[_Trial], settings: Settings, progress: bool) -> None:
-    runs = pretrain(
-        [trial.prepared.stored for trial in trials], settings, [trial.seed for trial in trials], progress=progress
-    )
-    for trial, run in zip(trials, runs, strict=True):
-        trial.run = run
-
-
 class _Chosen(NamedTuple):
-    """What is known of a set of samples after pre-training.
+    """What is known of a set of samples after the trial.
 
     Attributes
     ----------
     kept : the trainings with the scaling that was chosen
-    starts : clusters of all trainings before the joint stage, those of `kept` first
+    starts : clusters of all trainings at that time, those of `kept` first
     evidence : the best consistency by scaling
     failed : scalings with which no training kept finite losses
     """
@@ -249,10 +248,7 @@ class _Chosen(NamedTuple):
     def of(cls, trials: Sequence[_Trial]) -> _Chosen:
         """Choose the scaling whose best clusters are the most consistent."""
         tried = dict.fromkeys(trial.prepared.scaler.kind for trial in trials)
-        sound = [trial for trial in trials if not trial.run.diverged]
-        if not sound:
-            refuse_diverged([trial.run for trial in trials])
-        trials = sound
+        trials = _sound(trials)
         candidates = [trial.candidate(trial.start()) for trial in trials]
         scores = consistencies(candidates)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
@@ -282,6 +278,14 @@ class _Chosen(NamedTuple):
         return Fitted(
             model, embeddings[best], run.history, run.seed, objectives, decisions, stability(labels[best], others)
         )
+
+
+def _sound(trials: Sequence[_Trial]) -> list[_Trial]:
+    """Those that did not diverge; stops if all did."""
+    sound = [trial for trial in trials if not trial.run.diverged]
+    if not sound:
+        refuse_diverged([trial.run for trial in trials])
+    return sound
 
 
 def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:

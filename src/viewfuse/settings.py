@@ -115,21 +115,31 @@ class Settings:
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
 
-        "auto" is 11 and 15 epochs, but at least 340 and 450 steps (small sets need more epochs), at most 3000 steps
-        (large ones need fewer, as in the paper) and at most 200 epochs. With the paper's schedule it is 100
+        "auto" is 22 and 30 epochs, but at least 680 and 900 steps (small sets need more epochs), at most 3000 steps
+        (large ones need fewer, as in the paper) and at most 170 and 200 epochs. With the paper's schedule it is 100
         epochs each, and fewer where that would be more than the 3100 steps that they take on Handwritten.
         """
-        per_epoch = max(1, n_samples // self.batch_size)
-        sized = [min(most, ceil(min(max(some * per_epoch, steps), 3000) / per_epoch)) for some, steps, most in _AUTO]
+        sized = [self._sized(stage, n_samples) for stage in (_PRETRAINING, _JOINT)]
         if self.schedule == "paper":
-            sized = [min(100, ceil(3100 / per_epoch))] * 2
+            sized = [min(100, ceil(3100 / self._steps_per_epoch(n_samples)))] * 2
         asked = (self.pretrain_epochs, self.joint_epochs)
         first, second = (auto if isinstance(e, str) else e for e, auto in zip(asked, sized, strict=True))
         return first, second if self.clustering_module else 0
 
+    def trial_epochs(self, n_samples: int) -> int:
+        """Epochs of pre-training after which scalings are compared: half of them, but for small sets."""
+        return min(self._sized(_TRIAL, n_samples), self.epochs(n_samples)[0])
 
-_AUTO = ((11, 340, 200), (15, 450, 200))
-"""Of each stage: epochs, unless these are fewer than so many steps, or more than so many epochs."""
+    def _steps_per_epoch(self, n_samples: int) -> int:
+        return max(1, n_samples // self.batch_size)
+
+    def _sized(self, stage: tuple[int, int, int], n_samples: int) -> int:
+        per_epoch, (some, steps, most) = self._steps_per_epoch(n_samples), stage
+        return min(most, ceil(min(max(some * per_epoch, steps), 3000) / per_epoch))
+
+
+_TRIAL, _PRETRAINING, _JOINT = (11, 340, 170), (22, 680, 170), (30, 900, 200)
+"""Epochs, unless these are fewer than so many steps, or more than so many epochs."""
 
 
 _POSITIVE_INTEGERS = (

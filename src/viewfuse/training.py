@@ -25,7 +25,7 @@ from viewfuse.watch import JointStage, Watch, clusters
 
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
-_LOOKS = 4
+_LOOKS = 8
 """How often a joint stage is looked at."""
 TOGETHER = {"cpu": 1, "cuda": 32}
 """Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
@@ -76,26 +76,25 @@ def train_replicates(
     ----------
     sets : one set of samples per seed, of equal shapes and on one device; several may be the same
     """
-    runs = pretrain(sets, settings, seeds, progress=progress)
+    runs = [begin(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
+    pretrain(runs, _epochs(runs)[0], progress=progress)
     refuse_diverged(runs)
     train_jointly(runs, progress=progress)
     return runs
 
 
-def pretrain(
-    sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], *, progress: bool = False
-) -> list[Training]:
-    """The first stage, and the start of the cluster centres; parameters as those of `train_replicates`.
+def pretrain(runs: Sequence[Training], until: int, *, progress: bool = False) -> None:
+    """The first stage up to an epoch, and the start of the cluster centres.
 
-    Those that diverge say so in `diverged`, and have no clusters.
+    Those that diverge say so in `diverged`, and have no clusters. Trainings that went so far already stay as they are.
     """
-    runs = [_begin(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
-    parts = list(_parts(runs))
+    waiting = [run for run in runs if run.clusters is None or len(run.history["epoch"]) < until]
+    parts = list(_parts(waiting)) if waiting else []
     for number, part in enumerate(parts, 1):
         name = "pre-training" if len(parts) == 1 else f"pre-training {number} of {len(parts)}"
-        with tqdm(total=_epochs(part)[0], disable=not progress, unit="epoch", desc=name) as bar:
-            _pretrain_together(part, bar)
-    return runs
+        begun = len(part[0].history["epoch"])
+        with tqdm(total=until, initial=begun, disable=not progress, unit="epoch", desc=name) as bar:
+            _pretrain_together(part, range(begun, until), bar)
 
 
 def train_jointly(runs: Sequence[Training], *, progress: bool = False) -> None:
@@ -106,8 +105,8 @@ def train_jointly(runs: Sequence[Training], *, progress: bool = False) -> None:
                 _train_jointly_together(part, bar)
 
 
-def _begin(stored: Samples, settings: Settings, seed: int) -> Training:
-    """A network with the weights of its seed, for the samples and on their device."""
+def begin(stored: Samples, settings: Settings, seed: int) -> Training:
+    """A network with the weights that its seed gives, for the samples and on their device."""
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, generator_for_start(seed)).to(stored.present.device)
     rate = settings.view_dropout
@@ -130,18 +129,17 @@ def _epochs(runs: Sequence[Training]) -> tuple[int, int]:
     return runs[0].settings.epochs(len(runs[0].stored))
 
 
-def _pretrain_together(runs: Sequence[Training], bar: tqdm) -> None:
-    first, _ = _epochs(runs)
+def _pretrain_together(runs: Sequence[Training], epochs: range, bar: tqdm) -> None:
     replicates = Replicates(runs, joint=False)
     with tensor_cores(runs[0].stored.present.device):
-        for epoch in range(first):
+        for epoch in epochs:
             _run_epoch(runs, replicates, epoch, "pre-training", bar)
             if all(run.diverged for run in runs):
                 break
         replicates.unstack()
         embeddings = replicates.embed()
     for run, own in zip(runs, embeddings, strict=True):
-        run.diverged = run.diverged or _broken(own, first)
+        run.diverged = run.diverged or _broken(own, epochs.stop)
         if not run.diverged:
             _prepare_joint_stage(run, own)
 
@@ -151,7 +149,7 @@ def _prepare_joint_stage(run: Training, embedding: Tensor) -> None:
     losses, asked = run.history["reconstruction"], run.settings.clustering_weight
     chosen = clustering_weight(float(losses[-1]) if losses else None)
     run.clustering_weight = chosen if isinstance(asked, str) else asked
-    centers = initial_centers(embedding, run.settings.n_clusters, run.seed)
+    centers = initial_centers(embedding, run.settings.n_clusters, run.seed, run.stored.near)
     run.network.centers.data.copy_(torch.from_numpy(centers))
     run.clusters = clusters(run.network, embedding)
     run.joint_stage.kept = len(run.history["epoch"])
@@ -170,7 +168,7 @@ def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
                 refuse_diverged(runs)
             elif epoch + 1 in {first + round(second * part / _LOOKS) for part in range(1, _LOOKS + 1)}:
                 _look(watches, runs, replicates, epoch + 1)
-            if watches and all(run.joint_stage.ended for run in runs):
+            if watches and all(run.joint_stage.over for run in runs):
                 break
         replicates.unstack()
     for watch in watches:
@@ -214,7 +212,7 @@ def _run_epoch(runs: Sequence[Training], replicates: Replicates, epoch: int, sta
     terms = replicates.run_epoch(epoch)
     seconds = time.perf_counter() - began
     for run, own in zip(runs, terms.unbind(dim=1), strict=True):
-        if run.joint_stage.ended:  # only its company goes on
+        if run.joint_stage.over:  # only its company goes on
             continue
         run.diverged = run.diverged or _non_finite(own, epoch)
         _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)

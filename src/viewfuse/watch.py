@@ -12,6 +12,8 @@ from viewfuse.decisions import consistency, evenness
 from viewfuse.network import Network
 
 _FALL = 0.05
+_GAIN = 0.001
+_PATIENCE = 3
 _MERGED = 0.01
 _ROWS_AT_ONCE = 1024
 
@@ -25,7 +27,8 @@ class JointStage:
     seen : consistency of the clusters by the epoch after which it was looked at, the first one before the stage
     evenness : of the cluster sizes, likewise
     kept : the epoch after which the network was as it is now
-    ended : why it was ended early; empty where it was not
+    ended : what went wrong, where it was ended for that; else empty
+    settled : whether it was ended as its clusters no longer got better
     merged : whether the clusters would have been the most consistent ones, had they not been merged
     """
 
@@ -33,15 +36,21 @@ class JointStage:
     evenness: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
+    settled: bool = False
     merged: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether it was ended early."""
+        return self.settled or bool(self.ended)
 
 
 class Watch:
     """Looks after the joint stage of one network.
 
     The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
-    consistent than they were at their best by `_FALL`. A state in which the cluster sizes are less even than before the
-    stage by `_MERGED` is not kept.
+    consistent than they were at their best by `_FALL`; and where `_PATIENCE` looks in a row found nothing better, by
+    `_GAIN` at least. A state in which the cluster sizes are less even than before the stage by `_MERGED` is not kept.
 
     Parameters
     ----------
@@ -50,11 +59,11 @@ class Watch:
 
     def __init__(self, network: Network, near: Tensor, stage: JointStage) -> None:
         self._network, self._near, self._stage = network, near, stage
-        self._best, self._n_clusters = -inf, 0
+        self._best, self._n_clusters, self._waited = -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
 
     def look(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
-        """Note how consistent the clusters are, and keep the network if they are as good as ever.
+        """Note how consistent the clusters are, and keep the network if they are better than ever.
 
         Parameters
         ----------
@@ -62,7 +71,7 @@ class Watch:
         embedding : of the training samples, of shape (samples, embedding)
         diverged : which loss was not finite; empty if all were
         """
-        if self._stage.ended:
+        if self._stage.over:
             return
         if diverged or not torch.isfinite(embedding).all():
             self._stage.ended = diverged or f"the embedding is not finite after epoch {epoch}"
@@ -77,15 +86,23 @@ class Watch:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
             self._stage.ended = f"the consistency of the clusters fell from {self._best:.3f} to {score:.3f}"
-        elif score >= self._best and even < next(iter(self._stage.evenness.values())) - _MERGED:
-            self._stage.merged = True
-        elif score >= self._best:
-            self._keep(epoch, score)
+        elif score > self._best + _GAIN:
+            self._keep_unless_merged(epoch, score, even)
+        else:
+            self._wait()
         self._n_clusters = max(self._n_clusters, found)
 
-    def _keep(self, epoch: int, score: float) -> None:
-        self._best, self._stage.kept, self._stage.merged = score, epoch, False
+    def _keep_unless_merged(self, epoch: int, score: float, even: float) -> None:
+        if even < next(iter(self._stage.evenness.values())) - _MERGED:
+            self._stage.merged = True
+            self._wait()
+            return
+        self._best, self._stage.kept, self._stage.merged, self._waited = score, epoch, False, 0
         self._weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
+
+    def _wait(self) -> None:
+        self._waited += 1
+        self._stage.settled = self._waited >= _PATIENCE
 
     def go_back(self) -> None:
         """Give the network the weights that were kept."""
