@@ -168,11 +168,11 @@ def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
 def test_candidates_by_float32_hold_the_neighbours(crowd, monkeypatch):
     monkeypatch.setattr(search, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
     rough = search._roughly_nearest(crowd, crowd, 18)
-    found = search.among(crowd, crowd, rough, 9, same=True)
+    found = search.Searcher(crowd).among(crowd, rough, 9, same=True)
     assert torch.equal(found, nearest(crowd, crowd, 9, same=True))
 
 
 def test_candidates_that_run_out_leave_nobody(crowd):
     candidates = torch.tensor([[3, NOBODY, 0], [NOBODY, NOBODY, NOBODY]])
-    found = search.among(crowd[:2], crowd, candidates, 4, same=True)
+    found = search.Searcher(crowd).among(crowd[:2], candidates, 4, same=True)
     assert found.tolist() == [[3, NOBODY, NOBODY, NOBODY], [NOBODY] * 4]

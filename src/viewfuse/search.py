@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
     centre = pool.double().mean(dim=0)
     points = pool.double() - centre
     squares = points.square().sum(dim=1)
-    lots = _tie_breakers(len(pool), pool.device)
+    lots = _tie_breakers(torch.arange(len(pool), device=pool.device))
     step = max(1, _CELLS_PER_CHUNK // len(pool))
     for start in range(0, len(queries), step):
         chunk = queries[start : start + step].double() - centre
@@ -63,9 +64,9 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
     return near
 
 
-def _tie_breakers(n: int, device: torch.device) -> Tensor:
+def _tie_breakers(rows: Tensor) -> Tensor:
     """Numbers in 0..1 that decide between equal distances: fixed, and blind to the order of the rows in a file."""
-    return (torch.arange(n, device=device) * 2_654_435_761 % 2**32).double() / 2**32
+    return (rows * 2_654_435_761 % 2**32).double() / 2**32
 
 
 class Searcher:
@@ -87,11 +88,34 @@ class Searcher:
         if len(self.pool) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
             return nearest(queries, self.pool, count, same=same)
         if kind == "cuda":
-            return among(queries, self.pool, _roughly_nearest(queries, self.pool, wanted), count, same=same)
+            return self.among(queries, _roughly_nearest(queries, self.pool, wanted), count, same=same)
         lists = self._inverted_lists()
         if lists is None:
             return nearest(queries, self.pool, count, same=same)
-        return among(queries, self.pool, lists.candidates(queries, wanted), count, same=same)
+        return self.among(queries, lists.candidates(queries, wanted), count, same=same)
+
+    @cached_property
+    def _largest(self) -> float:
+        """The largest square of a row, found once: for a single query it would take longer than the search."""
+        return max(float(part.square().sum(dim=1).max()) for part in torch.split(self.pool, _ROWS_AT_A_TIME))
+
+    def among(self, queries: Tensor, candidates: Tensor, count: int, *, same: bool) -> Tensor:
+        """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NOBODY where there is none."""
+        pool = self.pool
+        near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
+        step = max(1, _CELLS_PER_CHUNK // (candidates.shape[1] * pool.shape[1]))
+        for start in range(0, len(queries), step):
+            rows = candidates[start : start + step]
+            chunk = queries[start : start + step].double()[:, None]
+            squares = (pool[rows.clamp(min=0)].double() - chunk).square().sum(dim=2)
+            grain = _GRAIN * (self._largest + chunk.square().sum(dim=2)) + _TINY
+            order = squares.div_(grain).round_().add_(_tie_breakers(rows)).masked_fill_(rows == NOBODY, torch.inf)
+            if same:
+                order[rows == torch.arange(start, start + len(rows), device=pool.device)[:, None]] = torch.inf
+            best = order.topk(min(count, rows.shape[1]), dim=1, largest=False)
+            found = rows.gather(1, best.indices).masked_fill_(best.values.isinf(), NOBODY)
+            near[start : start + step, : found.shape[1]] = found
+        return near
 
     def _inverted_lists(self) -> _InvertedLists | None:
         """Made when they are first needed; None without FAISS."""
@@ -108,28 +132,6 @@ class Searcher:
     def __getstate__(self) -> dict[str, Any]:
         """Copies make their own lists when they need them."""
         return {"pool": self.pool, "_lists": None}
-
-
-def among(queries: Tensor, pool: Tensor, candidates: Tensor, count: int, *, same: bool) -> Tensor:
-    """As `nearest`, but only among `candidates`: rows of shape (queries, candidates), NOBODY where there is none."""
-    near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
-    lots = _tie_breakers(len(pool), pool.device)
-    largest = max(float(part.square().sum(dim=1).max()) for part in torch.split(pool, _ROWS_AT_A_TIME))
-    step = max(1, _CELLS_PER_CHUNK // (candidates.shape[1] * pool.shape[1]))
-    for start in range(0, len(queries), step):
-        rows = candidates[start : start + step]
-        chunk = queries[start : start + step].double()[:, None]
-        squares = (pool[rows.clamp(min=0)].double() - chunk).square().sum(dim=2)
-        order = (
-            squares.div_(_GRAIN * (largest + chunk.square().sum(dim=2)) + _TINY).round_().add_(lots[rows.clamp(min=0)])
-        )
-        order[rows == NOBODY] = torch.inf
-        if same:
-            order[rows == torch.arange(start, start + len(rows), device=pool.device)[:, None]] = torch.inf
-        best = order.topk(min(count, rows.shape[1]), dim=1, largest=False)
-        found = rows.gather(1, best.indices).masked_fill_(best.values.isinf(), NOBODY)
-        near[start : start + step, : found.shape[1]] = found
-    return near
 
 
 def _roughly_nearest(queries: Tensor, pool: Tensor, count: int) -> Tensor:
