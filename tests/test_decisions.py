@@ -222,7 +222,7 @@ def decided():
 def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     data, groups, model = decided
     assert metrics.clustering_accuracy(groups, model.labels_) >= 0.97
-    assert list(model.decisions_) == ["scaling", "joint_stage", "verdict"]
+    assert list(model.decisions_) == ["scaling", "pretraining", "joint_stage", "verdict"]
     scaling = model.decisions_["scaling"]
     assert scaling["chosen"] == decisions.best_scaling(scaling["evidence"])
     assert set(scaling["evidence"]) == {"standard", "minmax"}
@@ -514,3 +514,29 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
     monkeypatch.setattr(Settings, "trial_epochs", lambda self, n: 2)
     with pytest.raises(Diverged, match="not finite in epoch 3"):
         URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])
+
+
+@pytest.mark.parametrize(("apart", "pretrained_epochs"), [(9.0, 2), (0.0, 5)])
+def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_epochs):
+    monkeypatch.setattr(Settings, "trial_epochs", lambda self, n: 2)
+    monkeypatch.setattr(Settings, "epochs", lambda self, n: (5, 1))
+    rng = np.random.default_rng(0)
+    kinds = apart * np.repeat(np.arange(3), 40)[:, None]
+    model = URRL(3, random_state=0, **SMALL).fit([kinds + rng.normal(size=(120, width)) for width in (6, 8)])
+    decision = model.decisions_["pretraining"]
+    assert decision["chosen"] == model.history_["stage"].count("pre-training") == pretrained_epochs
+    assert (decision["evidence"]["agreement"] >= 0.8) == (pretrained_epochs == 2)
+    assert decision["why"].startswith("pre-training: 2 of 5 epochs, as" if apart else "pre-training: all 5 epochs")
+    assert model.history_["epoch"] == [*range(1, pretrained_epochs + 2)]
+
+
+def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch):
+    monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
+    samples = samples_for(settings)
+    runs = [training.begin(samples, settings, seed) for seed in range(3)]
+    training.pretrain(runs, 1)
+    training.pretrain(runs[1:2], 3)
+    training.train_jointly(runs)
+    assert [run.history["epoch"] for run in runs] == [[1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3]]
+    assert [run.joint_stage.kept for run in runs] == [3, 5, 3]

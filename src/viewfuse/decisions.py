@@ -42,7 +42,8 @@ _HANDICAPS = {"standard": 0.01, "minmax": 0.05}
 _SAME_SQUARES, _CLEARLY = 1.001, 0.03
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
-_STABLE, _DOUBTFUL = 0.8, 0.5
+STABLE, _DOUBTFUL = 0.8, 0.5
+"""Bounds of the agreement of trainings."""
 
 
 def clustering_weight(reconstruction: float | None) -> float:
@@ -215,7 +216,7 @@ def verdict(agreed: float | None, n_trainings: int, *, final: bool) -> dict[str,
     """
     if agreed is None:
         return {"chosen": "unknown", "evidence": {}, "why": "stability unknown: there was one training only"}
-    name = "stable" if agreed >= _STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
+    name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
     when = "" if final else " before the joint stage"
     why = f"{name} clustering: {n_trainings} trainings agree{when} with an adjusted Rand index of {agreed:.2f}"
     return {"chosen": name, "evidence": {"agreement": agreed}, "why": why}

@@ -93,7 +93,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     objectives_ : list of the last losses of the trainings with the scaling that was kept
-    decisions_ : dict with "scaling", "joint_stage" and "verdict" (whether independent trainings agree): for each a
+    decisions_ : dict with "scaling", "pretraining", "joint_stage" and "verdict" (whether trainings agree): for each a
         dict of what was "chosen", from which "evidence", and "why" in words
     stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; NaN
         where there was one training only

@@ -14,6 +14,7 @@ from torch import Tensor
 from viewfuse.batches import Samples, newcomers, store
 from viewfuse.decisions import (
     SCALINGS,
+    STABLE,
     Candidate,
     agreement,
     best_of_each,
@@ -38,6 +39,7 @@ from viewfuse.training import (
     embed_stored,
     joint_stage_decision,
     pretrain,
+    pretraining_decision,
     refuse_diverged,
     train_jointly,
 )
@@ -168,7 +170,8 @@ def fit_models(
     pretrain([trial.run for own in trials for trial in own], first, progress=progress)
     chosen = [_Chosen.of(own) for own in trials]
     del trials  # and with them the samples under other scalings
-    pretrain([trial.run for one in chosen for trial in one.kept], last, progress=progress)
+    unsettled = [one for one in chosen if not (settings.pretrained_as_needed and one.settled)]
+    pretrain([trial.run for one in unsettled for trial in one.kept], last, progress=progress)
     chosen = [one._replace(kept=_sound(one.kept)) for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
     return [one.best() for one in chosen]
@@ -258,6 +261,16 @@ class _Chosen(NamedTuple):
         failed = [scaling for scaling in tried if scaling not in evidence]
         return cls(kept, [trial.start() for trial in (*kept, *others)], evidence, failed)
 
+    @property
+    def settled(self) -> bool:
+        """Whether all trainings found the same clusters, so that more pre-training would bring nothing new."""
+        return self.agreed is not None and self.agreed >= STABLE
+
+    @property
+    def agreed(self) -> float | None:
+        """How far the trainings agreed when the scaling was chosen."""
+        return agreement(*_one_out(self.starts, 0))
+
     def best(self) -> Fitted:
         """The training with the most consistent clusters, with the reasons."""
         embeddings = [embed_stored(trial.run) for trial in self.kept]
@@ -271,6 +284,7 @@ class _Chosen(NamedTuple):
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         decisions = {
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),
+            "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),
             "verdict": verdict(agreement(own, others), len(others) + 1, final=final),
         }

@@ -112,6 +112,11 @@ class Settings:
         """Whether the joint stage ends where it no longer helps: where the user did not say how long it lasts."""
         return isinstance(self.joint_epochs, str)
 
+    @property
+    def pretrained_as_needed(self) -> bool:
+        """Whether pre-training may end where trainings agree: where nobody said how long it lasts."""
+        return isinstance(self.pretrain_epochs, str) and self.schedule == "default"
+
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
 

@@ -89,7 +89,7 @@ def pretrain(runs: Sequence[Training], until: int, *, progress: bool = False) ->
     Those that diverge say so in `diverged`, and have no clusters. Trainings that went so far already stay as they are.
     """
     waiting = [run for run in runs if run.clusters is None or len(run.history["epoch"]) < until]
-    parts = list(_parts(waiting)) if waiting else []
+    parts = list(_parts(waiting))
     for number, part in enumerate(parts, 1):
         name = "pre-training" if len(parts) == 1 else f"pre-training {number} of {len(parts)}"
         begun = len(part[0].history["epoch"])
@@ -118,10 +118,14 @@ def begin(stored: Samples, settings: Settings, seed: int) -> Training:
 
 
 def _parts(runs: Sequence[Training]) -> Iterator[Sequence[Training]]:
-    """The trainings that are done side by side."""
-    count = -(-len(runs) // TOGETHER[runs[0].stored.present.device.type])
-    size = -(-len(runs) // count)
-    return (runs[start : start + size] for start in range(0, len(runs), size))
+    """The trainings that are done side by side: those that had as many epochs."""
+    groups: dict[int, list[Training]] = {}
+    for run in runs:
+        groups.setdefault(len(run.history["epoch"]), []).append(run)
+    for group in groups.values():
+        count = -(-len(group) // TOGETHER[group[0].stored.present.device.type])
+        size = -(-len(group) // count)
+        yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
 def _epochs(runs: Sequence[Training]) -> tuple[int, int]:
@@ -157,7 +161,7 @@ def _prepare_joint_stage(run: Training, embedding: Tensor) -> None:
 
 def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
     """The joint stage; where it is watched, every training ends with the most consistent clusters that it had."""
-    first, second = _epochs(runs)
+    first, (_, second) = len(runs[0].history["epoch"]), _epochs(runs)
     watched, replicates = runs[0].settings.watched, Replicates(runs, joint=True)
     with tensor_cores(runs[0].stored.present.device):
         watches = [Watch(run.network, run.stored.near, run.joint_stage) for run in runs] if watched else []
@@ -182,6 +186,23 @@ def _look(watches: Sequence[Watch], runs: Sequence[Training], replicates: Replic
         replicates.unstack()
         for watch, run, embedding in zip(watches, runs, replicates.embed(), strict=True):
             watch.look(epoch, embedding, run.diverged)
+
+
+def pretraining_decision(run: Training, agreed: float | None) -> dict[str, Any]:
+    """Facts and words on the first stage of a training.
+
+    Parameters
+    ----------
+    agreed : how far trainings agreed when the scaling was chosen; None where there was one only
+    """
+    lasted, planned = run.history["stage"].count("pre-training"), _epochs([run])[0]
+    evidence = {} if agreed is None else {"agreement": agreed}
+    why = f"pre-training: all {lasted} epochs"
+    if lasted < planned:
+        why = (
+            f"pre-training: {lasted} of {planned} epochs, as trainings agree by then (adjusted Rand index {agreed:.2f})"
+        )
+    return {"chosen": lasted, "evidence": evidence, "why": why}
 
 
 def joint_stage_decision(run: Training) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, and no parameters."""
     from viewfuse.decisions import in_words
 
-    names = ("scaling", "joint stage", "verdict")
+    names = ("scaling", "pre-training", "joint stage", "verdict")
     words = {
         n: line.removeprefix(n).lstrip(": ") for n, line in zip(names, in_words(summary["decisions"]), strict=True)
     }
