@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 
 import mudata
 import numpy as np
@@ -235,3 +237,8 @@ def test_formulas_in_ids_stay_text(tmp_path):
     lines = (tmp_path / "labels.csv").read_text().splitlines()
     assert lines[1].startswith("'=HYPERLINK")
     assert lines[2].startswith("-3,")
+
+
+def test_the_package_is_a_command_too():
+    said = subprocess.run([sys.executable, "-m", "viewfuse", "--help"], check=True, capture_output=True, text=True)
+    assert all(verb in said.stdout for verb in VERBS)

@@ -19,7 +19,7 @@ ORDER = (
     "scaling", "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers",
     "attention", "losses", "network", "adam", "replicates", "decisions", "centers", "watch", "training", "model",
     "explanation", "representatives", "persistence", "estimator", "metrics", "missing", "baselines", "readers",
-    "results", "maps", "datasets", "bench", "demo", "cli",
+    "results", "maps", "datasets", "bench", "demo", "cli", "__main__",
 )  # fmt: skip
 WITHOUT_TORCH = (
     "errors",

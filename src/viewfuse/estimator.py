@@ -53,11 +53,11 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
         divides all columns of a view by one number, "mixed" does either for each view (:mod:`viewfuse.mixing`),
-        "minmax" is the paper's. "auto" pre-trains with "mixed", "standard" and "minmax", and goes on with the one
+        "minmax" is the paper's. "auto" begins with "mixed", "standard" and "minmax", and goes on with the one
         that gives the best clusters (:mod:`viewfuse.decisions`).
     schedule : {"default", "paper"}, default "default"
-        What "auto" means for the epochs: about a dozen each, more for small sets, fewer for large ones; or 100 each
-        as in the paper, fewer for more than 2000 samples.
+        What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
+        100 each as in the paper, fewer for more than 2000 samples.
     pretrain_epochs, joint_epochs : int or "auto", default "auto"
         Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides. With
         "auto" the joint stage is watched, and taken back where it makes the clusters worse.

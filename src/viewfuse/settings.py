@@ -132,19 +132,19 @@ class Settings:
         return first, second if self.clustering_module else 0
 
     def trial_epochs(self, n_samples: int) -> int:
-        """Epochs of pre-training after which scalings are compared: half of them, but for small sets."""
+        """Epochs of pre-training after which scalings are compared: half of them, but for fewer than 350 samples."""
         return min(self._sized(_TRIAL, n_samples), self.epochs(n_samples)[0])
 
     def _steps_per_epoch(self, n_samples: int) -> int:
         return max(1, n_samples // self.batch_size)
 
-    def _sized(self, stage: tuple[int, int, int], n_samples: int) -> int:
-        per_epoch, (some, steps, most) = self._steps_per_epoch(n_samples), stage
-        return min(most, ceil(min(max(some * per_epoch, steps), 3000) / per_epoch))
+    def _sized(self, stage: tuple[int, int, int, int], n_samples: int) -> int:
+        per_epoch, (some, least, most, most_epochs) = self._steps_per_epoch(n_samples), stage
+        return min(most_epochs, ceil(min(max(some * per_epoch, least), most) / per_epoch))
 
 
-_TRIAL, _PRETRAINING, _JOINT = (11, 340, 170), (22, 680, 170), (30, 900, 200)
-"""Epochs, unless these are fewer than so many steps, or more than so many epochs."""
+_TRIAL, _PRETRAINING, _JOINT = (11, 340, 1500, 170), (22, 680, 3000, 170), (30, 900, 3000, 200)
+"""Epochs, unless these are fewer or more than so many steps; at most so many epochs."""
 
 
 _POSITIVE_INTEGERS = (
