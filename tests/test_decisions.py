@@ -7,6 +7,7 @@ import json
 import re
 from itertools import count
 from math import inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -419,7 +420,7 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     others = [run.clusters.numpy() for run in runs if run is not kept]
     assert model.decisions_["verdict"]["evidence"]["agreement"] == decisions.agreement(kept.clusters.numpy(), others)
     assert np.array_equal(model.stability_, stability(kept.clusters.numpy(), others))
-    assert "before the joint stage" not in model.decisions_["verdict"]["why"]  # there is none
+    assert "when the scaling was chosen" not in model.decisions_["verdict"]["why"]  # there was nothing more
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
@@ -464,20 +465,28 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
         ([0.5, 0.52], [10.0, 10.5], 0),  # a larger sum takes more than a little more consistency
         ([0.5, 0.54], [10.0, 10.5], 1),
         ([0.5, 0.5], [10.005, 10.0], 1),  # of equally consistent ones that with the smallest sum
+        ([0.5 + 1e-12, 0.5], [10.005, 10.0], 1),  # rounding decides nothing
         ([0.0, 0.0, 0.0], [3.0, 2.0, 1.0], 2),
         ([0.3, 0.5], [0.0, 0.0], 1),
     ],
 )
 def test_the_start_is_consistent_and_has_a_small_sum_of_squares(scores, squares, best):
-    assert decisions.best_start(scores, squares) == best
+    assert decisions.best_start(scores, squares, [1.0] * len(scores)) == best
 
 
-def test_neighbours_decide_between_starts_that_k_means_cannot_tell_apart():
-    points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]).repeat_interleave(20, dim=0)  # a square
-    points = points + 0.01 * torch.randn(80, 2, generator=torch.Generator().manual_seed(0))
+def test_a_start_that_merges_most_samples_is_not_taken():
+    assert decisions.best_start([0.5, 0.9], [10.0, 10.5], [1.0, 0.79]) == 0
+    assert decisions.best_start([0.5, 0.9], [10.0, 10.5], [1.0, 0.81]) == 1
+    assert decisions.best_start([0.9, 0.5], [10.5, 10.0], [0.3, 0.4]) == 0  # where all are uneven, all may be
+
+
+@pytest.mark.parametrize("n", [20, 300])  # of more than 1000 samples small groups are clustered
+def test_neighbours_decide_between_starts_that_k_means_cannot_tell_apart(n):
+    points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]).repeat_interleave(n, dim=0)  # a square
+    points = points + 0.01 * torch.randn(4 * n, 2, generator=torch.Generator().manual_seed(0))
     for sides in ([[0, 1], [2, 3]], [[0, 2], [1, 3]]):
         corners = dict(sides + [side[::-1] for side in sides])
-        near = torch.tensor([[[corners[i // 20] * 20 + i % 20]] for i in range(80)])
+        near = torch.tensor([[[corners[i // n] * n + i % n]] for i in range(4 * n)])
         centers = torch.from_numpy(initial_centers(points, 2, 0, near))
         labels = torch.cdist(points, centers).argmin(dim=1)
         assert consistency(labels, near) == 1.0
@@ -540,3 +549,53 @@ def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch)
     training.train_jointly(runs)
     assert [run.history["epoch"] for run in runs] == [[1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3]]
     assert [run.joint_stage.kept for run in runs] == [3, 5, 3]
+
+
+def test_the_neighbours_reach_the_start_of_the_centres(monkeypatch):
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=1, joint_epochs=0, **SMALL)
+    samples, seen = samples_for(settings), []
+
+    def remembered(embedding, n_clusters, seed, near):
+        seen.append(near)
+        return initial_centers(embedding, n_clusters, seed, near)
+
+    monkeypatch.setattr(training, "initial_centers", remembered)
+    train(samples, settings, 0)
+    assert seen == [samples.near]
+
+
+def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends():
+    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, knn_imputation=False, **SMALL)
+    run = train(samples_for(settings), settings, 0)
+    assert (run.joint_stage.kept, run.joint_stage.settled) == (len(run.history["epoch"]), False)
+    assert len(run.history["epoch"]) == 2 + settings.epochs(len(run.stored))[1]
+
+
+@pytest.mark.parametrize(("rise", "looks"), [(0.0002, 4), (0.002, 9)])
+def test_tiny_gains_do_not_keep_a_stage_going(monkeypatch, rise, looks):
+    scores = count()
+    monkeypatch.setattr("viewfuse.watch.consistency", lambda labels, near: 0.3 + rise * next(scores))
+    network, stage = Looked(), JointStage()
+    watch = Watch(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage)
+    for epoch in range(9):
+        watch.look(epoch, torch.zeros(12, 1))
+    assert len(stage.seen) == looks
+
+
+def test_the_schedule_of_the_paper_is_not_cut_short():
+    assert Settings().pretrained_as_needed
+    assert not Settings(schedule="paper").pretrained_as_needed
+    assert not Settings(pretrain_epochs=5).pretrained_as_needed
+    network, stage = Looked(), JointStage()
+    watch = Watch(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage, settles=False)
+    for epoch in range(9):
+        watch.look(epoch, torch.zeros(12, 1))
+    assert (len(stage.seen), stage.over) == (9, False)
+
+
+def test_of_several_trainings_one_that_diverges_later_is_left_out():
+    broken, sound, other = (np.full(3, i) for i in range(3))
+    trials = [SimpleNamespace(run=SimpleNamespace(diverged=words)) for words in ("not finite", "")]
+    chosen = model_module._Chosen(trials, [broken, sound, other], {}, [])
+    assert chosen.sound().kept == trials[1:]
+    assert [start[0] for start in chosen.sound().starts] == [1, 2]

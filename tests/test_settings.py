@@ -80,7 +80,9 @@ def test_small_sets_get_enough_steps_and_large_ones_not_too_many(n, epochs):
     assert Settings().epochs(n) == epochs
 
 
-@pytest.mark.parametrize(("n", "epochs"), [(1, 170), (150, 170), (1400, 17), (2000, 11), (8000, 11), (10**5, 1), (10**6, 1)])
+@pytest.mark.parametrize(
+    ("n", "epochs"), [(1, 170), (150, 170), (1400, 17), (2000, 11), (8000, 11), (10**5, 1), (10**6, 1)]
+)
 def test_scalings_are_compared_halfway(n, epochs):
     assert Settings().trial_epochs(n) == epochs
     assert Settings(pretrain_epochs=3).trial_epochs(n) == min(3, epochs)

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
-from viewfuse.decisions import best_start, consistency
+from viewfuse.decisions import best_start, consistency, evenness
 
 _WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
@@ -50,8 +50,9 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int, near: Tensor 
     ward = torch.from_numpy(ward_centers(points, n_clusters)).to(points)
     starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state)])
     found, spread = k_means(points, weights, starts, _ROUNDS)
-    scores = [0.0 if near is None else consistency(_nearest(embedding, own), near) for own in found]
-    best = found[best_start(scores, spread.tolist())]
+    labels = [_nearest(embedding, own) for own in found]
+    scores = [0.0 if near is None else consistency(own, near) for own in labels]
+    best = found[best_start(scores, spread.tolist(), [evenness(own, n_clusters) for own in labels])]
     if len(embedding) > _WARD_ROWS:
         best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
     return in_order(best.cpu().numpy().astype(np.float32), means)
@@ -59,9 +60,13 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int, near: Tensor 
 
 def _nearest(points: Tensor, centers: Tensor) -> Tensor:
     """The nearest centre of each point, of shape (points,)."""
-    centers, half_squares = centers.to(points), centers.square().sum(dim=1).to(points) / 2
-    parts = [torch.addmm(half_squares, rows, centers.T, alpha=-1) for rows in torch.split(points, _ROWS_AT_A_TIME)]
-    return torch.cat([far.argmin(dim=1) for far in parts])
+    middle = centers.mean(dim=0)  # centred, as large offsets would leave few digits to the differences
+    moved = (centers - middle).to(points)
+    half_squares = moved.square().sum(dim=1) / 2
+    parts = torch.split(points, _ROWS_AT_A_TIME)
+    return torch.cat(
+        [torch.addmm(half_squares, rows - middle.to(rows), moved.T, alpha=-1).argmin(dim=1) for rows in parts]
+    )
 
 
 def drawn_centers(points: Tensor, weights: Tensor, n_clusters: int, state: np.random.RandomState) -> Tensor:

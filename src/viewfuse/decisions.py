@@ -4,12 +4,13 @@
 ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
 weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
 
-**Which scaling goes on to the joint stage, where that ends, and which training is kept**, is told by one statistic of
-a partition, its *consistency*: draw a view, a sample that has it, and one of the sample's nearest neighbours in that
-view. How much more often than two samples drawn at random do they fall into one cluster? As with Cohen's kappa the
-share is corrected for chance, so that few or unequal clusters gain nothing: 1 is the most, 0 is chance. Clusters that
-hold together in every view, although the network was free to follow any of them, have a high consistency. Partitions
-found under different scalings are compared on the neighbours of all of these scalings, which favours none.
+**Which scaling goes on, which clusters the joint stage begins with, where it ends, and which training is kept**, is
+told by one statistic of a partition, its *consistency*: draw a view, a sample that has it, and one of the sample's
+nearest neighbours in that view. How much more often than two samples drawn at random do they fall into one cluster? As
+with Cohen's kappa the share is corrected for chance, so that few or unequal clusters gain nothing: 1 is the most, 0 is
+chance. Clusters that hold together in every view, although the network was free to follow any of them, have a high
+consistency. Partitions found under different scalings are compared on the neighbours of all of these scalings, which
+favours none.
 
 Merging clusters that overlap raises the consistency, too. A joint stage that does so shows in the *evenness* of the
 cluster sizes, their entropy over the largest possible one: a state in which it has fallen is not kept, however
@@ -39,7 +40,7 @@ SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried; of equals the first is kept."""
 _HANDICAPS = {"standard": 0.01, "minmax": 0.05}
 """Mixed scaling has the neighbours in other views on its side; ranges hang on the two outermost values of a column."""
-_SAME_SQUARES, _CLEARLY = 1.001, 0.03
+_SAME_SQUARES, _CLEARLY, _MUCH_LESS_EVEN = 1.001, 0.03, 0.2
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
 STABLE, _DOUBTFUL = 0.8, 0.5
@@ -80,20 +81,27 @@ def evenness(labels: Tensor, n_clusters: int) -> float:
     return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
 
 
-def best_start(scores: Sequence[float], squares: Sequence[float]) -> int:
+def best_start(scores: Sequence[float], squares: Sequence[float], evennesses: Sequence[float]) -> int:
     """Which of several k-means solutions the joint stage begins with.
 
     Sums of squares that differ by a thousandth tell nothing: among such solutions the most consistent one is taken. One
-    with a larger sum has to be clearly more consistent than these.
+    with a larger sum has to be clearly more consistent than these, and must not be so by merging most samples.
 
     Parameters
     ----------
     scores : their consistencies
     squares : their sums of squares
+    evennesses : those of their cluster sizes
     """
-    most = min(squares) * _SAME_SQUARES
-    # Rounding must not decide between one solution and the same found from another start.
-    return max(range(len(scores)), key=lambda i: (round(scores[i] - _CLEARLY * (squares[i] > most), 9), -squares[i]))
+    smallest = min(range(len(squares)), key=lambda i: squares[i])
+
+    def worth(i: int) -> tuple[bool, float, float]:
+        is_larger = squares[i] > squares[smallest] * _SAME_SQUARES
+        # Rounding must not decide between one solution and the same found from another start.
+        score = round(scores[i] - _CLEARLY * is_larger, 9)
+        return evennesses[i] >= evennesses[smallest] - _MUCH_LESS_EVEN, score, -squares[i]
+
+    return max(range(len(scores)), key=worth)
 
 
 @dataclass(frozen=True)
@@ -212,11 +220,11 @@ def verdict(agreed: float | None, n_trainings: int, *, final: bool) -> dict[str,
 
     Parameters
     ----------
-    final : whether they were compared as they ended, and not before the joint stage
+    final : whether they were compared as they ended, and not when the scaling was chosen
     """
     if agreed is None:
         return {"chosen": "unknown", "evidence": {}, "why": "stability unknown: there was one training only"}
     name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
-    when = "" if final else " before the joint stage"
-    why = f"{name} clustering: {n_trainings} trainings agree{when} with an adjusted Rand index of {agreed:.2f}"
+    verb = "agree" if final else "agreed, when the scaling was chosen,"
+    why = f"{name} clustering: {n_trainings} trainings {verb} with an adjusted Rand index of {agreed:.2f}"
     return {"chosen": name, "evidence": {"agreement": agreed}, "why": why}

@@ -60,7 +60,8 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         100 each as in the paper, fewer for more than 2000 samples.
     pretrain_epochs, joint_epochs : int or "auto", default "auto"
         Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides. With
-        "auto" the joint stage is watched, and taken back where it makes the clusters worse.
+        "auto" pre-training may end halfway, where trainings agree, and the joint stage is watched: it ends where it
+        brings nothing more, and is taken back where it makes the clusters worse.
     batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
         Of Adam.
     view_dropout : float or "auto", default "auto"

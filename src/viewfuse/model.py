@@ -172,7 +172,7 @@ def fit_models(
     del trials  # and with them the samples under other scalings
     unsettled = [one for one in chosen if not (settings.pretrained_as_needed and one.settled)]
     pretrain([trial.run for one in unsettled for trial in one.kept], last, progress=progress)
-    chosen = [one._replace(kept=_sound(one.kept)) for one in chosen]
+    chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
     return [one.best() for one in chosen]
 
@@ -201,7 +201,7 @@ class _Trial:
         return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.near, self.run.objective)
 
     def start(self) -> NDArray[np.int64]:
-        """The clusters before the joint stage, of shape (samples,)."""
+        """The clusters after pre-training so far, of shape (samples,)."""
         assert self.run.clusters is not None
         return self.run.clusters.cpu().numpy()
 
@@ -261,9 +261,14 @@ class _Chosen(NamedTuple):
         failed = [scaling for scaling in tried if scaling not in evidence]
         return cls(kept, [trial.start() for trial in (*kept, *others)], evidence, failed)
 
+    def sound(self) -> _Chosen:
+        """Without those that diverged since; stops if all did."""
+        starts = [start for trial, start in zip(self.kept, self.starts, strict=False) if not trial.run.diverged]
+        return self._replace(kept=_sound(self.kept), starts=starts + self.starts[len(self.kept) :])
+
     @property
     def settled(self) -> bool:
-        """Whether all trainings found the same clusters, so that more pre-training would bring nothing new."""
+        """Whether the trainings found nearly the same clusters, so that more pre-training would bring little."""
         return self.agreed is not None and self.agreed >= STABLE
 
     @property
@@ -278,9 +283,9 @@ class _Chosen(NamedTuple):
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
         (best,) = best_of_each(candidates, consistencies(candidates)).values()
         model, run = self.kept[best].model(), self.kept[best].run
-        # Of a single one only what was there before the joint stage can be compared.
+        # Of a single one only what it found when the scaling was chosen can be compared.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
-        final = len(labels) > 1 or "joint" not in run.history["stage"]
+        final = len(labels) > 1 or np.array_equal(own, labels[best])
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         decisions = {
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),

@@ -132,7 +132,7 @@ class Settings:
         return first, second if self.clustering_module else 0
 
     def trial_epochs(self, n_samples: int) -> int:
-        """Epochs of pre-training after which scalings are compared: half of them, but for fewer than 350 samples."""
+        """Epochs of pre-training after which scalings are compared: half of "auto", all for under 200 samples."""
         return min(self._sized(_TRIAL, n_samples), self.epochs(n_samples)[0])
 
     def _steps_per_epoch(self, n_samples: int) -> int:

@@ -86,7 +86,8 @@ def train_replicates(
 def pretrain(runs: Sequence[Training], until: int, *, progress: bool = False) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
-    Those that diverge say so in `diverged`, and have no clusters. Trainings that went so far already stay as they are.
+    Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that go on from
+    there begin with a new Adam.
     """
     waiting = [run for run in runs if run.clusters is None or len(run.history["epoch"]) < until]
     parts = list(_parts(waiting))
@@ -164,7 +165,8 @@ def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
     first, (_, second) = len(runs[0].history["epoch"]), _epochs(runs)
     watched, replicates = runs[0].settings.watched, Replicates(runs, joint=True)
     with tensor_cores(runs[0].stored.present.device):
-        watches = [Watch(run.network, run.stored.near, run.joint_stage) for run in runs] if watched else []
+        settles = runs[0].settings.schedule == "default"
+        watches = [Watch(r.network, r.stored.near, r.joint_stage, settles=settles) for r in runs] if watched else []
         _look(watches, runs, replicates, first)
         for epoch in range(first, first + second):
             _run_epoch(runs, replicates, epoch, "joint", bar)

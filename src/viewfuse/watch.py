@@ -10,6 +10,7 @@ from torch import Tensor
 
 from viewfuse.decisions import consistency, evenness
 from viewfuse.network import Network
+from viewfuse.search import NOBODY
 
 _FALL = 0.05
 _GAIN = 0.001
@@ -55,10 +56,14 @@ class Watch:
     Parameters
     ----------
     near : the neighbours of the training samples, see `viewfuse.decisions.consistency`
+    settles : whether it ends where it brings nothing more
     """
 
-    def __init__(self, network: Network, near: Tensor, stage: JointStage) -> None:
+    def __init__(self, network: Network, near: Tensor, stage: JointStage, *, settles: bool = True) -> None:
         self._network, self._near, self._stage = network, near, stage
+        self._patience = _PATIENCE if settles else inf
+        # Without neighbours, or with one cluster, all clusters are equally consistent, and the last ones are kept.
+        self._tells = len(network.centers) > 1 and bool((near != NOBODY).any())
         self._best, self._n_clusters, self._waited = -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
 
@@ -86,7 +91,7 @@ class Watch:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
             self._stage.ended = f"the consistency of the clusters fell from {self._best:.3f} to {score:.3f}"
-        elif score > self._best + _GAIN:
+        elif score > self._best + _GAIN or not self._tells:
             self._keep_unless_merged(epoch, score, even)
         else:
             self._wait()
@@ -102,7 +107,7 @@ class Watch:
 
     def _wait(self) -> None:
         self._waited += 1
-        self._stage.settled = self._waited >= _PATIENCE
+        self._stage.settled = self._waited >= self._patience
 
     def go_back(self) -> None:
         """Give the network the weights that were kept."""
