@@ -273,7 +273,7 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     assert [run.network is model._model.network for run in went_on].count(True) == 1
     assert len(went_on) == len(model.objectives_) == 2
     assert model.decisions_["verdict"]["why"].endswith(
-        "2 trainings agree with an adjusted Rand index of " + agreed(model)
+        f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same)"
     )
     assert scaling["as_a_whole"] == (model.view_names_ if scaling["chosen"] == "mixed" else [])
 
@@ -355,9 +355,7 @@ def test_a_stage_that_merged_says_so(monkeypatch):
     settings = Settings(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     decision = training.joint_stage_decision(run)
-    assert decision["why"].startswith(
-        "joint stage: kept is the network after 0 of 6 epochs, before clusters were merged"
-    )
+    assert decision["why"].startswith("joint stage: taken back after 6 epochs, as it merged clusters")
     assert list(decision["evidence"]["evenness_after_epoch"]) == ["1", "3", "5", "7"]
 
 

@@ -210,7 +210,7 @@ def scaling_decision(
     if chosen == "mixed":
         why += f"; one scale for all columns of {', '.join(whole)}" if whole else "; every column has its own scale"
     elif len(scores) > 1 and "mixed" not in (*scores, *failed):
-        why += "; no view has one scale for all of its columns"
+        why += "; mixed was not tried, as no view should have one scale for all of its columns"
     facts = {"as_a_whole": list(whole), "diverged": list(failed)}
     return {"chosen": chosen, "evidence": dict(scores), **facts, "why": why}
 
@@ -223,8 +223,12 @@ def verdict(agreed: float | None, n_trainings: int, *, final: bool) -> dict[str,
     final : whether they were compared as they ended, and not when the scaling was chosen
     """
     if agreed is None:
-        return {"chosen": "unknown", "evidence": {}, "why": "stability unknown: there was one training only"}
+        return {
+            "chosen": "unknown",
+            "evidence": {},
+            "why": "stability unknown: there was one training only; with n_init=3 it is known",
+        }
     name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
     verb = "agree" if final else "agreed, when the scaling was chosen,"
-    why = f"{name} clustering: {n_trainings} trainings {verb} with an adjusted Rand index of {agreed:.2f}"
+    why = f"{name} clustering: {n_trainings} trainings {verb} with an adjusted Rand index of {agreed:.2f} (1: the same)"
     return {"chosen": name, "evidence": {"agreement": agreed}, "why": why}

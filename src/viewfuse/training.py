@@ -199,7 +199,7 @@ def pretraining_decision(run: Training, agreed: float | None) -> dict[str, Any]:
     """
     lasted, planned = run.history["stage"].count("pre-training"), _epochs([run])[0]
     evidence = {} if agreed is None else {"agreement": agreed}
-    why = f"pre-training: all {lasted} epochs"
+    why = f"pre-training: all {lasted} epochs" if lasted else "no pre-training"
     if lasted < planned:
         why = (
             f"pre-training: {lasted} of {planned} epochs, as trainings agree by then (adjusted Rand index {agreed:.2f})"
@@ -211,16 +211,18 @@ def joint_stage_decision(run: Training) -> dict[str, Any]:
     """Facts and words on the joint stage of a training."""
     stage, before = run.joint_stage, run.history["stage"].count("pre-training")
     kept, lasted = stage.kept - before, len(run.history["epoch"]) - before
-    weight = f"clustering loss weighted {run.clustering_weight:.3g}"
     if not lasted:
         why = "no joint stage: clusters by k-means on the embedding"
     elif stage.ended:
-        why = f"joint stage ended early, {stage.ended}; kept is the network after {kept} of its epochs, {weight}"
+        why = f"joint stage ended early, {stage.ended}; kept is the network after {kept} of its epochs"
+    elif not kept:
+        why = f"joint stage: taken back after {lasted} epochs, as it "
+        why += "merged clusters" if stage.merged else "made the clusters no better"
     elif kept < lasted:
-        best = "before clusters were merged" if stage.merged else "its best clusters"
-        why = f"joint stage: kept is the network after {kept} of {lasted} epochs, {best}, {weight}"
+        best = "before clusters were merged" if stage.merged else "when its clusters were the best"
+        why = f"joint stage: kept is the network after {kept} of {lasted} epochs, {best}"
     else:
-        why = f"joint stage: all {lasted} epochs, {weight}"
+        why = f"joint stage: all {lasted} epochs"
     seen = {str(epoch): score for epoch, score in stage.seen.items()}
     even = {str(epoch): score for epoch, score in stage.evenness.items()}
     evidence = {

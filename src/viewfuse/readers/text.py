@@ -56,13 +56,19 @@ def _cut(table: NDArray[Any], views: dict[str, list[str]]) -> Iterator[tuple[str
 
 
 def _id_place(path: Path, header: list[str], id_column: str | None) -> int:
+    if not "".join(header).strip():
+        raise DataError(f"{path} is empty; it needs a header with a column of ids and one of numbers")
     if len(header) < 2:
         raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
     if id_column is None:
         return 0
     if id_column not in header:
-        raise DataError(f"{path} has no column {id_column!r}; it has {header[:8]}")
+        raise DataError(f"{path} has no column {id_column!r}; it has {_shown(header)}")
     return header.index(id_column)
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
 
 
 def _first_line_fault(path: Path, header: list[str]) -> str:
