@@ -242,3 +242,14 @@ def test_formulas_in_ids_stay_text(tmp_path):
 def test_the_package_is_a_command_too():
     said = subprocess.run([sys.executable, "-m", "viewfuse", "--help"], check=True, capture_output=True, text=True)
     assert all(verb in said.stdout for verb in VERBS)
+
+
+@pytest.mark.filterwarnings("ignore::viewfuse.SuspiciousDataWarning")
+def test_what_looks_wrong_stands_under_the_results_too(omics, tmp_path):
+    paths, _ = omics
+    other = tmp_path / "other.csv"
+    other.write_text(paths[1].read_text().replace("p", "Q"))
+    said = run("fit", paths[0], other, "--clusters", 2, "--out", tmp_path / "run", *QUICK)
+    assert said.exit_code == 0
+    assert "spelled alike" in said.stdout.splitlines()[-2]
+    assert "spelled alike" in " ".join(json.loads((tmp_path / "run" / "summary.json").read_text())["remarks"])

@@ -19,6 +19,7 @@ from viewfuse.representatives import representatives
 from viewfuse.results import as_json as as_json_text
 from viewfuse.results import write_embedding, write_h5mu, write_history, write_labels, write_stability
 from viewfuse.settings import Settings
+from viewfuse.suspicions import remarks
 from viewfuse.views import Views
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
         "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
+        "remarks": remarks(views),
         "decisions": model.decisions_,
         "params": params,
     }
@@ -112,14 +114,16 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
 
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
-    """For people: decisions in words, and no parameters."""
+    """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     from viewfuse.decisions import in_words
 
     names = ("scaling", "pre-training", "joint stage", "verdict")
     words = {
         n: line.removeprefix(n).lstrip(": ") for n, line in zip(names, in_words(summary["decisions"]), strict=True)
     }
-    return {name: value for name, value in summary.items() if name not in ("params", "decisions")} | words
+    facts = {name: value for name, value in summary.items() if name not in ("params", "decisions", "remarks")}
+    remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
+    return facts | words | remarked
 
 
 def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> None:
