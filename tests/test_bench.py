@@ -17,12 +17,11 @@ from conftest import make_blobs
 from viewfuse.batches import draws_per_sample, view_dropout_rate
 from viewfuse.batches import plain_batch as as_they_are
 from viewfuse.bench import child, floor, picture, speed
-from viewfuse.bench.ours import OurTraining, losses_of_both, plain_batch, scaled_table, stored_samples
+from viewfuse.bench.ours import OurTraining, losses_of_both, own_losses, plain_batch, scaled_table, stored_samples
 from viewfuse.bench.picture import comparisons, draw_speed
 from viewfuse.bench.plain import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
 from viewfuse.cli import main
 from viewfuse.network import build_network
-from viewfuse.replicates import batch_losses as our_losses
 from viewfuse.settings import Settings
 
 CPU = torch.device("cpu")
@@ -68,7 +67,7 @@ def test_the_plain_losses_and_gradients_are_ours(pair):
     _, stored, network, plain = pair
     rows, rate = torch.arange(20), view_dropout_rate(stored.present)
     draws = torch.rand(1, 20, sum(draws_per_sample(stored, SETTINGS)))
-    own = our_losses(network, stored, rows[None], SETTINGS, rate, draws, joint=True)
+    own = own_losses(network, stored, rows, SETTINGS, rate, draws)
     same = batch_losses(plain, plain_batch(stored, rows, SETTINGS, rate, draws), joint=True)
     assert torch.allclose(torch.cat(own), torch.stack(same), rtol=1e-4)
     assert (torch.cat(own) > 0).all()
@@ -133,7 +132,7 @@ def test_operations_are_counted_as_torch_counts_them(pair):
     rows, rate = torch.arange(20), view_dropout_rate(stored.present)
     draws = torch.rand(1, 20, sum(draws_per_sample(stored, SETTINGS)))
     with FlopCounterMode(display=False) as ours:
-        our_losses(network, stored, rows[None], SETTINGS, rate, draws, joint=True)
+        own_losses(network, stored, rows, SETTINGS, rate, draws)
     with FlopCounterMode(display=False) as theirs:
         batch_losses(plain, plain_batch(stored, rows, SETTINGS, rate, draws), joint=True)
     # Torch leaves out the distances of the losses and, on a CPU, attention that is computed in one piece.

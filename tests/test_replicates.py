@@ -16,7 +16,7 @@ from test_training import SMALL, stored_blobs
 from viewfuse import Diverged, Views, training
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, plain_batch, store
-from viewfuse.layers import LayerNorm, Linear, PReLU
+from viewfuse.layers import LayerNorm, Linear, PReLU, _StackedPReLU
 from viewfuse.network import build_network, fully_connected
 from viewfuse.replicates import Replicates, Trainee, pool, stack
 from viewfuse.scaling import fit_scaler
@@ -127,6 +127,14 @@ def test_a_stacked_network_computes_what_its_networks_compute():
     for v, view in enumerate(rebuilt):
         own = [network.decode(z)[v] for network, z in zip(networks, expected.chunk(3), strict=True)]
         assert torch.allclose(view, torch.cat(own), atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_prelu_of_a_gpu_goes_back_as_it_should(n):
+    rows = torch.randn(n, 10, dtype=torch.float64, requires_grad=True)
+    slopes = torch.rand(n, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(_StackedPReLU.apply, (rows, slopes))
+    assert torch.allclose(_StackedPReLU.apply(rows, slopes), torch.where(rows > 0, rows, slopes[:, None] * rows))
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -18,7 +18,7 @@ from viewfuse.centers import drawn_centers, in_order, initial_centers, ward_cent
 from viewfuse.graphs import tensor_cores
 from viewfuse.network import build_network
 from viewfuse.random_numbers import epoch_keys
-from viewfuse.replicates import Replicates, batch_losses, total_loss
+from viewfuse.replicates import Lesson, Replicates, total_loss
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.training import Training, embed, train
@@ -46,7 +46,8 @@ def draws_for(run, n_rows, seed=0):
 
 def losses_of(run, rows, rate=0.2, *, seed=0, joint=False):
     draws = draws_for(run, len(rows), seed)
-    terms = batch_losses(run.network, run.stored, rows[None], run.settings, rate, draws, joint=joint)
+    lesson = Lesson.of(run.stored, rows[None], run.settings, rate, draws)
+    terms = lesson.losses(run.network, run.network.tokens(lesson.given), run.settings, joint=joint)
     return torch.cat(terms).detach()
 
 

@@ -4,32 +4,81 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 
-_side_streams: list[torch.cuda.Stream] = []
-"""One per view while a step is recorded, else none."""
+
+class _Lanes:
+    """The streams that a step is recorded on, besides the main one."""
+
+    def __init__(self, n_views: int, device: torch.device) -> None:
+        self._device = device
+        self.views = [self._stream() for _ in range(n_views)]
+        self._aside: dict[tuple[str, int], torch.cuda.Stream] = {}
+        self._kept: list[object] = []
+        self.in_turn = False
+
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def aside(self, name: str, reads: tuple[Tensor, ...]) -> Iterator[None]:
+        main = torch.cuda.current_stream()
+        stream = self._aside.setdefault((name, main.cuda_stream), self._stream())
+        stream.wait_stream(main)
+        self._kept += reads  # else the main stream could write over them
+        self.in_turn = True
+        with torch.cuda.stream(stream):
+            yield
+        self.in_turn = False
+
+    def catch_up(self, names: tuple[str, ...]) -> None:
+        for (name, _), stream in self._aside.items():
+            if name in names or not names:
+                torch.cuda.current_stream().wait_stream(stream)
+
+
+_lanes: _Lanes | None = None
+"""There while a step is recorded."""
 
 
 def per_view(work: Callable[[int], T], n_views: int) -> list[T]:
-    """The result of `work` for every view number, in order; side by side while a graph is recorded.
+    """The result of `work` for every view number, in order; side by side while a graph is recorded, but not `aside`.
 
     What goes into `work` has to live on until this returns, and what comes out may be used at once.
     """
-    if not _side_streams:
+    if _lanes is None or _lanes.in_turn:
         return [work(v) for v in range(n_views)]
     main, results = torch.cuda.current_stream(), []
-    for v, stream in enumerate(_side_streams[:n_views]):
+    for v, stream in enumerate(_lanes.views[:n_views]):
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
             results.append(work(v))
-    for stream in _side_streams[:n_views]:
+    for stream in _lanes.views[:n_views]:
         main.wait_stream(stream)
     return results
+
+
+def aside(name: str, *reads: Tensor) -> AbstractContextManager[None]:
+    """Inside, work whose results nobody needs before `catch_up`; beside all else while a graph is recorded.
+
+    Parameters
+    ----------
+    name : work of one name, put aside from one place, is done in turn
+    reads : what it reads of that would not live on until then
+    """
+    return nullcontext() if _lanes is None else _lanes.aside(name, reads)
+
+
+def catch_up(*names: str) -> None:
+    """Wait for what was put aside under these names; without any, for all of it."""
+    if _lanes is not None:
+        _lanes.catch_up(names)
 
 
 @contextmanager
@@ -91,8 +140,9 @@ class Replayed:
 
 @contextmanager
 def _side_by_side(n_views: int, device: torch.device) -> Iterator[None]:
-    _side_streams.extend(torch.cuda.Stream(device) for _ in range(n_views))  # type: ignore[no-untyped-call]
+    global _lanes
+    _lanes = _Lanes(n_views, device)
     try:
         yield
     finally:
-        _side_streams.clear()
+        _lanes = None

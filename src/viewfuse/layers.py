@@ -6,12 +6,15 @@ of each, along its first axis. A single set of weights is treated as that of one
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
+
+from viewfuse.graphs import aside
 
 
 def times(x: Tensor, matrix: Tensor) -> Tensor:
@@ -40,13 +43,52 @@ class _StackedLinear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
+        ctx.is_whole = weight.is_leaf and bias.is_leaf
         return torch.baddbmm(bias[:, None], x, weight.mT)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        of_input = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
-        return of_input, torch.bmm(gradient.mT, x), gradient.sum(dim=1)
+        with _for_the_optimiser(gradient, x) if ctx.is_whole else nullcontext():
+            of_weight, of_bias = torch.bmm(gradient.mT, x), gradient.sum(dim=1)
+        return torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None, of_weight, of_bias
+
+
+class _StackedPReLU(Function):
+    """PReLU of rows of shape (replicates, numbers), with one slope each."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, slopes: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, slopes)
+        return torch.prelu(rows[None], slopes)[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        rows, slopes = ctx.saved_tensors
+        of_rows, of_slopes = torch.ops.aten._prelu_kernel_backward(gradient, rows, slopes[:, None])
+        with _for_the_optimiser(of_slopes):
+            return of_rows, of_slopes.sum(dim=1)
+
+
+class _StackedScale(Function):
+    """Normed rows of shape (replicates, rows, width), times the weight, plus the bias."""
+
+    @staticmethod
+    def forward(ctx: Any, normed: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(normed, weight)
+        return torch.addcmul(bias[:, None], normed, weight[:, None])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        normed, weight = ctx.saved_tensors
+        with _for_the_optimiser(gradient, normed):
+            of_weight, of_bias = (gradient * normed).sum(dim=1), gradient.sum(dim=1)
+        return gradient * weight[:, None], of_weight, of_bias
+
+
+def _for_the_optimiser(*reads: Tensor) -> AbstractContextManager[None]:
+    """Gradients of weights, which only the optimiser waits for; nothing may be computed from them before that."""
+    return aside("gradients", *reads)
 
 
 def _by_replicate(x: Tensor, n_replicates: int) -> Tensor:
@@ -70,7 +112,7 @@ class PReLU(nn.PReLU):
         slopes = self.weight.view(-1, 1)
         rows = x.reshape(len(slopes), -1)
         if x.is_cuda:  # one kernel there and one back
-            return functional.prelu(rows[None], slopes[:, 0]).view_as(x)
+            return _StackedPReLU.apply(rows, self.weight.view(-1)).view_as(x)  # type: ignore[no-untyped-call]
         # On a CPU torch's own PReLU goes back number by number; this was 1.2 times as fast (docs/performance.md).
         return torch.lerp(rows.relu(), rows, slopes).view_as(x)
 
@@ -83,4 +125,5 @@ class LayerNorm(nn.LayerNorm):
         if self.weight.dim() == 1:
             return super().forward(x)
         normed = _by_replicate(functional.layer_norm(x, self.normalized_shape, eps=self.eps), len(self.weight))
-        return torch.addcmul(self.bias[:, None], normed, self.weight[:, None]).view_as(x)
+        scaled: Tensor = _StackedScale.apply(normed, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return scaled.view_as(x)

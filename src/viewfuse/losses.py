@@ -38,9 +38,10 @@ def robustness(plain: Tensor, augmented: Tensor) -> Tensor:
 
     Cross-entropy over minus the Euclidean distances, mean over the batch. Both of shape (batch, embedding).
     """
-    # Differences, not products: exact near zero, where the gradient of this distance is zero by definition.
-    distances = torch.cdist(augmented, plain, compute_mode="donot_use_mm_for_euclid_dist")
-    return -(-distances).log_softmax(dim=-1).diagonal(dim1=-2, dim2=-1).mean(dim=-1)
+    # By a matrix product, in float64: near zero it is as exact as differences in float32, and much faster on a GPU.
+    distances = torch.cdist(augmented.double(), plain.double(), compute_mode="use_mm_for_euclid_dist")
+    closeness = (-distances).to(plain.dtype).log_softmax(dim=-1)
+    return -closeness.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
 
 
 def log_assignment(embedding: Tensor, centers: Tensor) -> Tensor:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional
+from torch.nn import Parameter, functional
 
 from viewfuse.attention import Mask, TransformerBlock
 from viewfuse.batches import Batch
@@ -46,6 +47,36 @@ def adaptive_mask(filled: Tensor, have: Tensor, settings: Settings) -> Tensor:
     return torch.where(have, 0.0, bias)
 
 
+class Input(NamedTuple):
+    """What a network makes of a batch before any weight comes into play.
+
+    Attributes
+    ----------
+    lists : per view a tensor of shape (batch, list length, columns and, where it is used, distance code)
+    list_mask : of shape (batch, views, list length)
+    view_mask : of shape (batch, views)
+    """
+
+    lists: list[Tensor]
+    list_mask: Mask
+    view_mask: Mask
+
+    @classmethod
+    def of(cls, batch: Batch, settings: Settings) -> Input:
+        """With the distance code (CDPE in the paper, section 3.1.1) and the adaptive mask."""
+
+        def coded(v: int) -> Tensor:
+            tokens = batch.tokens[v]
+            return torch.cat([tokens, cosine_distances(tokens)], dim=-1) if settings.distance_code else tokens
+
+        dtype = batch.tokens[0].dtype
+        return cls(
+            per_view(coded, len(batch.tokens)),
+            Mask.of(batch.filled.to(dtype).log()),  # 0 where filled, minus infinity where padded
+            Mask.of(adaptive_mask(batch.filled, batch.have, settings).to(dtype)),
+        )
+
+
 class OutputChoice(nn.Module):
     """Which of a Transformer's output tokens are handed on: one, their mean, or all through a linear layer."""
 
@@ -73,15 +104,12 @@ class NeighborEncoder(nn.Module):
     def __init__(self, width: int, settings: Settings) -> None:
         super().__init__()
         length = settings.list_length
-        self.distance_code = settings.distance_code
         self.out_width = width + length if settings.distance_code else width
         self.block = TransformerBlock(self.out_width, 1, settings.feedforward_ratio * self.out_width)
         self.output = OutputChoice(settings.neighbor_output, length, self.out_width)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
-        """(batch, list length, columns), with a mask of shape (batch, list length), to (batch, out width)."""
-        if self.distance_code:
-            tokens = torch.cat([tokens, cosine_distances(tokens)], dim=-1)
+        """(batch, list length, out width), with a mask of shape (batch, list length), to (batch, out width)."""
         return self.output(self.block(tokens, mask, self.output.tokens))
 
 
@@ -91,15 +119,12 @@ class ViewEncoder(nn.Module):
     def __init__(self, widths: Sequence[int], settings: Settings) -> None:
         super().__init__()
         hidden, out = settings.hidden_dim, settings.embedding_dim
-        self.settings = settings
         self.embed = nn.ModuleList(fully_connected([width, hidden, hidden, out]) for width in widths)
         self.block = TransformerBlock(out, settings.n_heads, settings.feedforward_ratio * out)
         self.output = OutputChoice(settings.view_output, len(widths), out)
 
-    def forward(self, views: Sequence[Tensor], filled: Tensor, have: Tensor) -> Tensor:
-        """Per view (batch, width) to (batch, embedding)."""
-        tokens = torch.stack(per_view(lambda v: self.embed[v](views[v]), len(views)), dim=1)
-        mask = Mask.of(adaptive_mask(filled, have, self.settings).to(tokens.dtype))
+    def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
+        """(batch, views, embedding), where each view comes from its own `embed`, to (batch, embedding)."""
         return self.output(self.block(tokens, mask, self.output.tokens))
 
 
@@ -113,18 +138,35 @@ class Network(nn.Module):
 
     def __init__(self, widths: Sequence[int], settings: Settings) -> None:
         super().__init__()
+        self.settings = settings
         hidden, size = settings.hidden_dim, settings.embedding_dim
         encoders = [NeighborEncoder(width, settings) for width in widths]
         self.neighbor_encoders = nn.ModuleList(encoders)
         self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], settings)
         self.decoders = nn.ModuleList(fully_connected([size, hidden, hidden, hidden, width]) for width in widths)
-        self.centers = nn.Parameter(torch.zeros(settings.n_clusters, size))
+        self.centers = Parameter(torch.zeros(settings.n_clusters, size))
 
     def encode(self, batch: Batch) -> Tensor:
         """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
-        mask = Mask.of(batch.filled.to(self.centers.dtype).log())  # 0 where filled, minus infinity where padded
-        views = per_view(lambda v: self.neighbor_encoders[v](batch.tokens[v], mask.view(v)), len(batch.tokens))
-        return self.view_encoder(views, batch.filled, batch.have)
+        given = Input.of(batch, self.settings)
+        return self.fuse(self.tokens(given), given)
+
+    def tokens(self, given: Input) -> Tensor:
+        """The views, each on its own, as tokens of shape (batch, views, embedding)."""
+
+        def token(v: int) -> Tensor:
+            return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], given.list_mask.view(v)))
+
+        return torch.stack(per_view(token, len(given.lists)), dim=1)
+
+    def fuse(self, tokens: Tensor, given: Input) -> Tensor:
+        """The tokens as embeddings of shape (batch, embedding)."""
+        fused: Tensor = self.view_encoder(tokens, given.view_mask)
+        return fused
+
+    def first_half(self) -> list[Parameter]:
+        """The weights that `tokens` uses."""
+        return [*self.neighbor_encoders.parameters(), *self.view_encoder.embed.parameters()]
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""

@@ -57,7 +57,7 @@ class Draws:
         """The next numbers between 0 and 1, neither of which is reached; float32 of shape (seeds, count)."""
         bits = _scramble(self._keys + self._counters).bitwise_right_shift_(64 - _BITS)
         self._keys += self._stride
-        return bits.float().add_(0.5).mul_(2.0**-_BITS).add_(0.5)
+        return bits.float().mul_(2.0**-_BITS).add_(0.5 + 2.0 ** (-_BITS - 1))
 
 
 def _scramble(states: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import copy
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from torch.nn import Parameter
 from viewfuse import losses
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, draws_per_sample, plain_batch, two_branches
-from viewfuse.graphs import Replayed
-from viewfuse.network import Network
+from viewfuse.graphs import Replayed, aside, catch_up
+from viewfuse.network import Input, Network
 from viewfuse.random_numbers import Draws, epoch_keys, shuffled
 from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
@@ -51,38 +51,59 @@ def pool(sets: Sequence[Samples]) -> Samples:
     return Samples(values, torch.cat([s.present for s in sets]), torch.cat(shifted))
 
 
-def batch_losses(
-    network: Network,
-    stored: Samples,
-    rows: Tensor,
-    settings: Settings,
-    rate: float | Tensor,
-    draws: Tensor,
-    *,
-    joint: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
+class Lesson(NamedTuple):
+    """What is learned from in a step.
 
-    Parameters
+    Attributes
     ----------
-    rows, rate, draws : see `two_branches`
+    given : the samples as they are and, where there is augmentation, augmented
+    values : per view what is to be rebuilt, of shape (replicates, samples of each, columns)
+    present : boolean tensor of shape (replicates, samples of each, views)
     """
-    if settings.augmentation:
-        samples, batch = two_branches(stored, rows, settings, rate, draws)
-    else:
-        samples = stored.take(rows.flatten())
-        batch = plain_batch(samples, stored, settings)
-    branches = torch.unflatten(network.encode(batch), 0, (len(rows), -1, rows.shape[1]))
-    plain, last = branches[:, 0], branches[:, -1]  # one and the same without augmentation
-    values = [torch.unflatten(view, 0, branches.shape[:3])[:, 0] for view in samples.values]
-    present = torch.unflatten(samples.present, 0, branches.shape[:3])[:, 0]
-    rebuilding = losses.reconstruction(network.decode(last), values, present)
-    zero = torch.zeros_like(rebuilding)
-    return (
-        rebuilding,
-        losses.robustness(plain, last) if settings.augmentation else zero,
-        losses.clustering(last, network.centers) if joint else zero,
-    )
+
+    given: Input
+    values: list[Tensor]
+    present: Tensor
+
+    @classmethod
+    def of(cls, stored: Samples, rows: Tensor, settings: Settings, rate: float | Tensor, draws: Tensor) -> Lesson:
+        """From stored samples; for the parameters see `two_branches`."""
+        if settings.augmentation:
+            samples, batch = two_branches(stored, rows, settings, rate, draws)
+        else:
+            samples = stored.take(rows.flatten())
+            batch = plain_batch(samples, stored, settings)
+        shape = (len(rows), -1, rows.shape[1])
+        values = [torch.unflatten(view, 0, shape)[:, 0] for view in samples.values]
+        return cls(Input.of(batch, settings), values, torch.unflatten(samples.present, 0, shape)[:, 0])
+
+    def losses(
+        self, network: Network, tokens: Tensor, settings: Settings, *, joint: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
+
+        Parameters
+        ----------
+        tokens : what `Network.tokens` makes of the samples
+        """
+        shape = (len(self.present), -1, self.present.shape[1])
+        branches = torch.unflatten(network.fuse(tokens, self.given), 0, shape).unbind(dim=1)
+        plain, last = branches[0], branches[-1]  # one and the same without augmentation
+        zero = plain.new_zeros(len(plain))
+        with aside("losses", plain, last):
+            robustness = losses.robustness(plain, last) if settings.augmentation else zero
+            clustering = losses.clustering(last, network.centers) if joint else zero
+        rebuilding = losses.reconstruction(network.decode(last), self.values, self.present)
+        catch_up("losses")
+        return rebuilding, robustness, clustering
+
+    def copy_(self, other: Lesson) -> None:
+        """Become the other, in the same memory."""
+        torch._foreach_copy_(self._tensors(), other._tensors())
+
+    def _tensors(self) -> list[Tensor]:
+        given = self.given
+        return [*given.lists, *given.list_mask, *given.view_mask, *self.values, self.present]
 
 
 def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
@@ -125,18 +146,21 @@ class Replicates:
 
     def __init__(self, trainees: Sequence[Trainee], *, joint: bool) -> None:
         first, self._networks = trainees[0], [one.network for one in trainees]
-        self._seeds, self._settings, self._joint = [one.seed for one in trainees], first.settings, joint
+        self._seeds, self._joint = [one.seed for one in trainees], joint
+        self._settings = settings = first.settings
         different = list({id(one.stored): one.stored for one in trainees}.values())
         self.network, self._stored = stack(self._networks), pool(different)
-        self._n, size = len(first.stored), min(first.settings.batch_size, len(first.stored))
+        self._n, size = len(first.stored), min(settings.batch_size, len(first.stored))
         self._device = self._stored.present.device
         places = [next(i for i, one in enumerate(different) if one is trainee.stored) for trainee in trainees]
         self._first_rows = torch.tensor(places, device=self._device) * self._n
         self._rates = self._numbers([one.view_dropout for one in trainees]).view(-1, 1, 1)
         self._clustering_weights = self._numbers([one.clustering_weight for one in trainees])
         self._prepare_steps(self._n // size, size)
-        weights = [one for one in self.network.parameters() if joint or one is not self.network.centers]
-        self._adam = Adam(weights, first.settings.learning_rate, first.settings.weight_decay)
+        first_half = {id(one) for one in self.network.first_half()}
+        trained = [one for one in self.network.parameters() if joint or one is not self.network.centers]
+        halves = [[one for one in trained if (id(one) in first_half) is early] for early in (True, False)]
+        self._adams = [Adam(half, settings.learning_rate, settings.weight_decay) for half in halves]
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step = Replayed(lambda: own._update(), self._device, len(self._stored.values))
 
@@ -148,7 +172,8 @@ class Replicates:
         count, dtype = len(self._seeds), self.network.centers.dtype
         self._draws = Draws(count, size * sum(draws_per_sample(self._stored, self._settings)), self._device)
         self._order = torch.zeros(steps, count, size, dtype=torch.int64, device=self._device)
-        self._done = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._done, self._made = torch.zeros(2, 1, dtype=torch.int64, device=self._device)
+        self._lesson: Lesson | None = None
         self._terms = torch.zeros(steps, count, len(TERMS), dtype=dtype, device=self._device)
 
     @torch.no_grad()
@@ -179,19 +204,57 @@ class Replicates:
         self._order.copy_(torch.unflatten(rows[:, : steps * size], 1, (steps, size)).transpose(0, 1))
         self._draws.begin(keys[:, 0])
         self._done.zero_()
+        self._made.zero_()
+        if self._device.type == "cuda":
+            self._make_ready(self._next_lesson())
         for _ in range(steps):
             self._step()
         return self._terms.cpu()
 
-    def _update(self) -> None:
-        """One step of every network, on the next rows."""
-        rows = self._order.index_select(0, self._done)[0]
+    def _next_lesson(self) -> Lesson:
+        rows = self._order.index_select(0, self._made)[0]
+        self._made.add_(1).remainder_(len(self._order))
         draws = torch.unflatten(self._draws.next(), 1, (rows.shape[1], -1))
-        terms = batch_losses(self.network, self._stored, rows, self._settings, self._rates, draws, joint=self._joint)
-        self._adam.zero_grad()
+        return Lesson.of(self._stored, rows, self._settings, self._rates, draws)
+
+    def _make_ready(self, lesson: Lesson) -> None:
+        """Put it where the recorded step finds it."""
+        if self._lesson is None:
+            self._lesson = lesson
+        else:
+            self._lesson.copy_(lesson)
+
+    def _update(self) -> None:
+        """One step of every network."""
+        if self._lesson is None:
+            self._learn(self._next_lesson())
+            self._end_step()
+            return
+        with aside("lesson"):  # what comes next is made beside all else
+            upcoming = self._next_lesson()
+        self._learn(self._lesson)
+        with aside("lesson"):
+            self._lesson.copy_(upcoming)
+        self._end_step()
+
+    def _learn(self, lesson: Lesson) -> None:
+        """Compute all gradients; those of the second half of the network come first, and are used meanwhile."""
+        for adam in self._adams:
+            adam.zero_grad()
+        tokens = self.network.tokens(lesson.given)
+        cut = tokens.detach().requires_grad_()
+        terms = lesson.losses(self.network, cut, self._settings, joint=self._joint)
         # The sum over replicates gives each the gradient of its own loss.
         total = total_loss(terms, self._settings.robustness_weight, self._clustering_weights)
         torch.autograd.backward(total.sum())
-        self._adam.step()
+        with aside("second half"):
+            catch_up()
+            self._adams[1].step()
+        torch.autograd.backward(tokens, cut.grad)
+        catch_up()
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
+
+    def _end_step(self) -> None:
+        self._adams[0].step()
         self._done += 1
+        catch_up()

@@ -16,7 +16,7 @@ from viewfuse.bench.plain_data import Item, Table
 from viewfuse.centers import initial_centers
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
-from viewfuse.replicates import Replicates, Trainee, batch_losses
+from viewfuse.replicates import Lesson, Replicates, Trainee
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.training import embed
@@ -93,9 +93,17 @@ def losses_of_both(network: Network, stored: Samples, rows: Tensor, settings: Se
         1, len(rows), sum(draws_per_sample(stored, settings)), generator=torch.Generator().manual_seed(0)
     )
     draws = draws.to(stored.present.device)
-    own = batch_losses(network, stored, rows[None], settings, rate, draws, joint=True)
+    own = own_losses(network, stored, rows, settings, rate, draws)
     same = plain_losses(plain, plain_batch(stored, rows, settings, rate, draws), joint=True)
     return {"ours": [float(term) for term in own], "plain": [float(term) for term in same]}
+
+
+def own_losses(
+    network: Network, stored: Samples, rows: Tensor, settings: Settings, rate: float, draws: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The three losses on the samples `rows`, by the package."""
+    lesson = Lesson.of(stored, rows[None], settings, rate, draws)
+    return lesson.losses(network, network.tokens(lesson.given), settings, joint=True)
 
 
 def plain_batch(stored: Samples, rows: Tensor, settings: Settings, rate: float, draws: Tensor) -> Item:
