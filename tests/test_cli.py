@@ -120,6 +120,16 @@ def test_imputed_files_are_whole_and_keep_what_was_there(fitted, tmp_path, monke
     assert run("impute", out / "model", *files, "--out", filled).exit_code == 2
 
 
+@pytest.mark.parametrize("command", ["impute", "explain", "fit"])
+def test_a_folder_is_not_called_like_a_file(fitted, tmp_path, command):
+    files, out = fitted
+    given = [*files, "--clusters", 2] if command == "fit" else [out / "model", *files]
+    refused = run(command, *given, "--out", tmp_path / "filled.csv")
+    assert refused.exit_code == 2
+    assert "leave off .csv" in refused.output
+    assert not (tmp_path / "filled.csv").exists()
+
+
 def test_a_smaller_model(fitted, tmp_path):
     files, out = fitted
     small = tmp_path / "small"

@@ -215,12 +215,13 @@ def scaling_decision(
     return {"chosen": chosen, "evidence": dict(scores), **facts, "why": why}
 
 
-def verdict(agreed: float | None, n_trainings: int, *, final: bool) -> dict[str, Any]:
+def verdict(agreed: float | None, n_trainings: int, *, final: bool, alone: bool) -> dict[str, Any]:
     """How sure the clustering is: whether independent trainings found the same.
 
     Parameters
     ----------
     final : whether they were compared as they ended, and not when the scaling was chosen
+    alone : whether one training only went on from there
     """
     if agreed is None:
         return {
@@ -231,4 +232,5 @@ def verdict(agreed: float | None, n_trainings: int, *, final: bool) -> dict[str,
     name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
     verb = "agree" if final else "agreed, when the scaling was chosen,"
     why = f"{name} clustering: {n_trainings} trainings {verb} with an adjusted Rand index of {agreed:.2f} (1: the same)"
-    return {"chosen": name, "evidence": {"agreement": agreed}, "why": why}
+    cure = "; n_init=3 trains more of them and keeps the most consistent" if name == "doubtful" and alone else ""
+    return {"chosen": name, "evidence": {"agreement": agreed}, "why": why + cure}

@@ -291,7 +291,7 @@ class _Chosen(NamedTuple):
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),
             "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),
-            "verdict": verdict(agreement(own, others), len(others) + 1, final=final),
+            "verdict": verdict(agreement(own, others), len(others) + 1, final=final, alone=len(labels) == 1),
         }
         objectives = [one.objective for one in candidates]
         return Fitted(

@@ -38,6 +38,9 @@ def out(what: str) -> Callable[[Any], Any]:
     return click.option("--out", type=PATH, required=True, metavar="PATH", help=what)
 
 
+_OF_FILES = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".parquet", ".h5mu", ".png")
+
+
 @dataclass(frozen=True)
 class Inputs:
     """The files of a command, and how to read them."""
@@ -92,6 +95,12 @@ def chunks(source: Source, what: str) -> Iterator[Views]:
 def plain(text: object) -> str:
     """Text on one line, in which nothing steers the terminal."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
+
+
+def refuse_file_name(folder: Path) -> None:
+    """Refuse to make a folder that is called like a file."""
+    if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
+        raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
 
 
 def refuse_existing(path: Path, force: bool, inputs: Inputs) -> None:
