@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @options.as_json
 def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
-    options.refuse_file_name(out)
-    options.refuse_existing(out, force, inputs)
+    options.refuse_folder(out, force, inputs)
     from viewfuse import URRL
 
     fitted = URRL.load(model)

@@ -88,8 +88,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.as_json
 def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as_json: bool, **params: Any) -> None:
     """Filled in by the group."""
-    options.refuse_file_name(out)
-    options.refuse_existing(out, force, inputs)
+    options.refuse_folder(out, force, inputs)
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL

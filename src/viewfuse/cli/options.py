@@ -97,12 +97,6 @@ def plain(text: object) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
 
 
-def refuse_file_name(folder: Path) -> None:
-    """Refuse to make a folder that is called like a file."""
-    if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
-        raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
-
-
 def refuse_existing(path: Path, force: bool, inputs: Inputs) -> None:
     """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
     for file in inputs.files:
@@ -110,6 +104,13 @@ def refuse_existing(path: Path, force: bool, inputs: Inputs) -> None:
             raise CannotWrite(f"{path} is or holds {file}, which is read; give another --out")
     if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):
         raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
+
+
+def refuse_folder(folder: Path, force: bool, inputs: Inputs) -> None:
+    """The same for a folder, which must not be called like a file either."""
+    if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
+        raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
+    refuse_existing(folder, force, inputs)
 
 
 def show(facts: Mapping[str, Any], as_json: bool) -> None:
