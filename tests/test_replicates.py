@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import make_blobs
 from test_training import SMALL, stored_blobs
-from viewfuse import Diverged, Views, training
+from viewfuse import Diverged, Views, graphs, training
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, plain_batch, store
+from viewfuse.graphs import Replayed
 from viewfuse.layers import LayerNorm, Linear, PReLU, _StackedPReLU
 from viewfuse.network import build_network, fully_connected
 from viewfuse.replicates import Replicates, Trainee, pool, stack
@@ -215,10 +217,108 @@ def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_recorded_step_does_what_the_step_does(monkeypatch, n):
     settings = Settings(**{**SMALL, "batch_size": 8}, n_clusters=3)
-    samples = masked_sets(settings, GPU)[0]
-    recorded = train_replicates([samples] * n, settings, SEEDS[:n])
-    monkeypatch.setattr("viewfuse.graphs.Replayed._record", lambda self: None)
+    samples, made, record = masked_sets(settings, GPU)[0], [], Replayed._record
+    monkeypatch.setattr(Replayed, "_record", lambda self: made.append(record(self)) or made[-1])
+    recorded, again = (train_replicates([samples] * n, settings, SEEDS[:n]) for _ in range(2))
+    assert len(made) == 4
+    assert None not in made
+    assert all(distance(one, other) == 0 for one, other in zip(recorded, again, strict=True))
+    monkeypatch.setattr(Replayed, "_record", lambda self: None)
     assert_same(recorded, train_replicates([samples] * n, settings, SEEDS[:n]), 5e-3)
+
+
+class Copies(TorchDispatchMode):
+    """Notes the shapes of tensors that are copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten.clone, torch.ops.aten.copy_):
+            self.shapes.append(tuple(args[0].shape))
+        return func(*args, **(kwargs or {}))
+
+
+class FakeStream:
+    """A stream that notes what it waits for."""
+
+    def __init__(self, number):
+        self.cuda_stream, self.waits = number, []
+
+    def wait_stream(self, other):
+        self.waits.append(other.cuda_stream)
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """The streams of a recording that is under way, the main one first."""
+    found = [FakeStream(0)]
+    current = found[:]
+
+    @contextmanager
+    def on(stream):
+        current.append(stream)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: found.append(FakeStream(len(found))) or found[-1])
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(graphs, "_streams", {})
+    with graphs._side_by_side(3, CPU):
+        yield found
+
+
+def test_views_run_side_by_side_and_are_waited_for(streams):
+    on = graphs.per_view(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
+    assert on == [(0, 1), (1, 2), (2, 3)]
+    assert streams[0].waits == [1, 2, 3]
+    assert [stream.waits for stream in streams[1:]] == [[0]] * 3
+
+
+def test_what_is_put_aside_under_one_name_shares_a_stream_and_is_waited_for(streams):
+    for name in ("lesson", "gradients", "lesson"):
+        with graphs.aside(name):
+            assert len({on for _, on in in_turn_on()}) == 1  # there views take turns
+    assert len(streams) == 6
+    graphs.catch_up("gradients")
+    assert streams[0].waits == [5]
+    graphs.catch_up()
+    assert streams[0].waits == [5, 4, 5]
+    assert len({on for _, on in in_turn_on()}) == 3
+
+
+def in_turn_on():
+    return graphs.per_view(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
+
+
+def test_a_later_recording_uses_the_streams_of_the_one_before(streams):
+    with graphs.aside("lesson"):
+        pass
+    with graphs._side_by_side(3, CPU), graphs.aside("gradients"):
+        pass
+    assert len(streams) == 5
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [lambda: Linear(5, 5), lambda: LayerNorm(5), lambda: fully_connected([5, 4, 5])],
+    ids=["linear", "norm", "both"],
+)
+def test_gradients_of_stacked_weights_are_not_copied(layer):
+    """They are computed aside, so a copy could be made too early."""
+    together = stack([layer() for _ in range(3)])
+    with Copies() as seen:
+        together(torch.randn(6, 5, requires_grad=True)).sum().backward()
+    assert all(w.grad is not None for w in together.parameters())
+    assert not {tuple(weight.shape) for weight in together.parameters()} & set(seen.shapes)
+
+
+def test_a_network_keeps_no_gradients():
+    settings = Settings(**SMALL, n_clusters=3)
+    run = train(masked_sets(settings)[0], settings, 0)
+    assert all(weight.grad is None for weight in run.network.parameters())
 
 
 def test_what_was_trained_together_leaves_no_memory_behind():

@@ -47,7 +47,7 @@ def draws_for(run, n_rows, seed=0):
 def losses_of(run, rows, rate=0.2, *, seed=0, joint=False):
     draws = draws_for(run, len(rows), seed)
     lesson = Lesson.of(run.stored, rows[None], run.settings, rate, draws)
-    terms = lesson.losses(run.network, run.network.tokens(lesson.given), run.settings, joint=joint)
+    terms = lesson.terms(run.network, run.network.tokens(lesson.given), run.settings, joint=joint)
     return torch.cat(terms).detach()
 
 

@@ -1,4 +1,8 @@
-"""CUDA graphs: a step is recorded once and replayed, and what is done for each view runs side by side."""
+"""CUDA graphs: a step is recorded once and replayed.
+
+What is done for each view runs side by side, and what nobody waits for is put aside, on streams of their own. Backward
+runs in another thread, so what is known of a recording belongs to the module: one thread at a time may train on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +17,41 @@ from torch import Tensor
 T = TypeVar("T")
 
 
+_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
+"""Made once, as libraries keep memory for every stream that they have seen."""
+
+
 class _Lanes:
     """The streams that a step is recorded on, besides the main one."""
 
     def __init__(self, n_views: int, device: torch.device) -> None:
-        self._device = device
+        self._device, self._taken = device, 0
         self.views = [self._stream() for _ in range(n_views)]
         self._aside: dict[tuple[str, int], torch.cuda.Stream] = {}
         self._kept: list[object] = []
         self.in_turn = False
 
     def _stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        made = _streams.setdefault(self._device, [])
+        if self._taken == len(made):
+            made.append(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
+        self._taken += 1
+        return made[self._taken - 1]
 
     @contextmanager
     def aside(self, name: str, reads: tuple[Tensor, ...]) -> Iterator[None]:
         main = torch.cuda.current_stream()
-        stream = self._aside.setdefault((name, main.cuda_stream), self._stream())
-        stream.wait_stream(main)
+        key = name, main.cuda_stream
+        if key not in self._aside:
+            self._aside[key] = self._stream()
+        self._aside[key].wait_stream(main)
         self._kept += reads  # else the main stream could write over them
-        self.in_turn = True
-        with torch.cuda.stream(stream):
-            yield
-        self.in_turn = False
+        before, self.in_turn = self.in_turn, True
+        try:
+            with torch.cuda.stream(self._aside[key]):
+                yield
+        finally:
+            self.in_turn = before
 
     def catch_up(self, names: tuple[str, ...]) -> None:
         for (name, _), stream in self._aside.items():
@@ -55,11 +71,11 @@ def per_view(work: Callable[[int], T], n_views: int) -> list[T]:
     if _lanes is None or _lanes.in_turn:
         return [work(v) for v in range(n_views)]
     main, results = torch.cuda.current_stream(), []
-    for v, stream in enumerate(_lanes.views[:n_views]):
+    for v, stream in zip(range(n_views), _lanes.views, strict=True):
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
             results.append(work(v))
-    for stream in _lanes.views[:n_views]:
+    for stream in _lanes.views:
         main.wait_stream(stream)
     return results
 
@@ -69,8 +85,8 @@ def aside(name: str, *reads: Tensor) -> AbstractContextManager[None]:
 
     Parameters
     ----------
-    name : work of one name, put aside from one place, is done in turn
-    reads : what it reads of that would not live on until then
+    name : work of one name, put aside from one stream, is done in turn
+    reads : tensors that it reads, and that might be freed before `catch_up`; kept until the recording ends
     """
     return nullcontext() if _lanes is None else _lanes.aside(name, reads)
 
@@ -130,10 +146,16 @@ class Replayed:
         """The step as a graph; recording does not run it."""
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.device(self._device), _side_by_side(self._n_views, self._device), torch.cuda.graph(graph):
+            # Where a recording cannot be ended, torch would go on with the stream that it was recorded on.
+            with (
+                torch.cuda.device(self._device),
+                torch.cuda.stream(torch.cuda.current_stream(self._device)),
+                _side_by_side(self._n_views, self._device),
+                torch.cuda.graph(graph),
+            ):
                 self._step()
         except RuntimeError as error:
-            logging.getLogger(__name__).info("the step runs without a CUDA graph: %s", error)
+            logging.getLogger(__name__).warning("the step runs without a CUDA graph: %s", error)
             return None
         return graph
 

@@ -43,7 +43,7 @@ class _StackedLinear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.is_whole = weight.is_leaf and bias.is_leaf
+        ctx.is_whole = weight.is_leaf and bias.is_leaf  # the gradient of a part is computed with before the optimiser
         return torch.baddbmm(bias[:, None], x, weight.mT)
 
     @staticmethod
@@ -87,7 +87,10 @@ class _StackedScale(Function):
 
 
 def _for_the_optimiser(*reads: Tensor) -> AbstractContextManager[None]:
-    """Gradients of weights, which only the optimiser waits for; nothing may be computed from them before that."""
+    """Gradients of weights, which only the optimiser waits for; nothing may be computed from them before that.
+
+    So each weight is used once in a step, and has no gradient before it.
+    """
     return aside("gradients", *reads)
 
 
@@ -111,7 +114,7 @@ class PReLU(nn.PReLU):
         """(rows, ..., width) to the same shape."""
         slopes = self.weight.view(-1, 1)
         rows = x.reshape(len(slopes), -1)
-        if x.is_cuda:  # one kernel there and one back
+        if x.is_cuda:  # one kernel there and one back, and none for the view
             return _StackedPReLU.apply(rows, self.weight.view(-1)).view_as(x)  # type: ignore[no-untyped-call]
         # On a CPU torch's own PReLU goes back number by number; this was 1.2 times as fast (docs/performance.md).
         return torch.lerp(rows.relu(), rows, slopes).view_as(x)

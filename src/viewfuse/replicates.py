@@ -74,10 +74,10 @@ class Lesson(NamedTuple):
             samples = stored.take(rows.flatten())
             batch = plain_batch(samples, stored, settings)
         shape = (len(rows), -1, rows.shape[1])
-        values = [torch.unflatten(view, 0, shape)[:, 0] for view in samples.values]
+        values = [torch.unflatten(view, 0, shape)[:, 0].contiguous() for view in samples.values]
         return cls(Input.of(batch, settings), values, torch.unflatten(samples.present, 0, shape)[:, 0])
 
-    def losses(
+    def terms(
         self, network: Network, tokens: Tensor, settings: Settings, *, joint: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
@@ -99,11 +99,12 @@ class Lesson(NamedTuple):
 
     def copy_(self, other: Lesson) -> None:
         """Become the other, in the same memory."""
-        torch._foreach_copy_(self._tensors(), other._tensors())
+        torch._foreach_copy_(self._numbers(), other._numbers())
+        self.present.copy_(other.present)
 
-    def _tensors(self) -> list[Tensor]:
-        given = self.given
-        return [*given.lists, *given.list_mask, *given.view_mask, *self.values, self.present]
+    def _numbers(self) -> list[Tensor]:
+        """All tensors of numbers: of one kind, they are copied together."""
+        return [*self.given.lists, *self.given.list_mask, *self.given.view_mask, *self.values]
 
 
 def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
@@ -133,7 +134,7 @@ class Trainee:
 
 
 class Replicates:
-    """Networks that are trained side by side in one stage, by an Adam of their own.
+    """Networks that are trained side by side in one stage, each half of them by an Adam of its own.
 
     All that changes from step to step lies on the device, at a fixed place, so that a step can be recorded once and
     replayed.
@@ -172,7 +173,8 @@ class Replicates:
         count, dtype = len(self._seeds), self.network.centers.dtype
         self._draws = Draws(count, size * sum(draws_per_sample(self._stored, self._settings)), self._device)
         self._order = torch.zeros(steps, count, size, dtype=torch.int64, device=self._device)
-        self._done, self._made = torch.zeros(2, 1, dtype=torch.int64, device=self._device)
+        self._done = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._made = torch.zeros_like(self._done)
         self._lesson: Lesson | None = None
         self._terms = torch.zeros(steps, count, len(TERMS), dtype=dtype, device=self._device)
 
@@ -182,6 +184,12 @@ class Replicates:
         for learned, *own in _matched(self.network, self._networks):
             for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
                 weights.copy_(part)
+
+    def finish(self) -> None:
+        """Write what was learned into the networks that were given, and forget the gradients."""
+        self.unstack()
+        for adam in self._adams:
+            adam.zero_grad()
 
     @torch.no_grad()
     def embed(self) -> Tensor:
@@ -205,7 +213,7 @@ class Replicates:
         self._draws.begin(keys[:, 0])
         self._done.zero_()
         self._made.zero_()
-        if self._device.type == "cuda":
+        if self._device.type == "cuda" and steps > 1:
             self._make_ready(self._next_lesson())
         for _ in range(steps):
             self._step()
@@ -238,23 +246,24 @@ class Replicates:
         self._end_step()
 
     def _learn(self, lesson: Lesson) -> None:
-        """Compute all gradients; those of the second half of the network come first, and are used meanwhile."""
+        """Note the losses, compute all gradients, and update the second half, whose gradients come first, meanwhile."""
         for adam in self._adams:
             adam.zero_grad()
         tokens = self.network.tokens(lesson.given)
         cut = tokens.detach().requires_grad_()
-        terms = lesson.losses(self.network, cut, self._settings, joint=self._joint)
+        terms = lesson.terms(self.network, cut, self._settings, joint=self._joint)
         # The sum over replicates gives each the gradient of its own loss.
         total = total_loss(terms, self._settings.robustness_weight, self._clustering_weights)
         torch.autograd.backward(total.sum())
         with aside("second half"):
-            catch_up()
+            catch_up("gradients")
             self._adams[1].step()
         torch.autograd.backward(tokens, cut.grad)
-        catch_up()
+        catch_up("gradients")
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
 
     def _end_step(self) -> None:
+        """Update the first half, beside all that is still under way."""
         self._adams[0].step()
         self._done += 1
         catch_up()

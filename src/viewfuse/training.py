@@ -141,7 +141,7 @@ def _pretrain_together(runs: Sequence[Training], epochs: range, bar: tqdm) -> No
             _run_epoch(runs, replicates, epoch, "pre-training", bar)
             if all(run.diverged for run in runs):
                 break
-        replicates.unstack()
+        replicates.finish()
         embeddings = replicates.embed()
     for run, own in zip(runs, embeddings, strict=True):
         run.diverged = run.diverged or _broken(own, epochs.stop)
@@ -176,7 +176,7 @@ def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
                 _look(watches, runs, replicates, epoch + 1)
             if watches and all(run.joint_stage.over for run in runs):
                 break
-        replicates.unstack()
+        replicates.finish()
     for watch in watches:
         watch.go_back()
     for run in runs if not watches else ():

@@ -103,7 +103,7 @@ def own_losses(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The three losses on the samples `rows`, by the package."""
     lesson = Lesson.of(stored, rows[None], settings, rate, draws)
-    return lesson.losses(network, network.tokens(lesson.given), settings, joint=True)
+    return lesson.terms(network, network.tokens(lesson.given), settings, joint=True)
 
 
 def plain_batch(stored: Samples, rows: Tensor, settings: Settings, rate: float, draws: Tensor) -> Item:
