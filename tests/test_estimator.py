@@ -368,7 +368,16 @@ def test_one_of_several_trainings_is_kept(data):
     assert (model.predict(data[0]) == model.labels_).all()
 
 
+def test_few_samples_are_trained_on_three_times(data, monkeypatch):
+    n = len(data[0][0])
+    quick = {"pretrain_epochs": 1, "joint_epochs": 0, "scaling": "minmax", "random_state": 0}
+    for few, count in ((n, 1), (n + 1, 3)):
+        monkeypatch.setattr("viewfuse.seeds.FEW_SAMPLES", few)
+        assert len(small(**quick).fit(data[0]).objectives_) == count
+        assert len(small(**quick, n_init=2).fit(data[0]).objectives_) == 2
+
+
 @pytest.mark.parametrize("n_init", [0, -1, 1.5, True, "3", None])
 def test_nonsense_for_n_init_is_refused(data, n_init):
-    with pytest.raises(SettingError, match="n_init must be an integer of at least 1"):
+    with pytest.raises(SettingError, match="n_init must be 'auto' or an integer of at least 1"):
         small(n_init=n_init).fit(data[0])

@@ -136,7 +136,7 @@ def test_settings_are_the_papers_and_the_defaults():
     assert (ours.epochs(scene.n), ours.donor_depth, ours.learning_rate, scaling) == ((50, 0), 1, 3e-4, "minmax")
     default = URRL(n_clusters=15)
     assert plans.settings_for("default", scene, plans.Condition()) == (default._settings(), default.scaling)
-    assert default.n_init == 1  # the bench trains once per seed
+    assert default.n_init == "auto"
     assert set(plans._paper_settings()["settings"]) <= {f.name for f in fields(Settings)}
 
 
@@ -185,6 +185,18 @@ def test_a_wrong_plan_is_refused(tmp_path, monkeypatch, old, new, message):
 
 
 # --- runs
+
+
+@pytest.mark.parametrize(("setting", "count"), [("paper", 1), ("default", 3)])
+def test_few_samples_are_trained_on_as_a_user_would(monkeypatch, setting, count):
+    asked = []
+    monkeypatch.setattr("viewfuse.seeds.FEW_SAMPLES", 200)
+    monkeypatch.setattr(runner, "fit_models", lambda *arguments, **rest: asked.extend(arguments[3]) or [])
+    group = plans.expand(plans.read_plan("table2"), CATALOGUE["tcga_brca150"], settings=[setting], methods=["urrl"])[:2]
+    with pytest.raises(ValueError, match="zip"):
+        runner._trained(group, [np.zeros(150)] * 2, torch.device("cpu"))
+    assert [seeds[0] for seeds in asked] == [0, 1]
+    assert [len(seeds) for seeds in asked] == [count] * 2
 
 
 def test_a_killed_bench_ends_with_the_same_numbers(start, whole, tmp_path, monkeypatch):

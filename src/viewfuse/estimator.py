@@ -74,9 +74,10 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Weight of the clustering loss; "auto" is a share of the reconstruction loss, the paper's is 0.1.
     imputed_bias : float, default -10
         Attention bias of views that are filled from donors.
-    n_init : int, default 1
+    n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the most consistent clusters is
-        kept (:mod:`viewfuse.decisions`). On a GPU they run side by side.
+        kept (:mod:`viewfuse.decisions`). On a GPU they run side by side. "auto" is three for fewer than 200 samples,
+        else one.
     ablation : dict, optional
         Other fields of :class:`viewfuse.settings.Settings`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -138,7 +139,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         robustness_weight: float = 1e-3,
         clustering_weight: float | str = "auto",
         imputed_bias: float = -10.0,
-        n_init: int = 1,
+        n_init: int | str = "auto",
         ablation: Mapping[str, Any] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -181,7 +182,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         _refuse_second_view(X, y)
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
-        seeds = replicate_seeds(self.random_state, self.n_init)
+        seeds = replicate_seeds(self.random_state, self.n_init, len(views))
         for remark in remarks(views):
             warnings.warn(remark, SuspiciousDataWarning, stacklevel=2)
         fitted = fit_models([views], settings, self.scaling, [seeds], device, progress=bool(self.verbose))[0]

@@ -28,6 +28,7 @@ from viewfuse.bench.run_folders import Outcome, code_checksum, fingerprint, is_d
 from viewfuse.errors import DataError, Diverged
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.model import fit_models
+from viewfuse.seeds import replicate_seeds
 from viewfuse.views import Views
 
 Say = Callable[[str], None]
@@ -150,8 +151,9 @@ class _Found(NamedTuple):
 
 
 def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
-    settings, seeds = group[0].settings, [[run.seed] for run in group]
+    settings, n_init = group[0].settings, "auto" if group[0].setting == "default" else 1
     assert settings is not None
+    seeds = [replicate_seeds(run.seed, n_init, len(sets[0])) for run in group]
     fitted = fit_models(sets, settings, group[0].scaling, seeds, device, progress=False)
     found: list[_Found] = []
     for run, one in zip(group, fitted, strict=True):

@@ -81,7 +81,13 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one.")
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
-@click.option("--n-init", type=int, default=1, show_default=True, help="Trainings, of which the best is kept.")
+@click.option(
+    "--n-init",
+    type=OrAuto(int),
+    default="auto",
+    show_default=True,
+    help="Trainings, of which the best is kept; auto: three for fewer than 200 samples, else one.",
+)
 @click.option("--keep", type=int, help="Training samples that the saved model keeps; all by default.")
 @_settings
 @options.force
