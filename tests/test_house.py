@@ -17,8 +17,8 @@ ORDER = (
     "errors", "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views",
     "suspicions", "mixing",
     "scaling", "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers",
-    "attention", "losses", "network", "adam", "replicates", "decisions", "centers", "watch", "training", "model",
-    "explanation", "representatives", "persistence", "estimator", "metrics", "missing", "baselines", "readers",
+    "attention", "losses", "network", "lessons", "adam", "replicates", "decisions", "centers", "watch", "training",
+    "model", "explanation", "representatives", "persistence", "estimator", "metrics", "missing", "baselines", "readers",
     "results", "maps", "datasets", "bench", "demo", "cli", "__main__",
 )  # fmt: skip
 WITHOUT_TORCH = (

@@ -16,9 +16,10 @@ from viewfuse import centers as centers_module
 from viewfuse.batches import draws_per_sample, store, two_branches
 from viewfuse.centers import drawn_centers, in_order, initial_centers, ward_centers
 from viewfuse.graphs import tensor_cores
+from viewfuse.lessons import Lesson
 from viewfuse.network import build_network
 from viewfuse.random_numbers import epoch_keys
-from viewfuse.replicates import Lesson, Replicates, total_loss
+from viewfuse.replicates import Replicates, total_loss
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.training import Training, embed, train

@@ -6,17 +6,17 @@ import copy
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from viewfuse import losses
 from viewfuse.adam import Adam
-from viewfuse.batches import Samples, draws_per_sample, plain_batch, two_branches
+from viewfuse.batches import Samples, draws_per_sample, plain_batch
 from viewfuse.graphs import Replayed, aside, catch_up
-from viewfuse.network import Input, Network
+from viewfuse.lessons import Lesson
+from viewfuse.network import Network
 from viewfuse.random_numbers import Draws, epoch_keys, shuffled
 from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
@@ -49,62 +49,6 @@ def pool(sets: Sequence[Samples]) -> Samples:
     shifted = [torch.where(s.near == NOBODY, NOBODY, s.near + i * len(s)) for i, s in enumerate(sets)]
     values = [torch.cat(views) for views in zip(*(s.values for s in sets), strict=True)]
     return Samples(values, torch.cat([s.present for s in sets]), torch.cat(shifted))
-
-
-class Lesson(NamedTuple):
-    """What is learned from in a step.
-
-    Attributes
-    ----------
-    given : the samples as they are and, where there is augmentation, augmented
-    values : per view what is to be rebuilt, of shape (replicates, samples of each, columns)
-    present : boolean tensor of shape (replicates, samples of each, views)
-    """
-
-    given: Input
-    values: list[Tensor]
-    present: Tensor
-
-    @classmethod
-    def of(cls, stored: Samples, rows: Tensor, settings: Settings, rate: float | Tensor, draws: Tensor) -> Lesson:
-        """From stored samples; for the parameters see `two_branches`."""
-        if settings.augmentation:
-            samples, batch = two_branches(stored, rows, settings, rate, draws)
-        else:
-            samples = stored.take(rows.flatten())
-            batch = plain_batch(samples, stored, settings)
-        shape = (len(rows), -1, rows.shape[1])
-        values = [torch.unflatten(view, 0, shape)[:, 0].contiguous() for view in samples.values]
-        return cls(Input.of(batch, settings), values, torch.unflatten(samples.present, 0, shape)[:, 0])
-
-    def terms(
-        self, network: Network, tokens: Tensor, settings: Settings, *, joint: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
-
-        Parameters
-        ----------
-        tokens : what `Network.tokens` makes of the samples
-        """
-        shape = (len(self.present), -1, self.present.shape[1])
-        branches = torch.unflatten(network.fuse(tokens, self.given), 0, shape).unbind(dim=1)
-        plain, last = branches[0], branches[-1]  # one and the same without augmentation
-        zero = plain.new_zeros(len(plain))
-        with aside("losses", plain, last):
-            robustness = losses.robustness(plain, last) if settings.augmentation else zero
-            clustering = losses.clustering(last, network.centers) if joint else zero
-        rebuilding = losses.reconstruction(network.decode(last), self.values, self.present)
-        catch_up("losses")
-        return rebuilding, robustness, clustering
-
-    def copy_(self, other: Lesson) -> None:
-        """Become the other, in the same memory."""
-        torch._foreach_copy_(self._numbers(), other._numbers())
-        self.present.copy_(other.present)
-
-    def _numbers(self) -> list[Tensor]:
-        """All tensors of numbers: of one kind, they are copied together."""
-        return [*self.given.lists, *self.given.list_mask, *self.given.view_mask, *self.values]
 
 
 def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:

@@ -14,9 +14,10 @@ from viewfuse.bench.plain import PlainNetwork, copy_weights
 from viewfuse.bench.plain import batch_losses as plain_losses
 from viewfuse.bench.plain_data import Item, Table
 from viewfuse.centers import initial_centers
+from viewfuse.lessons import Lesson
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
-from viewfuse.replicates import Lesson, Replicates, Trainee
+from viewfuse.replicates import Replicates, Trainee
 from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.training import embed
