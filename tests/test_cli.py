@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import subprocess
 import sys
 
+import click
 import mudata
 import numpy as np
 import pandas as pd
@@ -263,3 +265,13 @@ def test_what_looks_wrong_stands_under_the_results_too(omics, tmp_path):
     assert said.exit_code == 0
     assert "spelled alike" in said.stdout.splitlines()[-2]
     assert "spelled alike" in " ".join(json.loads((tmp_path / "run" / "summary.json").read_text())["remarks"])
+
+
+def test_fit_does_with_a_click_whose_types_take_no_parameters(monkeypatch):
+    """Before 8.4 `click.ParamType[...]` was an error."""
+    monkeypatch.setattr(click.ParamType, "__class_getitem__", None, raising=False)
+    command = importlib.reload(importlib.import_module("viewfuse.cli.fit")).command
+    kinds = {option.name: option.type for option in command.params}
+    assert kinds["n_init"].convert("auto", None, None) == "auto"
+    assert kinds["joint_epochs"].convert("7", None, None) == 7
+    assert kinds["view_dropout"].convert("0.5", None, None) == 0.5

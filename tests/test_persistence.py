@@ -6,14 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conftest import make_blobs
-from viewfuse import URRL, BadModelFile, CannotWrite, Views
-from viewfuse.atomic import write_file
+from viewfuse import URRL, BadModelFile, CannotWrite, Views, persistence
+from viewfuse.atomic import TEMPORARY, exclusive, write_file, writing
 from viewfuse.persistence import FORMAT, MANIFEST
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 32}
@@ -86,6 +87,124 @@ def test_nothing_of_others_is_overwritten(model, tmp_path):
     with pytest.raises(CannotWrite, match=r"thesis.doc is a file, so nothing can be written into it"):
         model.save(tmp_path / "thesis.doc")
     assert (tmp_path / "thesis.doc").read_text() == "years of work"
+
+
+STRANGERS = (
+    '{"name": "an extension", "manifest_version": 3}',
+    '{"format": 1, "versions": 3, "views": [], "settings": {}, "files": {}, "checksum": ""}',
+    "[]",
+    "not even JSON",
+)
+
+
+@pytest.mark.parametrize("content", STRANGERS)
+def test_a_manifest_of_another_program_is_left_alone(model, tmp_path, content):
+    (tmp_path / MANIFEST).write_text(content)
+    with pytest.raises(CannotWrite, match="is no viewfuse model; choose a new or empty folder"):
+        model.save(tmp_path)
+    assert (tmp_path / MANIFEST).read_text() == content
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_tensors_of_the_user_beside_a_model_are_left_alone(model, saved):
+    (saved / "tensors-mine.safetensors").write_bytes(b"mine")
+    model.save(saved)
+    assert (saved / "tensors-mine.safetensors").read_bytes() == b"mine"
+
+
+def test_a_folder_of_tensors_of_the_user_is_no_half_saved_model(model, tmp_path):
+    (tmp_path / "tensors-mine.safetensors").write_bytes(b"mine")
+    with pytest.raises(CannotWrite, match="is no viewfuse model"):
+        model.save(tmp_path)
+
+
+def test_a_reader_between_two_writes_reads_again(model, views, saved, monkeypatch):
+    other = URRL(2, **SMALL, random_state=1).fit(views)
+    plain, moments = persistence.read_manifest, []
+
+    def read_then_replaced(folder):
+        manifest = plain(folder)
+        if not moments:
+            moments.append("replaced")
+            other.save(saved)
+        return manifest
+
+    monkeypatch.setattr(persistence, "read_manifest", read_then_replaced)
+    assert URRL.load(saved).n_clusters == 2
+    assert moments
+
+
+def test_unfinished_files_of_a_live_writer_are_left_alone(model, saved):
+    with writing(saved / "other") as unfinished:
+        unfinished.write_bytes(b"half")
+        model.save(saved)
+        assert unfinished.read_bytes() == b"half"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs process numbers")
+def test_unfinished_files_of_another_machine_are_left_alone_for_a_day(saved, model):
+    strange = saved / f"{TEMPORARY}{'0' * 8}-1-{'0' * 16}"
+    strange.write_bytes(b"half")
+    model.save(saved)
+    assert strange.exists()
+    os.utime(strange, (1, 1))
+    model.save(saved)
+    assert not strange.exists()
+
+
+def test_without_locks_young_tensors_of_other_writers_are_left_alone(model, saved, monkeypatch):
+    monkeypatch.setattr("viewfuse.atomic.fcntl", None)
+    young, old = (saved / f"tensors-{digit * 16}.safetensors" for digit in "ab")
+    for path in (young, old):
+        path.write_bytes(b"")
+    os.utime(old, (1, 1))
+    model.save(saved)
+    assert young.exists()
+    assert not old.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locks")
+def test_a_folder_that_stays_locked_is_said(model, saved, monkeypatch):
+    monkeypatch.setattr("viewfuse.atomic._PATIENCE", 0.0)
+    with exclusive(saved), pytest.raises(CannotWrite, match="is being written by another process; try again later"):
+        model.save(saved)
+
+
+RACER = """
+import sys, time
+from viewfuse import URRL
+first, target, starts, times = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+model = URRL.load(first)
+time.sleep(max(0, starts - time.time()))
+for _ in range(times):
+    model.save(target)
+    URRL.load(target)
+"""
+
+
+def race(tmp_path, views, times):
+    """Two processes save their own models into one folder and read what is there; returns what is there at last."""
+    for seed in (0, 1):
+        URRL(3, **SMALL, random_state=seed).fit(views).save(tmp_path / f"m{seed}")
+    target, starts = tmp_path / "target", str(time.time() + 6)
+    commands = [[sys.executable, "-c", RACER, str(tmp_path / f"m{s}"), str(target), starts, str(times)] for s in (0, 1)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    racers = [subprocess.Popen(one, env=environment, stderr=subprocess.PIPE, text=True) for one in commands]
+    for racer in racers:
+        assert racer.wait() == 0, racer.stderr.read()
+        racer.stderr.close()
+    found = URRL.load(target).embedding_
+    assert any(np.array_equal(found, URRL.load(tmp_path / f"m{s}").embedding_) for s in (0, 1))
+    return sorted(path.name for path in target.iterdir())
+
+
+def test_two_writers_leave_one_whole_model(tmp_path, views):
+    assert len(race(tmp_path, views, 20)) == 2
+
+
+@pytest.mark.fault
+def test_five_hundred_races_leave_one_whole_model(tmp_path, views):
+    assert len(race(tmp_path, views, 500)) == 2
 
 
 def test_an_unfitted_model_cannot_be_saved(tmp_path):

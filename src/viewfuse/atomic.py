@@ -1,17 +1,35 @@
-"""Writing files so that a kill at any moment leaves the old file or the new one, never a broken one."""
+"""Writing files so that a kill at any moment leaves the old file or the new one, never a broken one.
+
+The name of an unfinished file says which process writes it, so that a file whose writer was killed can be told from
+one that is still being written.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import re
 import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from viewfuse.errors import CannotWrite
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 TEMPORARY = ".viewfuse-tmp-"
-"""How the names of unfinished files begin; what a kill leaves behind is swept by the next `sweep`."""
+"""How the names of unfinished files begin."""
+_OWNED = re.compile(re.escape(TEMPORARY) + r"([0-9a-f]{8})-(\d+)-[0-9a-f]{16}")
+A_DAY = 86_400.0
+"""Seconds after which a writer that cannot be asked is taken for dead."""
+_PATIENCE = 60.0
+"""Seconds to wait for another process that writes into the same folder."""
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -26,7 +44,7 @@ def writing(path: Path) -> Iterator[Path]:
     temporary, is_new = None, not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+        temporary = path.parent / f"{TEMPORARY}{_machine()}-{os.getpid()}-{secrets.token_hex(8)}"
         temporary.touch(exist_ok=False)  # with the permissions that the user's files have
         yield temporary
         _sync(temporary)
@@ -47,11 +65,100 @@ def writing(path: Path) -> Iterator[Path]:
             path.parent.rmdir()  # a failure leaves nothing behind
 
 
-def sweep(folder: Path, pattern: str, keep: Path) -> None:
-    """Remove files left behind by killed writers, and those that match `pattern`, except `keep`."""
-    for stale in [*folder.glob(f"{TEMPORARY}*"), *folder.glob(pattern)]:
-        if stale != keep:
-            stale.unlink(missing_ok=True)
+@contextmanager
+def exclusive(folder: Path) -> Iterator[bool]:
+    """Inside, no other process or thread is exclusive in `folder`, which is made if it is not there.
+
+    Yields False where the file system has no locks, so that others may write as well.
+    """
+    is_new = not folder.exists()
+    handle = _lock(folder)
+    try:
+        yield handle is not None
+    finally:
+        if is_new and folder.exists() and not any(folder.iterdir()):
+            with suppress(OSError):  # somebody else was faster
+                folder.rmdir()
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(folder: Path) -> int | None:
+    """A handle that holds the lock of a folder until it is closed; None where there are no locks."""
+    ends = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY) if fcntl is not None else None
+        except OSError as error:
+            raise CannotWrite(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
+        if handle is None:
+            return None
+        state = _try_lock(handle, folder)
+        if state == "held":
+            return handle
+        os.close(handle)
+        if state == "impossible":
+            return None
+        if time.monotonic() > ends:
+            raise CannotWrite(
+                f"{folder} is being written by another process; try again later, or choose another folder"
+            )
+        time.sleep(0.01)
+
+
+def _try_lock(handle: int, folder: Path) -> str:
+    """Whether the lock is now "held", "taken" by somebody else, or "impossible" on this file system."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "taken"
+    except OSError:
+        return "impossible"
+    try:  # while we waited, a failed first writer may have removed the folder, and another one made it again
+        return "held" if os.path.samestat(os.fstat(handle), folder.stat()) else "taken"
+    except FileNotFoundError:
+        return "taken"
+
+
+def sweep(folder: Path) -> None:
+    """Remove unfinished files whose writers are gone."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        if not _is_alive(path):
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(path: Path) -> bool:
+    """Whether somebody may still write an unfinished file."""
+    owner = _OWNED.fullmatch(path.name)
+    if owner is None:
+        return False
+    if owner[1] != _machine():  # nobody can be asked
+        return is_younger(path, A_DAY)
+    try:
+        os.kill(int(owner[2]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it runs, but is somebody else's
+        return True
+    return True
+
+
+def is_younger(path: Path, seconds: float) -> bool:
+    """Whether a file was changed less than so many seconds ago; False if it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime < seconds
+    except FileNotFoundError:
+        return False
+
+
+def _machine() -> str:
+    """Eight digits for the machine and, within it, the container that numbers its processes."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
 
 
 def _sync(path: Path) -> None:

@@ -1,7 +1,8 @@
 """A fitted model on disk: manifest.json and one safetensors file. Nothing in it can run code.
 
 The tensors file is named by its content and written first; the manifest names it and is replaced last, in one step.
-So a kill at any moment leaves the old model or the new one.
+So a kill at any moment leaves the old model or the new one. Of two writers one waits for the other; a reader that comes
+between two writes reads again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -23,7 +25,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 import viewfuse
-from viewfuse.atomic import TEMPORARY, sweep, write_file
+from viewfuse.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 from viewfuse.batches import Samples
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.model import Model
@@ -36,6 +38,9 @@ from viewfuse.settings import Settings
 FORMAT = 1
 MANIFEST = "manifest.json"
 _TENSORS = "tensors-*.safetensors"
+_OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
+"""Names that `save` gives; what else matches `_TENSORS` is somebody's own."""
+_OUR_KEYS = {"format", "versions", "views", "settings", "files", "checksum"}
 _LONGEST_MANIFEST = 2**30
 
 
@@ -57,35 +62,54 @@ class Saved:
 def save(folder: Path, saved: Saved) -> None:
     """Write the model into `folder`, which is new, empty, or holds a model that is then replaced."""
     refuse_other_folders(folder)
+    with exclusive(folder) as alone:
+        _write(folder, saved, alone=alone)
+
+
+def _write(folder: Path, saved: Saved, *, alone: bool) -> None:
+    """Tensors, manifest, and away with what the new manifest does not name."""
     content = safetensors.save({name: x.detach().cpu().contiguous() for name, x in _tensors(saved).items()})
     digest = hashlib.sha256(content).hexdigest()
     path = folder / _TENSORS.replace("*", digest[:16])
     write_file(path, content)
     manifest = _manifest(saved, {path.name: {"sha256": digest, "bytes": len(content)}})
     write_file(folder / MANIFEST, manifest)
-    sweep(folder, _TENSORS, keep=path)
+    sweep(folder)
+    for old in folder.glob(_TENSORS):
+        # Without a lock another writer may be about to name young tensors.
+        if old != path and _OUR_TENSORS.fullmatch(old.name) and (alone or not is_younger(old, A_DAY)):
+            old.unlink(missing_ok=True)
 
 
 def load(folder: Path) -> Saved:
     """Read a model; everything is checked before it is used."""
-    manifest = read_manifest(folder)
-    ((name, facts),) = manifest["files"].items()
-    tensors = _read_tensors(folder / Path(name).name, facts)
+    manifest, tensors = _read_both(folder)
     try:
         return _assemble(manifest, tensors)
     except Exception as error:  # whatever a manifest that somebody made up leads to
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadModelFile(
-            f"{folder}: {MANIFEST} and {name} do not belong together ({reason}); save it again"
+            f"{folder}: {MANIFEST} and {', '.join(manifest['files'])} do not belong together ({reason}); save it again"
         ) from None
 
 
 def check(folder: Path) -> dict[str, Any]:
     """The manifest of a model folder, after everything in the folder was checked."""
-    manifest = read_manifest(folder)
-    ((name, facts),) = manifest["files"].items()
-    _read_tensors(folder / Path(name).name, facts)
-    return manifest
+    return _read_both(folder)[0]
+
+
+def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Manifest and tensors; where a writer replaces them in the meantime, the new ones."""
+    failed: dict[str, Any] = {}
+    while True:
+        manifest = read_manifest(folder)
+        ((name, facts),) = manifest["files"].items()
+        try:
+            return manifest, _read_tensors(folder / Path(name).name, facts)
+        except BadModelFile:
+            if manifest == failed:
+                raise
+            failed = manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -251,4 +275,16 @@ def refuse_other_folders(folder: Path) -> None:
 def _is_ours(folder: Path) -> bool:
     """A model, or what a killed first save left of one."""
     names = [path.name for path in folder.iterdir()]
-    return MANIFEST in names or all(name.startswith((TEMPORARY, "tensors-")) for name in names)
+    if MANIFEST in names:
+        return _is_our_manifest(folder / MANIFEST)
+    return all(name.startswith(TEMPORARY) or _OUR_TENSORS.fullmatch(name) for name in names)
+
+
+def _is_our_manifest(path: Path) -> bool:
+    """Whether a manifest was written by `save`; other programs have files of that name, too."""
+    try:
+        manifest = json.loads(_read_file(path, _LONGEST_MANIFEST))
+    except (OSError, ValueError, RecursionError):
+        return False
+    is_like_ours = isinstance(manifest, dict) and manifest.keys() >= _OUR_KEYS
+    return is_like_ours and isinstance(manifest["versions"], dict) and "viewfuse" in manifest["versions"]

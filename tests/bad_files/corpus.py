@@ -480,6 +480,38 @@ def _(path):
         file.create_dataset("X1", (2, 2), dtype="u1", external=[("/etc/hostname", 0, 4)])
 
 
+def hidden_group(path: Path) -> h5py.Group:
+    """A sparse matrix that only a reference leads to."""
+    file = version_73(path)
+    group = file.create_group("X1")
+    group.attrs["MATLAB_sparse"] = np.uint64(2)
+    file.create_dataset("X", (1, 1), dtype=h5py.ref_dtype)[0, 0] = group.ref
+    unlink(group)
+    return group
+
+
+def unlink(group: h5py.Group) -> None:
+    """Take a group out of the tree; a link to itself keeps it in the file."""
+    group["itself"] = group
+    del group.file[group.name]
+
+
+@bad("hidden_elsewhere73.mat", "leads to another file; store the data in the file itself")
+def _(path):
+    group = hidden_group(path)
+    with group.file:
+        for part in ("jc", "ir", "data"):
+            group[part] = h5py.ExternalLink("other.mat", f"/{part}")
+
+
+@bad("hidden_soft73.mat", "'jc' is a link to another place")
+def _(path):
+    group = hidden_group(path)
+    with group.file:
+        for part in ("jc", "ir", "data"):
+            group[part] = h5py.SoftLink("/nowhere")
+
+
 @bad("virtual73.mat", "has its data in another file")
 def _(path):
     layout = h5py.VirtualLayout((2, 2), dtype="f4")
@@ -595,6 +627,16 @@ def _(path):
     with h5py.File(path, "w") as file:
         file.create_group("obs")
         file["mod/rna"] = h5py.ExternalLink("other.h5mu", "/mod/rna")
+
+
+@bad("referenced_elsewhere.h5mu", "has its data in another file")
+def _(path):
+    with h5py.File(path, "w") as file:
+        modality(file)["X"] = np.ones((3, 2))
+        group = file.create_group("hidden")
+        outside = group.create_dataset("x", (2,), dtype="u1", external=[("/etc/hostname", 0, 2)])
+        file["mod/rna/X"].attrs["categories"] = outside.ref
+        unlink(group)
 
 
 def write_modality(path: Path, values) -> None:

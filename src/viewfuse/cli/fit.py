@@ -26,37 +26,38 @@ if TYPE_CHECKING:
     from viewfuse import URRL
 
 
-class OrAuto(click.ParamType[Any]):
-    """A number or the word auto."""
-
-    name = "number or auto"
-
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text as a number; the estimator says what else is wrong."""
-        try:
-            return self.kind(value)
-        except ValueError:
-            return value
+def int_or_text(value: str) -> int | str:
+    """Text as a whole number where it is one; the estimator says what else is wrong."""
+    try:
+        return int(value)
+    except ValueError:
+        return value
 
 
+def float_or_text(value: str) -> float | str:
+    """Text as a number where it is one; the estimator says what else is wrong."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+_METAVARS = {int_or_text: "INTEGER|auto", float_or_text: "FLOAT|auto"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
-    "clustering_weight": (OrAuto(float), "Weight of the clustering loss; auto: by the reconstruction loss."),
+    "clustering_weight": (float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
     "robustness_weight": (float, "Weight of the loss that keeps a sample in place when views are hidden."),
     "feature_dropout": (float, "Share of the values set to zero in training."),
     "noise": (float, "Deviation of the noise added in training."),
-    "view_dropout": (OrAuto(float), "Chance that a view is hidden in training; auto: by the share that is missing."),
+    "view_dropout": (float_or_text, "Chance that a view is hidden in training; auto: by the share that is missing."),
     "weight_decay": (float, "Weight decay of Adam."),
     "learning_rate": (float, "Learning rate of Adam."),
     "batch_size": (int, "Samples per step."),
     "hidden_dim": (int, "Width of the hidden layers."),
     "embedding_dim": (int, "Width of the embedding."),
     "n_neighbors": (int, "Length of every neighbour list, the sample itself included."),
-    "joint_epochs": (OrAuto(int), "Epochs with the clustering loss; auto: by the number of samples."),
-    "pretrain_epochs": (OrAuto(int), "Epochs without the clustering loss; auto: by the number of samples."),
+    "joint_epochs": (int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
+    "pretrain_epochs": (int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
 }
 
 
@@ -64,7 +65,8 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     """One option per parameter of the estimator, under its name and with its default."""
     for name, (kind, text) in _SETTINGS.items():
         flag, default = f"--{name.replace('_', '-')}", getattr(Settings, name)
-        function = click.option(flag, type=kind, default=default, show_default=True, help=text)(function)
+        shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
+        function = click.option(flag, **shape, show_default=True, help=text)(function)
     return function
 
 
@@ -83,7 +85,8 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
 @click.option(
     "--n-init",
-    type=OrAuto(int),
+    type=int_or_text,
+    metavar=_METAVARS[int_or_text],
     default="auto",
     show_default=True,
     help="Trainings, of which the best is kept; auto: three for fewer than 200 samples, else one.",

@@ -20,7 +20,7 @@ def opened(path: Path) -> Iterator[Any]:
     """The file, in which no link and no data set leads to another file."""
     h5py = needed("h5py", "io", path)
     with h5py.File(path, "r") as file:
-        _refuse_other_files(path, file, h5py)
+        refuse_other_files(path, file)
         yield file
 
 
@@ -31,25 +31,55 @@ def is_reference(item: Any) -> bool:
     return h5py.check_ref_dtype(getattr(item, "dtype", None)) is h5py.Reference
 
 
-def _refuse_other_files(path: Path, group: Any, h5py: Any) -> None:
-    """Look at every link below `group` without following it out of the file."""
-    waiting, seen = [group], set()
+def refuse_other_files(path: Path, item: Any) -> None:
+    """Refuse an item that leads out of the file, directly or anywhere below it; no link is followed to find out.
+
+    References lead to items that no link shows, so what they lead to has to be looked at as well.
+    """
+    import h5py
+
+    waiting, seen = [item], set()
     while waiting:
         here = waiting.pop()
         address = h5py.h5o.get_info(here.id).addr
         if address in seen:  # links may lead in a circle
             continue
         seen.add(address)
-        for name in here:
-            where = f"{here.name.rstrip('/')}/{name}"
-            link = here.get(name, getlink=True)
-            if isinstance(link, h5py.ExternalLink):
-                raise DataError(f"{path}: {where!r} leads to another file; store the data in the file itself")
-            item = None if isinstance(link, h5py.SoftLink) else here[name]
-            if isinstance(item, h5py.Group):
-                waiting.append(item)
-            elif isinstance(item, h5py.Dataset):
-                refuse_elsewhere(path, item)
+        waiting += _referenced(here, h5py)
+        if isinstance(here, h5py.Dataset):
+            refuse_elsewhere(path, here)
+        elif isinstance(here, h5py.Group):
+            waiting += _linked(path, here, h5py)
+
+
+def _linked(path: Path, group: Any, h5py: Any) -> Iterator[Any]:
+    """What lies in a group; soft links lead to what is looked at where it lies."""
+    for name in group:
+        link = group.get(name, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            where = f"{(group.name or 'a group without a name').rstrip('/')}/{name}"
+            raise DataError(f"{path}: {where!r} leads to another file; store the data in the file itself")
+        if isinstance(link, h5py.HardLink):
+            yield group[name]
+
+
+def _referenced(item: Any, h5py: Any) -> Iterator[Any]:
+    """What an attribute refers to, as categories of old .h5ad files do."""
+    for name in item.attrs:
+        attribute = h5py.h5a.open(item.id, name.encode())
+        if attribute.shape == () and h5py.check_ref_dtype(attribute.dtype) is h5py.Reference:
+            reference = item.attrs[name]
+            if reference:
+                yield item.file[reference]
+
+
+def member(group: Any, name: str, path: Path) -> Any:
+    """An item of a group that must lie there itself: in a group that no link shows nobody has looked at its links."""
+    import h5py
+
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise DataError(f"{path}: {name!r} is a link to another place; store the data in the file itself")
+    return group[name]
 
 
 def refuse_elsewhere(path: Path, data: Any) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from viewfuse.errors import DataError
-from viewfuse.readers.hdf5 import is_reference, numbers, opened
+from viewfuse.readers.hdf5 import is_reference, member, numbers, opened, refuse_other_files
 from viewfuse.readers.limits import Allowance
 from viewfuse.readers.mat5 import read_version_5
 from viewfuse.readers.npz import in_order
@@ -63,7 +63,13 @@ def _cells(file: Any, item: Any, allowance: Allowance) -> list[Any]:
     if item.size > _MOST_CELLS:
         where = f"{allowance.path}: {item.name!r}"
         raise DataError(f"{where} has {item.size:,} cells; at most {_MOST_CELLS:,} can be views")
-    return [_matrix(file[reference], allowance) for reference in item[()].ravel()]
+    return [_referenced(file[reference], allowance) for reference in item[()].ravel()]
+
+
+def _referenced(item: Any, allowance: Allowance) -> Any:
+    """A cell, which may lie where no link leads, so that nobody has looked at it yet."""
+    refuse_other_files(allowance.path, item)
+    return _matrix(item, allowance)
 
 
 def _matrix(item: Any, allowance: Allowance) -> Any:
@@ -77,11 +83,15 @@ def _matrix(item: Any, allowance: Allowance) -> Any:
 def _sparse(group: Any, allowance: Allowance) -> Any:
     height = int(group.attrs["MATLAB_sparse"])
     allowance.take(8 * height)
-    starts = numbers(group["jc"], allowance).astype(np.int64)
+    starts = _part(group, "jc", allowance).astype(np.int64)
     if "data" not in group:
         return sparse.csc_matrix((height, len(starts) - 1))
-    parts = (numbers(group["data"], allowance), numbers(group["ir"], allowance).astype(np.int64), starts)
+    parts = (_part(group, "data", allowance), _part(group, "ir", allowance).astype(np.int64), starts)
     return sparse.csc_matrix(parts, shape=(height, len(starts) - 1))
+
+
+def _part(group: Any, name: str, allowance: Allowance) -> NDArray[Any]:
+    return numbers(member(group, name, allowance.path), allowance)
 
 
 def _is_matrix(value: Any) -> bool:
