@@ -18,10 +18,11 @@ from scipy import io, sparse
 
 from conftest import make_blobs
 from test_readers import same
-from viewfuse import DataError, NotEnoughMemory, SettingError, Views, memory, read_chunks, read_views
+from viewfuse import DataError, NotEnoughMemory, SettingError, Views, read_chunks, read_views
 from viewfuse.readers import open_source
 from viewfuse.readers import spool as spool_module
 from viewfuse.results import write_h5mu
+from viewfuse.utils import memory
 
 IDS = [f"p{i}" for i in range(20)]
 

@@ -19,7 +19,7 @@ ROOMS = (
 )  # fmt: skip
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 FLAT = (
-    "devices", "atomic", "memory", "settings", "tables", "spreadsheets", "inputs", "views", "suspicions", "mixing",
+    "settings", "tables", "spreadsheets", "inputs", "views", "suspicions", "mixing",
     "scaling", "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers",
     "attention", "losses", "network", "lessons", "adam", "replicates", "decisions", "centers", "watch", "training",
     "model", "explanation", "representatives", "persistence", "estimator", "readers", "results", "maps",

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from conftest import make_blobs
-from viewfuse import URRL, CannotWrite, Views, memory
+from viewfuse import URRL, CannotWrite, Views
+from viewfuse.utils import memory
 
 
 def test_large_tables_are_kept_on_disk(monkeypatch):

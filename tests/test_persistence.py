@@ -14,8 +14,8 @@ import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL, BadModelFile, CannotWrite, Views, persistence
-from viewfuse.atomic import TEMPORARY, exclusive, write_file, writing
 from viewfuse.persistence import FORMAT, MANIFEST
+from viewfuse.utils.atomic import TEMPORARY, exclusive, write_file, writing
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 32}
 
@@ -153,7 +153,7 @@ def test_unfinished_files_of_another_machine_are_left_alone_for_a_day(saved, mod
 
 
 def test_without_locks_young_tensors_of_other_writers_are_left_alone(model, saved, monkeypatch):
-    monkeypatch.setattr("viewfuse.atomic.fcntl", None)
+    monkeypatch.setattr("viewfuse.utils.atomic.fcntl", None)
     young, old = (saved / f"tensors-{digit * 16}.safetensors" for digit in "ab")
     for path in (young, old):
         path.write_bytes(b"")
@@ -165,7 +165,7 @@ def test_without_locks_young_tensors_of_other_writers_are_left_alone(model, save
 
 @pytest.mark.skipif(os.name != "posix", reason="needs locks")
 def test_a_folder_that_stays_locked_is_said(model, saved, monkeypatch):
-    monkeypatch.setattr("viewfuse.atomic._PATIENCE", 0.0)
+    monkeypatch.setattr("viewfuse.utils.atomic._PATIENCE", 0.0)
     with exclusive(saved), pytest.raises(CannotWrite, match="is being written by another process; try again later"):
         model.save(saved)
 

@@ -20,7 +20,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
-from viewfuse.devices import chosen_device
 from viewfuse.errors import (
     BadModelFile,
     DataError,
@@ -36,6 +35,7 @@ from viewfuse.representatives import representatives
 from viewfuse.seeds import replicate_seeds
 from viewfuse.settings import Settings
 from viewfuse.suspicions import remarks
+from viewfuse.utils.devices import chosen_device
 from viewfuse.views import Views, is_one_table
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.atomic import writing
 from viewfuse.errors import MissingPackage
+from viewfuse.utils.atomic import writing
 
 _MOST_DOTS = 5_000
 """More samples than this are represented by a random choice of so many."""

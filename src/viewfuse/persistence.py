@@ -25,7 +25,6 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 import viewfuse
-from viewfuse.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 from viewfuse.batches import Samples
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.model import Model
@@ -34,6 +33,7 @@ from viewfuse.network import empty_network
 from viewfuse.recognition import index_rows
 from viewfuse.scaling import Scaler
 from viewfuse.settings import Settings
+from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.atomic import writing
 from viewfuse.errors import CannotWrite, DataError
-from viewfuse.readers.optional import needed
 from viewfuse.spreadsheets import marked
+from viewfuse.utils.atomic import writing
+from viewfuse.utils.optional import needed
 from viewfuse.views import Views
 
 if TYPE_CHECKING:

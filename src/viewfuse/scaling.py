@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse import memory
 from viewfuse.errors import SettingError
 from viewfuse.mixing import views_as_a_whole
 from viewfuse.tables import column_bounds, present_parts
+from viewfuse.utils import memory
 from viewfuse.views import Views
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")

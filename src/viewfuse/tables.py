@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse import memory
 from viewfuse.errors import DataError, NotANumber
+from viewfuse.utils import memory
 
 _ROWS_THAT_VARY = 10
 """A few rows may be alike by chance; only from so many on is a column judged."""

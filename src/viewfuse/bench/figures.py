@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
 
-from viewfuse.atomic import writing
 from viewfuse.bench.catalogue import title_of
 from viewfuse.bench.choices import BASELINE, Comparison, comparisons
 from viewfuse.bench.plans import OURS
@@ -20,6 +19,7 @@ from viewfuse.bench.records import METRICS, Record
 from viewfuse.bench.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
 from viewfuse.bench.tables import Line, by_rate
 from viewfuse.maps import plane, pyplot
+from viewfuse.utils.atomic import writing
 
 _LABELS = {"acc": "accuracy, %", "nmi": "NMI, %", "ari": "ARI, %"}
 _STYLES = {

@@ -12,8 +12,8 @@ from viewfuse.bench.plans import METHODS, NAMES, SETTINGS, read_plan, refuse_unk
 from viewfuse.bench.records import read_records, write_records
 from viewfuse.bench.runner import Choice, Say, run_plan
 from viewfuse.bench.tables import write_tables
-from viewfuse.devices import chosen_device
 from viewfuse.errors import SettingError, ViewfuseError
+from viewfuse.utils.devices import chosen_device
 
 RESULTS = "results.csv"
 

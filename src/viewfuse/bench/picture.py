@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from viewfuse.atomic import writing
 from viewfuse.maps import pyplot
+from viewfuse.utils.atomic import writing
 
 _COLOURS = {"ours": "#1b6ca8", "plain": "#c8a15a"}
 _NAMES = {"ours": "viewfuse", "plain": "plain reference"}

@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from viewfuse.atomic import write_file
 from viewfuse.bench.run_folders import done_folders, read_facts
 from viewfuse.errors import DataError
 from viewfuse.results import as_json
 from viewfuse.spreadsheets import marked, unmarked
+from viewfuse.utils.atomic import write_file
 
 METRICS = ("acc", "nmi", "ari")
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import viewfuse
-from viewfuse.atomic import write_file, writing
 from viewfuse.bench.plans import Run
 from viewfuse.errors import DataError
 from viewfuse.results import as_json, write_history
+from viewfuse.utils.atomic import write_file, writing
 
 DONE = "DONE"
 _RUN, _RESULT, _ENVIRONMENT, _HISTORY, _ARRAYS = (

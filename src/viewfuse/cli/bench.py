@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewfuse.atomic import write_file
 from viewfuse.bench.plans import METHODS, NAMES, SETTINGS, read_plan
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
 from viewfuse.results import as_json as as_json_text
+from viewfuse.utils.atomic import write_file
 
 if TYPE_CHECKING:
     from viewfuse.bench.records import Record
@@ -36,7 +36,7 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     """Measure time and memory beside a plain reference that does the same work in the same run."""
     options.refuse_existing(out, force, options.Inputs((), None, None, None))
     from viewfuse.bench.speed import FULL, Size, measure
-    from viewfuse.devices import chosen_device
+    from viewfuse.utils.devices import chosen_device
 
     asked = f"viewfuse bench speed --device {device}{' --full' if full else ''}"
     found = measure(chosen_device(device), FULL if full else Size(), asked, _say)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from viewfuse.atomic import write_file
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
 from viewfuse.maps import draw_map
@@ -20,6 +19,7 @@ from viewfuse.results import as_json as as_json_text
 from viewfuse.results import write_embedding, write_h5mu, write_history, write_labels, write_stability
 from viewfuse.settings import Settings
 from viewfuse.suspicions import remarks
+from viewfuse.utils.atomic import write_file
 from viewfuse.views import Views
 
 if TYPE_CHECKING:

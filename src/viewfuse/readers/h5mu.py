@@ -7,13 +7,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from viewfuse import memory
 from viewfuse.errors import DataError
 from viewfuse.readers.hdf5 import opened, take_all
 from viewfuse.readers.limits import Allowance
-from viewfuse.readers.optional import needed
 from viewfuse.readers.source import FileView, Source
 from viewfuse.readers.sparse import refuse_broken
+from viewfuse.utils import memory
+from viewfuse.utils.optional import needed
 
 Use = Mapping[str, str]
 """Per modality what of it is the view: "X", "layers/NAME" or "obsm/NAME"."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
 from viewfuse.readers.limits import Allowance, bytes_of
-from viewfuse.readers.optional import needed
+from viewfuse.utils.optional import needed
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from viewfuse.errors import DataError
 from viewfuse.readers.blocks import Blocks, pick_columns
 from viewfuse.readers.limits import Allowance
-from viewfuse.readers.optional import needed
 from viewfuse.readers.source import FileView
 from viewfuse.readers.spool import Spool
+from viewfuse.utils.optional import needed
 
 _CURE = "write it without compression and dictionaries"
 

@@ -13,9 +13,9 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse import memory
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
 from viewfuse.inputs import id_array
+from viewfuse.utils import memory
 from viewfuse.views import Views
 
 ABSENT = -1
