@@ -24,7 +24,7 @@ from viewfuse.batches import (
     two_branches,
 )
 from viewfuse.missing import paper_mask
-from viewfuse.neighbors import NOBODY
+from viewfuse.neighbors.donors import NOBODY
 from viewfuse.settings import Settings
 
 

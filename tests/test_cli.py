@@ -20,9 +20,9 @@ from scipy import sparse
 from conftest import make_blobs
 from viewfuse import read_views
 from viewfuse.cli import VERBS, main, options
+from viewfuse.data.views import Views
+from viewfuse.io.writers import write_labels
 from viewfuse.metrics import clustering_accuracy
-from viewfuse.results import write_labels
-from viewfuse.views import Views
 
 QUICK = ["--pretrain-epochs", "6", "--joint-epochs", "2"]
 

@@ -16,15 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import make_blobs
-from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, decisions, metrics, mixing, training
+from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics, training
 from viewfuse import model as model_module
 from viewfuse.batches import store
-from viewfuse.centers import initial_centers
-from viewfuse.decisions import Candidate, best_of_each, consistencies, consistency, stability
-from viewfuse.neighbors import Search
+from viewfuse.data import mixed_scaling as mixing
+from viewfuse.data.scaling import fit_scaler
+from viewfuse.neighbors.donors import Search
+from viewfuse.neighbors.view_index import NOBODY
 from viewfuse.replicates import Replicates
-from viewfuse.scaling import fit_scaler
-from viewfuse.search import NOBODY
+from viewfuse.selection import rules as decisions
+from viewfuse.selection.centers import initial_centers
+from viewfuse.selection.rules import Candidate, best_of_each, consistencies, consistency, stability
 from viewfuse.settings import Settings
 from viewfuse.training import Training, train, train_replicates
 from viewfuse.watch import JointStage, Watch, clusters
@@ -402,7 +404,7 @@ def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
 
 
 def test_on_noise_trainings_do_not_agree(monkeypatch):
-    monkeypatch.setattr("viewfuse.scaling.views_as_a_whole", lambda views: (True, *(False,) * 5))
+    monkeypatch.setattr("viewfuse.data.scaling.views_as_a_whole", lambda views: (True, *(False,) * 5))
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(150, 6)) for _ in range(6)]
     model = URRL(3, pretrain_epochs=10, joint_epochs=0, random_state=0, **SMALL).fit(views)

@@ -21,13 +21,13 @@ from test_network import network_for
 from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError, Views, explanation
 from viewfuse.batches import store
 from viewfuse.cli import main
+from viewfuse.data.scaling import Scaler
 from viewfuse.explanation import TOP, sample_sheet
+from viewfuse.io.writers import write_explanation
 from viewfuse.model import Model
-from viewfuse.neighbors import neighbor_lists
-from viewfuse.recognition import index_rows
-from viewfuse.results import write_explanation
-from viewfuse.scaling import Scaler
-from viewfuse.search import NOBODY
+from viewfuse.neighbors.donors import neighbor_lists
+from viewfuse.neighbors.row_lookup import index_rows
+from viewfuse.neighbors.view_index import NOBODY
 from viewfuse.settings import Settings
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}

@@ -19,9 +19,9 @@ from scipy import io, sparse
 from conftest import make_blobs
 from test_readers import same
 from viewfuse import DataError, NotEnoughMemory, SettingError, Views, read_chunks, read_views
-from viewfuse.readers import open_source
-from viewfuse.readers import spool as spool_module
-from viewfuse.results import write_h5mu
+from viewfuse.io import spool as spool_module
+from viewfuse.io.readers import open_source
+from viewfuse.io.writers import write_h5mu
 from viewfuse.utils import memory
 
 IDS = [f"p{i}" for i in range(20)]

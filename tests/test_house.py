@@ -19,10 +19,10 @@ ROOMS = (
 )  # fmt: skip
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 FLAT = (
-    "settings", "tables", "spreadsheets", "inputs", "views", "suspicions", "mixing",
-    "scaling", "seeds", "random_numbers", "graphs", "search", "neighbors", "recognition", "batches", "layers",
-    "attention", "losses", "network", "lessons", "adam", "replicates", "decisions", "centers", "watch", "training",
-    "model", "explanation", "representatives", "persistence", "estimator", "readers", "results", "maps",
+    "settings",
+    "seeds", "random_numbers", "batches",
+    "losses", "network", "lessons", "adam", "replicates", "watch", "training",
+    "model", "explanation", "representatives", "persistence", "estimator",
 )  # fmt: skip
 """Modules that have no room yet."""
 WITHOUT_TORCH = ("errors", "utils.atomic", "utils.memory", "data", "io", "metrics", "missing", "datasets")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewfuse import Views, mixing
-from viewfuse.mixing import views_as_a_whole
-from viewfuse.scaling import fit_scaler
+from viewfuse import Views
+from viewfuse.data import mixed_scaling as mixing
+from viewfuse.data.mixed_scaling import views_as_a_whole
+from viewfuse.data.scaling import fit_scaler
 
 
 def groups(n=200, seed=0):

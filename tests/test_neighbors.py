@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from viewfuse import search
-from viewfuse.neighbors import Search, neighbor_lists
-from viewfuse.search import NOBODY, Searcher, nearest
+from viewfuse.neighbors import view_index as search
+from viewfuse.neighbors.donors import Search, neighbor_lists
+from viewfuse.neighbors.view_index import NOBODY, Searcher, nearest
 from viewfuse.settings import Settings
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import reference
 from test_neighbors import incomplete_data
-from viewfuse.attention import Mask, TransformerBlock, attend
 from viewfuse.batches import Batch, plain_batch, store
 from viewfuse.errors import SettingError
 from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
+from viewfuse.nn.attention import Mask, TransformerBlock, attend
 from viewfuse.settings import Settings
 
 

@@ -22,7 +22,7 @@ from viewfuse.bench.published import published
 from viewfuse.bench.records import Record, read_records, write_records
 from viewfuse.bench.run_folders import DONE, done_folders, read_arrays, read_facts
 from viewfuse.cli import main
-from viewfuse.maps import pyplot
+from viewfuse.report.maps import pyplot
 from viewfuse.settings import Settings
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)

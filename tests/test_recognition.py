@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 
 from test_neighbors import incomplete_data
-from viewfuse.recognition import find_rows, fingerprints, index_rows
-from viewfuse.search import NOBODY
+from viewfuse.neighbors.row_lookup import find_rows, fingerprints, index_rows
+from viewfuse.neighbors.view_index import NOBODY
 
 
 @given(incomplete_data())
@@ -27,7 +27,8 @@ def test_stored_samples_are_found_and_changed_ones_are_not(data):
 
 def test_equal_fingerprints_are_not_enough(monkeypatch):
     monkeypatch.setattr(
-        "viewfuse.recognition.fingerprints", lambda values, present: torch.zeros(len(present), dtype=torch.int64)
+        "viewfuse.neighbors.row_lookup.fingerprints",
+        lambda values, present: torch.zeros(len(present), dtype=torch.int64),
     )
     stored, present = [torch.tensor([[1.0], [2.0]])], torch.ones(2, 1, dtype=torch.bool)
     found = find_rows(index_rows(stored, present), stored, present, [torch.tensor([[1.0], [3.0]])], present)

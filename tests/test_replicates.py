@@ -14,14 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import make_blobs
 from test_training import SMALL, stored_blobs
-from viewfuse import Diverged, Views, graphs, training
+from viewfuse import Diverged, Views, training
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, plain_batch, store
-from viewfuse.graphs import Replayed
-from viewfuse.layers import LayerNorm, Linear, PReLU, _StackedPReLU
+from viewfuse.data.scaling import fit_scaler
 from viewfuse.network import build_network, fully_connected
+from viewfuse.nn import streams as graphs
+from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU
+from viewfuse.nn.streams import Replayed
 from viewfuse.replicates import Replicates, Trainee, pool, stack
-from viewfuse.scaling import fit_scaler
 from viewfuse.settings import Settings
 from viewfuse.training import embed, embed_stored, train, train_replicates
 

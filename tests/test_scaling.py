@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from test_neighbors import incomplete_data
 from viewfuse import SettingError, Views
-from viewfuse.scaling import fit_scaler
+from viewfuse.data.scaling import fit_scaler
 
 
 @given(incomplete_data(), st.sampled_from(["minmax", "standard", "view", "mixed", "none"]))

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewfuse import URRL, SuspiciousDataWarning, Views, suspicions
-from viewfuse.suspicions import remarks, suspicious_columns
+from viewfuse import URRL, SuspiciousDataWarning, Views
+from viewfuse.data import checks as suspicions
+from viewfuse.data.checks import remarks, suspicious_columns
 
 
 def tables(n=60, seed=0):

@@ -12,15 +12,15 @@ from sklearn.cluster import KMeans
 import reference
 from conftest import make_blobs
 from viewfuse import Diverged, Views
-from viewfuse import centers as centers_module
 from viewfuse.batches import draws_per_sample, store, two_branches
-from viewfuse.centers import drawn_centers, in_order, initial_centers, ward_centers
-from viewfuse.graphs import tensor_cores
+from viewfuse.data.scaling import fit_scaler
 from viewfuse.lessons import Lesson
 from viewfuse.network import build_network
+from viewfuse.nn.streams import tensor_cores
 from viewfuse.random_numbers import epoch_keys
 from viewfuse.replicates import Replicates, total_loss
-from viewfuse.scaling import fit_scaler
+from viewfuse.selection import centers as centers_module
+from viewfuse.selection.centers import drawn_centers, in_order, initial_centers, ward_centers
 from viewfuse.settings import Settings
 from viewfuse.training import Training, embed, train
 

@@ -17,8 +17,8 @@ from imml.cluster import NEMO, PIMVC
 
 from viewfuse import Views, metrics
 from viewfuse.bench.catalogue import CATALOGUE, load
+from viewfuse.data.scaling import fit_scaler
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.scaling import fit_scaler
 
 METHODS = {"NEMO": NEMO, "PIMVC": PIMVC}
 RATES, SEEDS = (0.25, 0.5, 0.75), range(10)

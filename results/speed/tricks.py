@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from viewfuse.adam import Adam
-from viewfuse.attention import Mask, TransformerBlock
 from viewfuse.batches import draws_per_sample, two_branches, view_dropout_rate
 from viewfuse.bench.child import handwritten
 from viewfuse.bench.ours import OurTraining, plain_batch, scaled_table
 from viewfuse.bench.plain import PlainNetwork, PlainTraining
 from viewfuse.bench.speed import interleaved
-from viewfuse.layers import PReLU
+from viewfuse.nn.attention import Mask, TransformerBlock
+from viewfuse.nn.layers import PReLU
 from viewfuse.settings import Settings
 
 CPU, SETTINGS = torch.device("cpu"), Settings(n_clusters=10)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
+from viewfuse.data.views import Views
 from viewfuse.errors import (
     BadModelFile,
     CannotWrite,
@@ -25,8 +26,7 @@ from viewfuse.errors import (
     SuspiciousDataWarning,
     ViewfuseError,
 )
-from viewfuse.readers import read_chunks, read_views
-from viewfuse.views import Views
+from viewfuse.io.readers import read_chunks, read_views
 
 if TYPE_CHECKING:
     from viewfuse.estimator import URRL

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics.pairwise import euclidean_distances
 
-from viewfuse.scaling import fit_scaler
-from viewfuse.views import Views
+from viewfuse.data.scaling import fit_scaler
+from viewfuse.data.views import Views
 
 _DONORS = 5
 

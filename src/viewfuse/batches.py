@@ -9,10 +9,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from viewfuse.graphs import per_view
-from viewfuse.neighbors import Search, neighbor_lists
-from viewfuse.recognition import find_rows, index_rows
-from viewfuse.search import NOBODY
+from viewfuse.neighbors.donors import Search, neighbor_lists
+from viewfuse.neighbors.row_lookup import find_rows, index_rows
+from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.nn.streams import per_view
 from viewfuse.settings import Settings
 
 LEAST_VIEW_DROPOUT = 0.15

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from viewfuse import URRL, metrics
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
+from viewfuse.data.views import Views
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
-from viewfuse.decisions import in_words
-from viewfuse.maps import draw_map
+from viewfuse.io.writers import write_history, write_labels
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.results import write_history, write_labels
-from viewfuse.views import Views
+from viewfuse.report.maps import draw_map
+from viewfuse.selection.rules import in_words
 
 N_DIGITS = 10
 

@@ -20,6 +20,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
+from viewfuse.data.alignment import checked_ids
+from viewfuse.data.checks import remarks
+from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import (
     BadModelFile,
     DataError,
@@ -29,14 +32,11 @@ from viewfuse.errors import (
     SuspiciousDataWarning,
 )
 from viewfuse.explanation import Explanation, explain
-from viewfuse.inputs import checked_ids
 from viewfuse.model import Model, fit_models
 from viewfuse.representatives import representatives
 from viewfuse.seeds import replicate_seeds
 from viewfuse.settings import Settings
-from viewfuse.suspicions import remarks
 from viewfuse.utils.devices import chosen_device
-from viewfuse.views import Views, is_one_table
 
 
 class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -52,9 +52,9 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Widths of the embedding and of the hidden layers.
     scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
-        divides all columns of a view by one number, "mixed" does either for each view (:mod:`viewfuse.mixing`),
-        "minmax" is the paper's. "auto" begins with "mixed", "standard" and "minmax", and goes on with the one
-        that gives the best clusters (:mod:`viewfuse.decisions`).
+        divides all columns of a view by one number, "mixed" does either for each view
+        (:mod:`viewfuse.data.mixed_scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
+        "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
     schedule : {"default", "paper"}, default "default"
         What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
         100 each as in the paper, fewer for more than 2000 samples.
@@ -76,7 +76,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the most consistent clusters is
-        kept (:mod:`viewfuse.decisions`). On a GPU they run side by side. "auto" is three for fewer than 200 samples,
+        kept (:mod:`viewfuse.selection`). On a GPU they run side by side. "auto" is three for fewer than 200 samples,
         else one.
     ablation : dict, optional
         Other fields of :class:`viewfuse.settings.Settings`: the switches of the paper's ablations.

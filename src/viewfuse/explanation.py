@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.batches import Samples, hide_view, plain_batch
+from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage
 from viewfuse.model import Model
-from viewfuse.neighbors import neighbor_lists
-from viewfuse.search import NOBODY
+from viewfuse.neighbors.donors import neighbor_lists
+from viewfuse.neighbors.view_index import NOBODY
 from viewfuse.training import passes
-from viewfuse.views import Views
 
 if TYPE_CHECKING:
     import pandas as pd

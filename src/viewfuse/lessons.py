@@ -9,8 +9,8 @@ from torch import Tensor
 
 from viewfuse import losses
 from viewfuse.batches import Samples, plain_batch, two_branches
-from viewfuse.graphs import aside, catch_up
 from viewfuse.network import Input, Network
+from viewfuse.nn.streams import aside, catch_up
 from viewfuse.settings import Settings
 
 

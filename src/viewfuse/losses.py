@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from viewfuse.graphs import per_view
+from viewfuse.nn.streams import per_view
 
 
 def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present: Tensor) -> Tensor:

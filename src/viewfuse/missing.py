@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from viewfuse.data.alignment import checked_mask, is_table
 from viewfuse.errors import DataError, SettingError
-from viewfuse.inputs import checked_mask, is_table
 
 
 def paper_mask(

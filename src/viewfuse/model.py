@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.batches import Samples, newcomers, store
-from viewfuse.decisions import (
+from viewfuse.data.scaling import KINDS, Scaler, fit_scaler
+from viewfuse.data.tables import labelled
+from viewfuse.data.views import Views
+from viewfuse.errors import DataError, SettingError
+from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
+from viewfuse.network import Network
+from viewfuse.seeds import seed_under_scaling
+from viewfuse.selection.rules import (
     SCALINGS,
     STABLE,
     Candidate,
@@ -24,13 +31,7 @@ from viewfuse.decisions import (
     stability,
     verdict,
 )
-from viewfuse.errors import DataError, SettingError
-from viewfuse.network import Network
-from viewfuse.recognition import RowIndex, find_rows, index_rows
-from viewfuse.scaling import KINDS, Scaler, fit_scaler
-from viewfuse.seeds import seed_under_scaling
 from viewfuse.settings import Settings
-from viewfuse.tables import labelled
 from viewfuse.training import (
     History,
     Training,
@@ -43,7 +44,6 @@ from viewfuse.training import (
     refuse_diverged,
     train_jointly,
 )
-from viewfuse.views import Views
 
 _ROWS_AT_A_TIME = 1024
 _ROWS_PER_PART = 64
@@ -125,7 +125,7 @@ class Fitted(NamedTuple):
     embedding : of the training samples, of shape (samples, embedding)
     objectives : the last losses of the trainings with the same scaling
     decisions : per thing that was decided what was chosen, from which evidence, and why in words
-    stability : float32 array of shape (samples,), see `viewfuse.decisions.stability`
+    stability : float32 array of shape (samples,), see `viewfuse.selection.rules.stability`
     """
 
     model: Model

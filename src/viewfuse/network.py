@@ -10,12 +10,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import Parameter, functional
 
-from viewfuse.attention import Mask, TransformerBlock
 from viewfuse.batches import Batch
 from viewfuse.errors import SettingError
-from viewfuse.graphs import per_view
-from viewfuse.layers import Linear, PReLU
 from viewfuse.losses import soft_assignment
+from viewfuse.nn.attention import Mask, TransformerBlock
+from viewfuse.nn.layers import Linear, PReLU
+from viewfuse.nn.streams import per_view
 from viewfuse.settings import ORDINALS, Settings
 
 

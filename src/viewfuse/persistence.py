@@ -26,12 +26,12 @@ from torch import Tensor
 
 import viewfuse
 from viewfuse.batches import Samples
+from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.model import Model
-from viewfuse.neighbors import Search
+from viewfuse.neighbors.donors import Search
+from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.network import empty_network
-from viewfuse.recognition import index_rows
-from viewfuse.scaling import Scaler
 from viewfuse.settings import Settings
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 

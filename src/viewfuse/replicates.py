@@ -14,11 +14,11 @@ from torch.nn import Parameter
 
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, draws_per_sample, plain_batch
-from viewfuse.graphs import Replayed, aside, catch_up
 from viewfuse.lessons import Lesson
+from viewfuse.neighbors.view_index import NOBODY
 from viewfuse.network import Network
+from viewfuse.nn.streams import Replayed, aside, catch_up
 from viewfuse.random_numbers import Draws, epoch_keys, shuffled
-from viewfuse.search import NOBODY
 from viewfuse.settings import Settings
 
 Number = TypeVar("Number", Tensor, float)

@@ -35,7 +35,7 @@ class Settings:
         paper's equation "aug ratio".
     noise, feature_dropout : phi_2 and phi_3.
     robustness_weight, clustering_weight : lambda_1 and lambda_2; "auto" is sized by the reconstruction loss that
-        pre-training ends with (`viewfuse.decisions.clustering_weight`).
+        pre-training ends with (`viewfuse.selection.rules.clustering_weight`).
     imputed_bias : gamma, the attention bias of a view that is filled from donors.
     knn_imputation, augmentation, distance_code, three_level_mask, clustering_module :
         the modules KNNI, Aug (with the robustness loss), CDPE, TAM and CM of the paper's ablation.

@@ -13,13 +13,13 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from viewfuse.batches import Samples, plain_batch, view_dropout_rate
-from viewfuse.centers import initial_centers
-from viewfuse.decisions import clustering_weight
 from viewfuse.errors import Diverged
-from viewfuse.graphs import tensor_cores
 from viewfuse.network import Network, build_network
+from viewfuse.nn.streams import tensor_cores
 from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import TERMS, Replicates, Trainee, total_loss
+from viewfuse.selection.centers import initial_centers
+from viewfuse.selection.rules import clustering_weight
 from viewfuse.settings import Settings
 from viewfuse.watch import JointStage, Watch, clusters
 

@@ -8,9 +8,9 @@ from math import inf
 import torch
 from torch import Tensor
 
-from viewfuse.decisions import consistency, evenness
+from viewfuse.neighbors.view_index import NOBODY
 from viewfuse.network import Network
-from viewfuse.search import NOBODY
+from viewfuse.selection.rules import consistency, evenness
 
 _FALL = 0.05
 _GAIN = 0.001
@@ -55,7 +55,7 @@ class Watch:
 
     Parameters
     ----------
-    near : the neighbours of the training samples, see `viewfuse.decisions.consistency`
+    near : the neighbours of the training samples, see `viewfuse.selection.rules.consistency`
     settles : whether it ends where it brings nothing more
     """
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from viewfuse.bench.synthetic import MAKERS
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import DataError
-from viewfuse.readers import open_source
+from viewfuse.io.readers import open_source
 
 _ENDINGS = (".npz", ".mat")
 

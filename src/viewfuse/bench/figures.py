@@ -18,7 +18,7 @@ from viewfuse.bench.plans import OURS
 from viewfuse.bench.records import METRICS, Record
 from viewfuse.bench.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
 from viewfuse.bench.tables import Line, by_rate
-from viewfuse.maps import plane, pyplot
+from viewfuse.report.maps import plane, pyplot
 from viewfuse.utils.atomic import writing
 
 _LABELS = {"acc": "accuracy, %", "nmi": "NMI, %", "ari": "ARI, %"}

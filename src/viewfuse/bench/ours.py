@@ -13,15 +13,15 @@ from viewfuse.batches import Samples, draws_per_sample, store, two_branches, vie
 from viewfuse.bench.plain import PlainNetwork, copy_weights
 from viewfuse.bench.plain import batch_losses as plain_losses
 from viewfuse.bench.plain_data import Item, Table
-from viewfuse.centers import initial_centers
+from viewfuse.data.scaling import fit_scaler
+from viewfuse.data.views import Views
 from viewfuse.lessons import Lesson
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import Replicates, Trainee
-from viewfuse.scaling import fit_scaler
+from viewfuse.selection.centers import initial_centers
 from viewfuse.settings import Settings
 from viewfuse.training import embed
-from viewfuse.views import Views
 
 
 def scaled_table(arrays: Sequence[NDArray[np.float32]]) -> Table:

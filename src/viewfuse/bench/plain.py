@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from viewfuse import losses
-from viewfuse.attention import TransformerBlock
 from viewfuse.batches import view_dropout_rate
 from viewfuse.bench.plain_data import Item, NeighborSearch, PlainSamples, Table
-from viewfuse.centers import initial_centers
 from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
+from viewfuse.nn.attention import TransformerBlock
 from viewfuse.random_numbers import generator_for_start
 from viewfuse.replicates import total_loss
+from viewfuse.selection.centers import initial_centers
 from viewfuse.settings import Settings
 
 _HIDDEN = -1e30

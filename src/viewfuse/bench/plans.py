@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.bench.catalogue import CATALOGUE, DataSet
+from viewfuse.data.scaling import KINDS
 from viewfuse.errors import SettingError
-from viewfuse.scaling import KINDS
 from viewfuse.settings import Settings
 
 NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding", "decisions")

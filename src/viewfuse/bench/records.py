@@ -13,8 +13,8 @@ from typing import Any
 
 from viewfuse.bench.run_folders import done_folders, read_facts
 from viewfuse.errors import DataError
-from viewfuse.results import as_json
-from viewfuse.spreadsheets import marked, unmarked
+from viewfuse.io.escaping import marked, unmarked
+from viewfuse.io.writers import as_json
 from viewfuse.utils.atomic import write_file
 
 METRICS = ("acc", "nmi", "ari")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import viewfuse
 from viewfuse.bench.plans import Run
 from viewfuse.errors import DataError
-from viewfuse.results import as_json, write_history
+from viewfuse.io.writers import as_json, write_history
 from viewfuse.utils.atomic import write_file, writing
 
 DONE = "DONE"

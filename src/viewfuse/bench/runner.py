@@ -25,11 +25,11 @@ from viewfuse.bench import machine
 from viewfuse.bench.catalogue import CATALOGUE, Loaded, load
 from viewfuse.bench.plans import OURS, Plan, Run, expand, grouped
 from viewfuse.bench.run_folders import Outcome, code_checksum, fingerprint, is_done, mark_done, unmark, write_run
+from viewfuse.data.views import Views
 from viewfuse.errors import DataError, Diverged
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.model import fit_models
 from viewfuse.seeds import replicate_seeds
-from viewfuse.views import Views
 
 Say = Callable[[str], None]
 _FILLED = {"kmeans-mean": mean_filled, "kmeans-knn": knn_filled}

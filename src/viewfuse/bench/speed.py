@@ -21,8 +21,8 @@ from viewfuse.bench.ours import OurTraining, losses_of_both, scaled_table
 from viewfuse.bench.plain import PlainModel, PlainTraining
 from viewfuse.bench.plain_data import Table
 from viewfuse.metrics import clustering_accuracy
+from viewfuse.neighbors.view_index import nearest
 from viewfuse.replicates import TERMS
-from viewfuse.search import nearest
 from viewfuse.settings import Settings
 
 Facts = dict[str, Any]

@@ -12,7 +12,7 @@ import click
 from viewfuse.bench.plans import METHODS, NAMES, SETTINGS, read_plan
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
-from viewfuse.results import as_json as as_json_text
+from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
-from viewfuse.results import write_embedding
+from viewfuse.io.writers import write_embedding
 
 
 @click.command()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.results import as_json as json_text
-from viewfuse.results import write_explanation
+from viewfuse.io.writers import as_json as json_text
+from viewfuse.io.writers import write_explanation
 
 if TYPE_CHECKING:
     from viewfuse.explanation import Explanation

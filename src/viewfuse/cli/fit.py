@@ -12,15 +12,15 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
+from viewfuse.data.checks import remarks
+from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage
-from viewfuse.maps import draw_map
+from viewfuse.io.writers import as_json as as_json_text
+from viewfuse.io.writers import write_embedding, write_h5mu, write_history, write_labels, write_stability
+from viewfuse.report.maps import draw_map
 from viewfuse.representatives import representatives
-from viewfuse.results import as_json as as_json_text
-from viewfuse.results import write_embedding, write_h5mu, write_history, write_labels, write_stability
 from viewfuse.settings import Settings
-from viewfuse.suspicions import remarks
 from viewfuse.utils.atomic import write_file
-from viewfuse.views import Views
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -124,7 +124,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
-    from viewfuse.decisions import in_words
+    from viewfuse.selection.rules import in_words
 
     names = ("scaling", "pre-training", "joint stage", "verdict")
     words = {

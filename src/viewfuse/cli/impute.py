@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
-from viewfuse.results import write_views
+from viewfuse.io.writers import write_views
 
 
 @click.command()

@@ -7,10 +7,10 @@ from typing import Any
 import click
 import numpy as np
 
-from viewfuse import results
 from viewfuse.cli import options
-from viewfuse.suspicions import in_words, strangers, suspicious_columns
-from viewfuse.views import Views
+from viewfuse.data.checks import in_words, strangers, suspicious_columns
+from viewfuse.data.views import Views
+from viewfuse.io import writers as results
 
 
 @click.command()

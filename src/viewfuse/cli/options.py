@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from viewfuse import results
+from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError
-from viewfuse.readers import open_source
-from viewfuse.readers.source import Source
-from viewfuse.views import Views
+from viewfuse.io import writers as results
+from viewfuse.io.readers import open_source
+from viewfuse.io.source import Source
 
 PATH = click.Path(path_type=Path)
 _ROWS_AT_A_TIME = 10_000

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.cli import options
+from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite
-from viewfuse.results import write_labels
-from viewfuse.views import Views
+from viewfuse.io.writers import write_labels
 
 
 @click.command()

@@ -10,9 +10,9 @@ import click
 from viewfuse import metrics
 from viewfuse.cli import options
 from viewfuse.errors import DataError
-from viewfuse.readers import open_source
-from viewfuse.readers.source import refuse_bad_ids
-from viewfuse.spreadsheets import unmarked
+from viewfuse.io.escaping import unmarked
+from viewfuse.io.readers import open_source
+from viewfuse.io.source import refuse_bad_ids
 
 
 @click.command()

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from viewfuse.errors import DataError
-from viewfuse.readers.hdf5 import is_reference, member, numbers, opened, refuse_other_files
-from viewfuse.readers.limits import Allowance
-from viewfuse.readers.mat5 import read_version_5
-from viewfuse.readers.npz import in_order
-from viewfuse.readers.source import FileView, Source
-from viewfuse.readers.sparse import refuse_broken
+from viewfuse.io.readers.hdf5 import is_reference, member, numbers, opened, refuse_other_files
+from viewfuse.io.readers.mat5 import read_version_5
+from viewfuse.io.readers.npz import in_order
+from viewfuse.io.safety.limits import Allowance
+from viewfuse.io.safety.sparse import refuse_broken
+from viewfuse.io.source import FileView, Source
 
 CELLS = ("X", "data", "fea", "views")
 LABELS = ("Y", "gt", "truelabel", "truth", "labels", "label", "gnd", "y")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from viewfuse.search import NOBODY, Searcher
+from viewfuse.neighbors.view_index import NOBODY, Searcher
 from viewfuse.settings import Settings
 
 

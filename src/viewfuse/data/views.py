@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from viewfuse.data.alignment import aligned, checked_ids, checked_mask, is_table, named_views
+from viewfuse.data.tables import Table, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
-from viewfuse.inputs import aligned, checked_ids, checked_mask, is_table, named_views
-from viewfuse.tables import Table, labelled, present_rows, read_table, renamed_columns
 
 
 class Views:

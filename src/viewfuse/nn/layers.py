@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from viewfuse.graphs import aside
+from viewfuse.nn.streams import aside
 
 
 def times(x: Tensor, matrix: Tensor) -> Tensor:

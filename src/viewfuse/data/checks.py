@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.views import Views
+from viewfuse.data.views import Views
 
 CONSTANT = "never change"
 _FAR = 10.0

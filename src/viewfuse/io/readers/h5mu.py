@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.errors import DataError
-from viewfuse.readers.hdf5 import opened, take_all
-from viewfuse.readers.limits import Allowance
-from viewfuse.readers.source import FileView, Source
-from viewfuse.readers.sparse import refuse_broken
+from viewfuse.io.readers.hdf5 import opened, take_all
+from viewfuse.io.safety.limits import Allowance
+from viewfuse.io.safety.sparse import refuse_broken
+from viewfuse.io.source import FileView, Source
 from viewfuse.utils import memory
 from viewfuse.utils.optional import needed
 

@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.views import Views
+from viewfuse.data.views import Views
 
 _MOST_ROWS = 500
 _FEWEST_ROWS = 20

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.mixed_scaling import views_as_a_whole
+from viewfuse.data.tables import column_bounds, present_parts
+from viewfuse.data.views import Views
 from viewfuse.errors import SettingError
-from viewfuse.mixing import views_as_a_whole
-from viewfuse.tables import column_bounds, present_parts
 from viewfuse.utils import memory
-from viewfuse.views import Views
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
 
@@ -62,7 +62,7 @@ def fit_scaler(views: Views, kind: str) -> Scaler:
     ----------
     kind : "minmax" (columns to 0..1), "standard" (columns to mean 0, deviation 1), "view" (columns to mean 0, all
         divided by one number, so that their mean variance is 1), "mixed" ("standard" or "view", whichever suits the
-        view, see `viewfuse.mixing`) or "none". Constant columns become 0.
+        view, see `viewfuse.data.mixed_scaling`) or "none". Constant columns become 0.
     """
     if kind not in KINDS:
         raise SettingError(f"scaling must be one of {', '.join(KINDS)}; got {kind!r}")

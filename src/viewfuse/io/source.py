@@ -13,10 +13,10 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.alignment import id_array
+from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
-from viewfuse.inputs import id_array
 from viewfuse.utils import memory
-from viewfuse.views import Views
 
 ABSENT = -1
 

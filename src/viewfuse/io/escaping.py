@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from viewfuse.tables import is_number
+from viewfuse.data.tables import is_number
 
 _STARTS = ("=", "+", "-", "@", "\t", "\r")
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError
-from viewfuse.spreadsheets import marked
+from viewfuse.io.escaping import marked
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
-from viewfuse.views import Views
 
 if TYPE_CHECKING:
     from viewfuse.explanation import Explanation

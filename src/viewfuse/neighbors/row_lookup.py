@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.search import NOBODY
+from viewfuse.neighbors.view_index import NOBODY
 
 _ROWS_AT_A_TIME = 65_536
 

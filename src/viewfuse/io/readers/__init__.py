@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
+from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.readers.blocks import Blocks
-from viewfuse.readers.guard import guarded
-from viewfuse.readers.h5mu import Use, read_h5mu
-from viewfuse.readers.npz import read_npy_folder, read_npz
-from viewfuse.readers.parquet import read_parquet
-from viewfuse.readers.source import FileView, Source
-from viewfuse.readers.text import DELIMITERS, read_text
-from viewfuse.views import Views
+from viewfuse.io.readers.blocks import Blocks
+from viewfuse.io.readers.h5mu import Use, read_h5mu
+from viewfuse.io.readers.npz import read_npy_folder, read_npz
+from viewfuse.io.readers.parquet import read_parquet
+from viewfuse.io.readers.text import DELIMITERS, read_text
+from viewfuse.io.safety.guard import guarded
+from viewfuse.io.source import FileView, Source
 
 AnyPath = str | PathLike[str]
 TABLES = (*DELIMITERS, ".parquet")
@@ -97,7 +97,7 @@ def _open_whole(file: Path, use: Use | None) -> Source:
         if ending == ".npz":
             return read_npz(file)
         if ending == ".mat":
-            from viewfuse.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
+            from viewfuse.io.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
 
             return read_mat(file)
         return read_h5mu(file, use) if ending == ".h5mu" else read_npy_folder(file.parent)

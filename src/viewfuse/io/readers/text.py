@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.tables import is_number
 from viewfuse.errors import DataError
-from viewfuse.readers.blocks import Blocks, pick_columns
-from viewfuse.readers.source import FileView
-from viewfuse.readers.spool import Spool
-from viewfuse.spreadsheets import unmarked
-from viewfuse.tables import is_number
+from viewfuse.io.escaping import unmarked
+from viewfuse.io.readers.blocks import Blocks, pick_columns
+from viewfuse.io.source import FileView
+from viewfuse.io.spool import Spool
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 NOTHING = ("", "na", "nan", "null", "none", "n/a")

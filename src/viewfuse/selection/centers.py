@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
-from viewfuse.decisions import best_start, consistency, evenness
+from viewfuse.selection.rules import best_start, consistency, evenness
 
 _WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
@@ -30,12 +30,12 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int, near: Tensor 
     """Centres of shape (clusters, embedding): k-means from Ward's clusters and from twenty k-means++ starts.
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
-    other clusters from every start; `viewfuse.decisions.best_start` tells which are taken. Many samples are represented
+    other clusters from every start; `best_start` tells which are taken. Many samples are represented
     by the means of small groups, which count as much as they have members; a few rounds with all samples follow.
 
     Parameters
     ----------
-    near : the neighbours of the samples, see `viewfuse.decisions.consistency`; without them sums of squares decide
+    near : the neighbours of the samples, see `consistency`; without them sums of squares decide
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
     points, weights = embedding, torch.ones_like(embedding[:, 0])

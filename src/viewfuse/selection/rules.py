@@ -34,7 +34,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from viewfuse.search import NOBODY
+from viewfuse.neighbors.view_index import NOBODY
 
 SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried; of equals the first is kept."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from viewfuse.layers import LayerNorm, Linear, linear, times
+from viewfuse.nn.layers import LayerNorm, Linear, linear, times
 
 _HIDDEN = -1e30
 """Stands for minus infinity: it hides a key as well, and a row in which every key is hidden stays finite."""

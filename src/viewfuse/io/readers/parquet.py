@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
-from viewfuse.readers.blocks import Blocks, pick_columns
-from viewfuse.readers.limits import Allowance
-from viewfuse.readers.source import FileView
-from viewfuse.readers.spool import Spool
+from viewfuse.io.readers.blocks import Blocks, pick_columns
+from viewfuse.io.safety.limits import Allowance
+from viewfuse.io.source import FileView
+from viewfuse.io.spool import Spool
 from viewfuse.utils.optional import needed
 
 _CURE = "write it without compression and dictionaries"

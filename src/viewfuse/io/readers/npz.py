@@ -14,9 +14,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
-from viewfuse.readers.guard import guarded
-from viewfuse.readers.limits import Allowance, bytes_of
-from viewfuse.readers.source import FileView, Source
+from viewfuse.io.safety.guard import guarded
+from viewfuse.io.safety.limits import Allowance, bytes_of
+from viewfuse.io.source import FileView, Source
 
 _LONGEST_HEADER = 65_536
 NOT_VIEWS = ("labels", "ids", "mask")
