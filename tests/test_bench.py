@@ -16,10 +16,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from conftest import make_blobs
 from viewfuse.batches import draws_per_sample, view_dropout_rate
 from viewfuse.batches import plain_batch as as_they_are
-from viewfuse.bench import child, floor, picture, speed
-from viewfuse.bench.ours import OurTraining, losses_of_both, own_losses, plain_batch, scaled_table, stored_samples
-from viewfuse.bench.picture import comparisons, draw_speed
-from viewfuse.bench.plain import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
+from viewfuse.bench.speed import child, picture, roofline
+from viewfuse.bench.speed import measure as speed
+from viewfuse.bench.speed.adapter import (
+    OurTraining,
+    losses_of_both,
+    own_losses,
+    plain_batch,
+    scaled_table,
+    stored_samples,
+)
+from viewfuse.bench.speed.picture import comparisons, draw_speed
+from viewfuse.bench.speed.reference import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
 from viewfuse.cli import main
 from viewfuse.network import build_network
 from viewfuse.settings import Settings
@@ -137,11 +145,11 @@ def test_operations_are_counted_as_torch_counts_them(pair):
         batch_losses(plain, plain_batch(stored, rows, SETTINGS, rate, draws), joint=True)
     # Torch leaves out the distances of the losses and, on a CPU, attention that is computed in one piece.
     distances, over_views, over_lists = 20 * 23 * 16, 40 * 2 * 9 * 16, 40 * 2 * 16 * (9 + 12 + 7)
-    expected = [2 * floor.multiply_adds((5, 8, 3), SETTINGS, asked) for asked in (1, 4)]
+    expected = [2 * roofline.multiply_adds((5, 8, 3), SETTINGS, asked) for asked in (1, 4)]
     assert 0 <= expected[0] - ours.get_total_flops() <= 2 * (distances + over_views)
     assert 0 <= expected[1] - theirs.get_total_flops() <= 2 * (distances + over_views + over_lists)
     learned = sum(w.numel() for w in network.parameters() if w.dim() == 2)
-    assert floor.weights((5, 8, 3), SETTINGS) == learned
+    assert roofline.weights((5, 8, 3), SETTINGS) == learned
 
 
 def test_the_mixture_lacks_views_but_never_all():

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 from conftest import make_blobs
 from viewfuse import URRL, DataError, Diverged, SettingError, training
-from viewfuse.bench import catalogue, figures, paper, plans, run_folders, runner, tables
-from viewfuse.bench.catalogue import CATALOGUE, DataSet, Loaded
-from viewfuse.bench.published import published
-from viewfuse.bench.records import Record, read_records, write_records
-from viewfuse.bench.run_folders import DONE, done_folders, read_arrays, read_facts
+from viewfuse.bench.experiments import catalogue, figures, launch, plans, run_folders, runner, tables
+from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet, Loaded
+from viewfuse.bench.experiments.published import published
+from viewfuse.bench.experiments.records import Record, read_records, write_records
+from viewfuse.bench.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
 from viewfuse.cli import main
 from viewfuse.report.maps import pyplot
 from viewfuse.settings import Settings
@@ -55,7 +55,7 @@ def start(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
         patch.setattr(training, "TOGETHER", {"cpu": 2})
-        yield lambda out, **asked: paper.bench(root / "tiny.toml", root, out, **{"device": "cpu", "say": len, **asked})
+        yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "say": len, **asked})
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +318,7 @@ def test_a_plan_runs_without_the_packages_of_the_command_line(tmp_path):
         "        if name in ('click', 'safetensors', 'pandas', 'matplotlib', 'pyarrow', 'h5py'):\n"
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Nothing())\n"
-        "from viewfuse.bench.paper import main\n"
+        "from viewfuse.bench.experiments.launch import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     asked = [str(tmp_path / "bare.toml"), "--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]
@@ -501,4 +501,12 @@ def test_the_checksum_of_the_code_is_that_of_its_files(monkeypatch, tmp_path):
     monkeypatch.setattr("viewfuse.__file__", str(tmp_path / "__init__.py"))
     first = run_folders.code_checksum.__wrapped__()
     (tmp_path / "a.py").write_text("two")
-    assert run_folders.code_checksum.__wrapped__() != first
+    second = run_folders.code_checksum.__wrapped__()
+    assert second != first
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "b.py").write_text("three")
+    third = run_folders.code_checksum.__wrapped__()
+    assert third != second  # subpackages count,
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "c.py").write_text("four")
+    assert run_folders.code_checksum.__wrapped__() == third  # but not the command line

@@ -16,7 +16,7 @@ import numpy as np
 from imml.cluster import NEMO, PIMVC
 
 from viewfuse import Views, metrics
-from viewfuse.bench.catalogue import CATALOGUE, load
+from viewfuse.bench.experiments.catalogue import CATALOGUE, load
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.missing import apply_mask, paper_mask
 

@@ -10,10 +10,10 @@ from torch import nn
 
 from viewfuse.adam import Adam
 from viewfuse.batches import draws_per_sample, two_branches, view_dropout_rate
-from viewfuse.bench.child import handwritten
-from viewfuse.bench.ours import OurTraining, plain_batch, scaled_table
-from viewfuse.bench.plain import PlainNetwork, PlainTraining
-from viewfuse.bench.speed import interleaved
+from viewfuse.bench.speed.adapter import OurTraining, plain_batch, scaled_table
+from viewfuse.bench.speed.child import handwritten
+from viewfuse.bench.speed.measure import interleaved
+from viewfuse.bench.speed.reference import PlainNetwork, PlainTraining
 from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.layers import PReLU
 from viewfuse.settings import Settings

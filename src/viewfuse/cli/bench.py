@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewfuse.bench.plans import METHODS, NAMES, SETTINGS, read_plan
+from viewfuse.bench.experiments.plans import METHODS, NAMES, SETTINGS, read_plan
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
 
 if TYPE_CHECKING:
-    from viewfuse.bench.records import Record
+    from viewfuse.bench.experiments.records import Record
 
 
 @click.group()
@@ -35,7 +35,7 @@ def command() -> None:
 def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> None:
     """Measure time and memory beside a plain reference that does the same work in the same run."""
     options.refuse_existing(out, force, options.Inputs((), None, None, None))
-    from viewfuse.bench.speed import FULL, Size, measure
+    from viewfuse.bench.speed.measure import FULL, Size, measure
     from viewfuse.utils.devices import chosen_device
 
     asked = f"viewfuse bench speed --device {device}{' --full' if full else ''}"
@@ -86,8 +86,8 @@ def run(plan: Path, out: Path, **asked: Any) -> None:
 
 
 def _run(name: str | Path, out: Path, **asked: Any) -> None:
-    from viewfuse.bench.paper import bench
-    from viewfuse.bench.records import read_records
+    from viewfuse.bench.experiments.launch import bench
+    from viewfuse.bench.experiments.records import read_records
 
     folder = bench(name, out=out, **asked, say=lambda line: click.echo(options.plain(line), err=True))
     _report(folder / "tables", read_records(folder), folder)
@@ -98,14 +98,14 @@ def _run(name: str | Path, out: Path, **asked: Any) -> None:
 @options.out("Folder for the tables and figures.")
 def tables(path: Path, out: Path) -> None:
     """Make the tables and figures again, from a folder of runs or from its results.csv alone."""
-    from viewfuse.bench.records import read_records
+    from viewfuse.bench.experiments.records import read_records
 
     _report(out, read_records(path), path if path.is_dir() else None)
 
 
 def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:
-    from viewfuse.bench.figures import draw_figures
-    from viewfuse.bench.tables import as_text, write_tables
+    from viewfuse.bench.experiments.figures import draw_figures
+    from viewfuse.bench.experiments.tables import as_text, write_tables
 
     click.echo("\n".join(as_text(table) for table in write_tables(out, records)), nl=False)
     try:
@@ -121,7 +121,7 @@ def _say(what: str) -> None:
 
 
 def _draw(path: Path, found: dict[str, Any]) -> None:
-    from viewfuse.bench.picture import draw_speed
+    from viewfuse.bench.speed.picture import draw_speed
 
     try:
         draw_speed(path, found)
@@ -130,7 +130,7 @@ def _draw(path: Path, found: dict[str, Any]) -> None:
 
 
 def _table(found: dict[str, Any]) -> str:
-    from viewfuse.bench.picture import comparisons, number
+    from viewfuse.bench.speed.picture import comparisons, number
 
     rows = [
         (line.what, line.unit, number(line.ours), number(line.plain), f"{line.ratio:.2f}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import viewfuse
-from viewfuse.bench.plans import Run
+from viewfuse.bench.experiments.plans import Run
 from viewfuse.errors import DataError
 from viewfuse.io.writers import as_json, write_history
 from viewfuse.utils.atomic import write_file, writing
@@ -55,12 +55,18 @@ def fingerprint(run: Run, company: Sequence[Run], checksum: str, device: str) ->
     return hashlib.sha256(as_json(whole).encode()).hexdigest()
 
 
+_WITHOUT_INFLUENCE = ("bench", "cli", "report", "demo.py", "__main__.py")
+"""Packages and modules that show results, and make none."""
+
+
 @cache
 def code_checksum() -> str:
-    """Of the modules of the package itself, without those of the benches and of the command line."""
-    found = hashlib.sha256()
-    for path in sorted(Path(viewfuse.__file__).parent.glob("*.py")):
-        found.update(path.name.encode() + path.read_bytes())
+    """Of all modules of the package and its subpackages that can change a result."""
+    found, top = hashlib.sha256(), Path(viewfuse.__file__).parent
+    for path in sorted(top.rglob("*.py")):
+        inside = path.relative_to(top)
+        if inside.parts[0] not in _WITHOUT_INFLUENCE:
+            found.update(inside.as_posix().encode() + path.read_bytes())
     return found.hexdigest()
 
 

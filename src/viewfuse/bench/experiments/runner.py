@@ -22,9 +22,17 @@ from numpy.typing import NDArray
 from viewfuse import metrics, training
 from viewfuse.baselines import kmeans_labels, knn_filled, mean_filled
 from viewfuse.bench import machine
-from viewfuse.bench.catalogue import CATALOGUE, Loaded, load
-from viewfuse.bench.plans import OURS, Plan, Run, expand, grouped
-from viewfuse.bench.run_folders import Outcome, code_checksum, fingerprint, is_done, mark_done, unmark, write_run
+from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load
+from viewfuse.bench.experiments.plans import OURS, Plan, Run, expand, grouped
+from viewfuse.bench.experiments.run_folders import (
+    Outcome,
+    code_checksum,
+    fingerprint,
+    is_done,
+    mark_done,
+    unmark,
+    write_run,
+)
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, Diverged
 from viewfuse.missing import apply_mask, paper_mask

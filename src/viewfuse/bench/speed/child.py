@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse import URRL
-from viewfuse.bench.plain import PlainModel
+from viewfuse.bench.speed.reference import PlainModel
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import EmptyClusterWarning, ViewfuseError
 from viewfuse.metrics import clustering_accuracy

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
 
-from viewfuse.bench.catalogue import title_of
-from viewfuse.bench.choices import BASELINE, Comparison, comparisons
-from viewfuse.bench.plans import OURS
-from viewfuse.bench.records import METRICS, Record
-from viewfuse.bench.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
-from viewfuse.bench.tables import Line, by_rate
+from viewfuse.bench.experiments.catalogue import title_of
+from viewfuse.bench.experiments.choices import BASELINE, Comparison, comparisons
+from viewfuse.bench.experiments.plans import OURS
+from viewfuse.bench.experiments.records import METRICS, Record
+from viewfuse.bench.experiments.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
+from viewfuse.bench.experiments.tables import Line, by_rate
 from viewfuse.report.maps import plane, pyplot
 from viewfuse.utils.atomic import writing
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.batches import Samples, draws_per_sample, store, two_branches, view_dropout_rate
-from viewfuse.bench.plain import PlainNetwork, copy_weights
-from viewfuse.bench.plain import batch_losses as plain_losses
-from viewfuse.bench.plain_data import Item, Table
+from viewfuse.bench.speed.reference import PlainNetwork, copy_weights
+from viewfuse.bench.speed.reference import batch_losses as plain_losses
+from viewfuse.bench.speed.reference_data import Item, Table
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.lessons import Lesson

@@ -30,7 +30,7 @@ class Figure:
 @cache
 def published() -> tuple[Figure, ...]:
     """Everything, in the order of the paper."""
-    with files("viewfuse").joinpath("paper", "published.csv").open(encoding="utf-8") as file:
+    with files("viewfuse.bench.experiments").joinpath("paper", "published.csv").open(encoding="utf-8") as file:
         return tuple(
             Figure(**{**row, "value": float(row["value"]), "sd": float(row["sd"] or "nan")})  # type: ignore[arg-type]
             for row in csv.DictReader(file)

@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from viewfuse.bench.catalogue import CATALOGUE, DataSet
+from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet
 from viewfuse.data.scaling import KINDS
 from viewfuse.errors import SettingError
 from viewfuse.settings import Settings
@@ -126,7 +126,7 @@ def read_plan(name: str | Path) -> Plan:
 
 
 def _package_file(name: str) -> str:
-    return files("viewfuse").joinpath("paper", name).read_text(encoding="utf-8")
+    return files("viewfuse.bench.experiments").joinpath("paper", name).read_text(encoding="utf-8")
 
 
 def _plan(name: str, table: Mapping[str, Any]) -> Plan:

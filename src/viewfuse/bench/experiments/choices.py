@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from viewfuse.bench.plans import OURS
-from viewfuse.bench.records import Record, Score, scores
-from viewfuse.bench.synthetic import MAKERS
+from viewfuse.bench.experiments.plans import OURS
+from viewfuse.bench.experiments.records import Record, Score, scores
+from viewfuse.bench.experiments.synthetic import MAKERS
 
 AUTO = "auto"
 """The condition that decides; the others of our method are the fixed choices."""

@@ -1,4 +1,7 @@
-"""`python -m viewfuse.bench.paper NAME`: a plan without the command line's packages, as on a bare GPU machine."""
+"""`python -m viewfuse.bench.experiments.launch NAME` runs a plan.
+
+It needs none of the command line's packages, which a bare GPU machine lacks.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from viewfuse.bench.catalogue import CATALOGUE
-from viewfuse.bench.plans import METHODS, NAMES, SETTINGS, read_plan, refuse_unknown
-from viewfuse.bench.records import read_records, write_records
-from viewfuse.bench.runner import Choice, Say, run_plan
-from viewfuse.bench.tables import write_tables
+from viewfuse.bench.experiments.catalogue import CATALOGUE
+from viewfuse.bench.experiments.plans import METHODS, NAMES, SETTINGS, read_plan, refuse_unknown
+from viewfuse.bench.experiments.records import read_records, write_records
+from viewfuse.bench.experiments.runner import Choice, Say, run_plan
+from viewfuse.bench.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
 from viewfuse.utils.devices import chosen_device
 
@@ -56,7 +59,9 @@ def bench(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The thin command line."""
-    parser = argparse.ArgumentParser(prog="python -m viewfuse.bench.paper", description="Run a plan of the paper.")
+    parser = argparse.ArgumentParser(
+        prog="python -m viewfuse.bench.experiments.launch", description="Run a plan of the paper."
+    )
     parser.add_argument("name", help=f"{', '.join(NAMES)}, or a .toml file")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

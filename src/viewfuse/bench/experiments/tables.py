@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import mean
 from typing import TypeVar
 
-from viewfuse.bench.catalogue import title_of
-from viewfuse.bench.choices import AUTO, BASELINE, Comparison, Summary, comparisons, summaries
-from viewfuse.bench.plans import METHODS
-from viewfuse.bench.published import MEAN, POOLED_RATES, Figure, figures_of
-from viewfuse.bench.records import METRICS, Record, Score, scores
+from viewfuse.bench.experiments.catalogue import title_of
+from viewfuse.bench.experiments.choices import AUTO, BASELINE, Comparison, Summary, comparisons, summaries
+from viewfuse.bench.experiments.plans import METHODS
+from viewfuse.bench.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
+from viewfuse.bench.experiments.records import METRICS, Record, Score, scores
 from viewfuse.utils.atomic import write_file
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from viewfuse.bench.run_folders import done_folders, read_facts
+from viewfuse.bench.experiments.run_folders import done_folders, read_facts
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import marked, unmarked
 from viewfuse.io.writers import as_json

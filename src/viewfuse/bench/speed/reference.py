@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from viewfuse import losses
 from viewfuse.batches import view_dropout_rate
-from viewfuse.bench.plain_data import Item, NeighborSearch, PlainSamples, Table
+from viewfuse.bench.speed.reference_data import Item, NeighborSearch, PlainSamples, Table
 from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import TransformerBlock
 from viewfuse.random_numbers import generator_for_start

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.bench.synthetic import MAKERS
+from viewfuse.bench.experiments.synthetic import MAKERS
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import DataError
 from viewfuse.io.readers import open_source

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from viewfuse import URRL
-from viewfuse.bench import floor, machine
-from viewfuse.bench.child import N_CLUSTERS, WEIGHT, Fit, handwritten, measured, mixture
-from viewfuse.bench.ours import OurTraining, losses_of_both, scaled_table
-from viewfuse.bench.plain import PlainModel, PlainTraining
-from viewfuse.bench.plain_data import Table
+from viewfuse.bench import machine
+from viewfuse.bench.speed import roofline
+from viewfuse.bench.speed.adapter import OurTraining, losses_of_both, scaled_table
+from viewfuse.bench.speed.child import N_CLUSTERS, WEIGHT, Fit, handwritten, measured, mixture
+from viewfuse.bench.speed.reference import PlainModel, PlainTraining
+from viewfuse.bench.speed.reference_data import Table
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.neighbors.view_index import nearest
 from viewfuse.replicates import TERMS
@@ -243,9 +244,9 @@ def step_floor(device: torch.device, size: Size, steps_per_second: float) -> Fac
     """The least that a step of `training_speed` can take on this machine, and how far the package is from it."""
     table = _handwritten_table(size)
     peaks = machine.peaks(device, size.side, size.floats)
-    counts = floor.counted(
+    counts = roofline.counted(
         [view.shape[1] for view in table.values], Settings(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
     )
-    bound = floor.lower_bound(counts, peaks)
+    bound = roofline.lower_bound(counts, peaks)
     step = 1e3 / steps_per_second
     return {**peaks, **counts, **bound, "ours_ms": step, "times_the_floor": step / bound["floor_ms"]}
