@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from viewfuse import URRL, SuspiciousDataWarning, Views
 from viewfuse.data import checks as suspicions
-from viewfuse.data.checks import remarks, suspicious_columns
+from viewfuse.data.checks import data_warnings, suspicious_columns
 
 
 def tables(n=60, seed=0):
@@ -18,9 +18,9 @@ def tables(n=60, seed=0):
 
 
 def test_ordinary_data_give_no_remark():
-    assert remarks(Views(tables())) == []
+    assert data_warnings(Views(tables())) == []
     rng = np.random.default_rng(0)
-    assert remarks(Views([rng.poisson(0.3, size=(500, 30)), rng.exponential(size=(500, 5)) ** 2])) == []
+    assert data_warnings(Views([rng.poisson(0.3, size=(500, 30)), rng.exponential(size=(500, 5)) ** 2])) == []
 
 
 @pytest.mark.parametrize("value", [1e20, -999.0, -1e6])
@@ -28,22 +28,22 @@ def test_fill_values_are_noticed(value):
     data = tables()
     data["protein"] = np.abs(data["protein"])
     data["protein"][[3, 8, 20], 1] = value
-    (line,) = remarks(Views(data))
+    (line,) = data_warnings(Views(data))
     assert line == "protein, columns that have values so far out that they may stand for nothing, such as -999: '1'"
 
 
 def test_ids_among_the_values_are_noticed():
     data = tables()
     data["rna"][:, 2] = np.random.default_rng(0).permutation(60) + 100
-    assert remarks(Views(data)) == ["rna, columns that count the rows, and may be ids: '2'"]
+    assert data_warnings(Views(data)) == ["rna, columns that count the rows, and may be ids: '2'"]
 
 
 def test_a_view_that_never_changes_is_noticed_but_not_a_column():
     data = tables()
     data["rna"][:, 1] = 7.0
-    assert remarks(Views(data)) == []
+    assert data_warnings(Views(data)) == []
     data["rna"][:] = 7.0
-    assert remarks(Views(data)) == ["rna: no column of this view ever changes, so it tells nothing; leave it out"]
+    assert data_warnings(Views(data)) == ["rna: no column of this view ever changes, so it tells nothing; leave it out"]
 
 
 @pytest.mark.parametrize(("common", "lines"), [(0, 2), (5, 2), (19, 2), (20, 0), (60, 0)])
@@ -51,14 +51,14 @@ def test_views_with_few_samples_in_common_are_noticed(common, lines):
     data, apart = tables(), (60 - common) // 2
     data["rna"][:apart] = np.nan
     data["protein"][60 - apart - (60 - common) % 2 :] = np.nan
-    found = remarks(Views(data))
+    found = data_warnings(Views(data))
     assert len(found) == lines
     expected = "no sample has this view and another one" if not common else f"only {common} of its"
     assert all(expected in line for line in found)
 
 
 def test_of_a_few_samples_nobody_can_say_what_is_far_out():
-    assert remarks(Views([np.array([[1.0], [1.1], [1.2], [900.0]])])) == []
+    assert data_warnings(Views([np.array([[1.0], [1.1], [1.2], [900.0]])])) == []
 
 
 def test_hidden_rows_are_not_looked_at():
@@ -66,7 +66,7 @@ def test_hidden_rows_are_not_looked_at():
     mask = np.ones((60, 2), dtype=bool)
     mask[:5, 0] = False
     data["rna"][:5] = 1e20
-    assert remarks(Views(data, mask=mask)) == []
+    assert data_warnings(Views(data, mask=mask)) == []
 
 
 def test_of_many_rows_some_are_looked_at(monkeypatch):
@@ -82,7 +82,7 @@ def test_any_data_can_be_looked_at(seed, n):
     mask = rng.random((n, 2)) < 0.6
     mask[~mask.any(axis=1), 0] = True
     views = Views([rng.integers(-3, 3, size=(n, w)) * 10.0 ** rng.integers(-30, 30) for w in (1, 3)], mask=mask)
-    assert all(isinstance(line, str) for line in remarks(views))
+    assert all(isinstance(line, str) for line in data_warnings(views))
 
 
 def test_a_fit_warns_and_goes_on():

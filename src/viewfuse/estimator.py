@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse import persistence
 from viewfuse.data.alignment import checked_ids
-from viewfuse.data.checks import remarks
+from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import (
     BadModelFile,
@@ -178,12 +178,12 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         y : ignored
         """
         settings, device = self._settings(), chosen_device(self.device)
-        _refuse_bare_sparse(X)
-        _refuse_second_view(X, y)
+        _check_not_bare_sparse(X)
+        _check_no_second_view(X, y)
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init, len(views))
-        for remark in remarks(views):
+        for remark in data_warnings(views):
             warnings.warn(remark, SuspiciousDataWarning, stacklevel=2)
         fitted = fit_models([views], settings, self.scaling, [seeds], device, progress=bool(self.verbose))[0]
         self._remember_columns(X, views)
@@ -372,13 +372,13 @@ def _untupled(ids: list[Any]) -> list[Any]:
     return [tuple(name) if isinstance(name, list) else name for name in ids]
 
 
-def _refuse_bare_sparse(X: Any) -> None:
+def _check_not_bare_sparse(X: Any) -> None:
     """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
     if is_one_table(X) and hasattr(type(X), "toarray"):
         raise DataError("X is sparse, which is not supported for one table alone; pass [X], which is then made dense")
 
 
-def _refuse_second_view(X: Any, y: Any) -> None:
+def _check_no_second_view(X: Any, y: Any) -> None:
     if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
         raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
 

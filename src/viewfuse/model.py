@@ -36,12 +36,12 @@ from viewfuse.training import (
     History,
     Training,
     begin,
+    check_diverged,
     embed,
     embed_stored,
     joint_stage_decision,
     pretrain,
     pretraining_decision,
-    refuse_diverged,
     train_jointly,
 )
 
@@ -91,7 +91,7 @@ class Model:
         known = find_rows(self.index, stored.values, stored.present, values, present)
         samples = newcomers(values, present, stored, known)
         embedding = embed(self.network, samples, stored, self.settings)
-        _refuse_strangers(embedding, views)
+        _check_finite(embedding, views)
         return samples, embedding
 
     @torch.no_grad()
@@ -160,7 +160,7 @@ def fit_models(
     seeds : per set of samples those of its trainings; the most consistent one is kept
     """
     for views in sets:
-        _refuse_unfit(views, settings.n_clusters)
+        _check_samples(views, settings.n_clusters)
     if scaling not in ("auto", *KINDS):
         raise SettingError(f"scaling must be one of auto, {', '.join(KINDS)}; got {scaling!r}")
     trials = [_trials(views, scaling, settings, own, device) for views, own in zip(sets, seeds, strict=True)]
@@ -303,7 +303,7 @@ def _sound(trials: Sequence[_Trial]) -> list[_Trial]:
     """Those that did not diverge; stops if all did."""
     sound = [trial for trial in trials if not trial.run.diverged]
     if not sound:
-        refuse_diverged([trial.run for trial in trials])
+        check_diverged([trial.run for trial in trials])
     return sound
 
 
@@ -320,7 +320,7 @@ def _tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[T
     return [torch.from_numpy(array).to(device) for array in arrays], torch.tensor(np.array(views.mask), device=device)
 
 
-def _refuse_strangers(embedding: Tensor, views: Views) -> None:
+def _check_finite(embedding: Tensor, views: Views) -> None:
     bad = (~torch.isfinite(embedding).all(dim=1)).nonzero()
     if len(bad):
         raise DataError(
@@ -329,7 +329,7 @@ def _refuse_strangers(embedding: Tensor, views: Views) -> None:
         )
 
 
-def _refuse_unfit(views: Views, n_clusters: int) -> None:
+def _check_samples(views: Views, n_clusters: int) -> None:
     if len(views) < n_clusters:
         raise DataError(
             f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"

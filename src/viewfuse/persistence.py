@@ -61,7 +61,7 @@ class Saved:
 
 def save(folder: Path, saved: Saved) -> None:
     """Write the model into `folder`, which is new, empty, or holds a model that is then replaced."""
-    refuse_other_folders(folder)
+    check_model_folder(folder)
     with exclusive(folder) as alone:
         _write(folder, saved, alone=alone)
 
@@ -220,7 +220,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sav
     settings = Settings(**manifest["settings"])
     views = manifest["views"]
     widths, n = [int(view["width"]) for view in views], int(manifest["n_samples"])
-    _refuse_other_tensors(tensors, widths, n, settings)
+    _check_tensors(tensors, widths, n, settings)
     network = empty_network(widths, settings)
     network.load_state_dict(_under("network.", tensors), assign=True)
     values = [tensors[f"stored.{v}"] for v in range(len(views))]
@@ -234,7 +234,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sav
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 
-def _refuse_other_tensors(tensors: Mapping[str, Tensor], widths: Sequence[int], n: int, settings: Settings) -> None:
+def _check_tensors(tensors: Mapping[str, Tensor], widths: Sequence[int], n: int, settings: Settings) -> None:
     """Kinds and shapes of what prediction relies on, and neighbours that exist."""
     wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         "present": (torch.bool, (n, len(widths))),
@@ -263,7 +263,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
 
 
-def refuse_other_folders(folder: Path) -> None:
+def check_model_folder(folder: Path) -> None:
     """Refuse a place where something else is than a model."""
     files = [path for path in (folder, *folder.parents) if path.is_file()]
     if files:

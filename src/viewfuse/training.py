@@ -78,7 +78,7 @@ def train_replicates(
     """
     runs = [begin(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
     pretrain(runs, _epochs(runs)[0], progress=progress)
-    refuse_diverged(runs)
+    check_diverged(runs)
     train_jointly(runs, progress=progress)
     return runs
 
@@ -171,7 +171,7 @@ def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
         for epoch in range(first, first + second):
             _run_epoch(runs, replicates, epoch, "joint", bar)
             if not watches:
-                refuse_diverged(runs)
+                check_diverged(runs)
             elif epoch + 1 in {first + round(second * part / _LOOKS) for part in range(1, _LOOKS + 1)}:
                 _look(watches, runs, replicates, epoch + 1)
             if watches and all(run.joint_stage.over for run in runs):
@@ -268,7 +268,7 @@ def embed_stored(run: Training) -> Tensor:
     """Embeddings of the training samples as they are, of shape (samples, embedding); stops if one is not finite."""
     embedding = embed(run.network, run.stored, run.stored, run.settings)
     run.diverged = _broken(embedding, len(run.history["epoch"]))
-    refuse_diverged([run])
+    check_diverged([run])
     return embedding
 
 
@@ -287,7 +287,7 @@ def _non_finite(terms: Tensor, epoch: int) -> str:
     return f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}"
 
 
-def refuse_diverged(runs: Sequence[Training]) -> None:
+def check_diverged(runs: Sequence[Training]) -> None:
     """Stop with the first training that diverged."""
     for run in runs:
         if run.diverged:

@@ -34,7 +34,7 @@ def command() -> None:
 @options.as_json
 def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> None:
     """Measure time and memory beside a plain reference that does the same work in the same run."""
-    options.refuse_existing(out, force, options.Inputs((), None, None, None))
+    options.check_new_path(out, force, options.Inputs((), None, None, None))
     from viewfuse.bench.speed.measure import FULL, Size, measure
     from viewfuse.utils.devices import chosen_device
 

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.data.checks import remarks
+from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json as as_json_text
@@ -97,13 +97,13 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.as_json
 def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as_json: bool, **params: Any) -> None:
     """Filled in by the group."""
-    options.refuse_folder(out, force, inputs)
+    options.check_new_folder(out, force, inputs)
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL
-    from viewfuse.persistence import refuse_other_folders
+    from viewfuse.persistence import check_model_folder
 
-    refuse_other_folders(out / "model")
+    check_model_folder(out / "model")
     began = time.perf_counter()
     model = URRL(**params, verbose=sys.stderr.isatty()).fit(views)  # a log file is no place for a bar
     summary = {
@@ -112,7 +112,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
         "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
-        "remarks": remarks(views),
+        "remarks": data_warnings(views),
         "decisions": model.decisions_,
         "params": params,
     }
@@ -123,7 +123,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
 
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
-    """For people: decisions in words, no parameters, and remarks last, where they are seen."""
+    """For people: decisions in words, no parameters, and data_warnings last, where they are seen."""
     from viewfuse.selection.rules import in_words
 
     names = ("scaling", "pre-training", "joint stage", "verdict")

@@ -18,7 +18,7 @@ from viewfuse.io.writers import write_views
 @options.as_json
 def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
-    options.refuse_folder(out, force, inputs)
+    options.check_new_folder(out, force, inputs)
     from viewfuse import URRL
 
     fitted = URRL.load(model)

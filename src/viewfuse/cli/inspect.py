@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.data.checks import in_words, strangers, suspicious_columns
+from viewfuse.data.checks import in_words, isolated_views, suspicious_columns
 from viewfuse.data.views import Views
 from viewfuse.io import writers as results
 
@@ -30,7 +30,7 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
     click.echo("\n" + options.table(("views that are there", "samples"), patterns))
     lines = [line for view in facts["views"] for line in in_words(view["name"], view["suspicious"])]
-    for line in lines + strangers(views):
+    for line in lines + isolated_views(views):
         click.echo(f"\n{options.plain(line)}")
 
 

@@ -97,7 +97,7 @@ def plain(text: object) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
 
 
-def refuse_existing(path: Path, force: bool, inputs: Inputs) -> None:
+def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
     """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
     for file in inputs.files:
         if path.resolve() in (file.resolve(), file.resolve().parent):
@@ -106,11 +106,11 @@ def refuse_existing(path: Path, force: bool, inputs: Inputs) -> None:
         raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
 
 
-def refuse_folder(folder: Path, force: bool, inputs: Inputs) -> None:
+def check_new_folder(folder: Path, force: bool, inputs: Inputs) -> None:
     """The same for a folder, which must not be called like a file either."""
     if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
         raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
-    refuse_existing(folder, force, inputs)
+    check_new_path(folder, force, inputs)
 
 
 def show(facts: Mapping[str, Any], as_json: bool) -> None:

@@ -22,7 +22,7 @@ from viewfuse.io.writers import write_labels
 @options.as_json
 def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
-    options.refuse_existing(out, force, inputs)
+    options.check_new_path(out, force, inputs)
     if out.suffix != ".csv":
         raise CannotWrite(f"{out}: labels are written as .csv; give this ending")
     from viewfuse import URRL

@@ -12,7 +12,7 @@ from viewfuse.cli import options
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.readers import open_source
-from viewfuse.io.source import refuse_bad_ids
+from viewfuse.io.source import check_ids
 
 
 @click.command()
@@ -56,5 +56,5 @@ def _read(path: Path) -> dict[str, str]:
             rows = [(unmarked(row["id"] or ""), row["label"]) for row in lines]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
-    refuse_bad_ids(path, [name for name, _ in rows])
+    check_ids(path, [name for name, _ in rows])
     return {name: label for name, label in rows if label}

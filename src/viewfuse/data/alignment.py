@@ -63,11 +63,11 @@ def aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] |
         # 0, 1, 2, ... next to other whole numbers are labels, too.
         labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc")}
     for name, index in labelled.items():
-        _refuse_bad_labels(name, index)
+        _check_labels(name, index)
     indexes = list(labelled.values())
     if all(index.equals(indexes[0]) for index in indexes):
         return given, indexes[0] if indexes else None
-    _refuse_unmatchable(labelled, frames)
+    _check_matchable(labelled, frames)
     union = list(dict.fromkeys(label for index in indexes for label in index))
     return {name: None if view is None else view.reindex(union) for name, view in given.items()}, union
 
@@ -81,7 +81,7 @@ def _has_row_labels(view: Any) -> bool:
     return not is_default
 
 
-def _refuse_bad_labels(name: str, index: Any) -> None:
+def _check_labels(name: str, index: Any) -> None:
     if index.nlevels == 1 and index.hasnans:
         raise DataError(f"view {name!r}: a row label is missing; give every row the id of its sample")
     if index.has_duplicates:
@@ -92,7 +92,7 @@ def _refuse_bad_labels(name: str, index: Any) -> None:
         )
 
 
-def _refuse_unmatchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
+def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
     if len(labelled) < len(frames):
         raise DataError(
             f"views {sorted(labelled)} have row labels that differ, but {sorted(set(frames) - set(labelled))} have "

@@ -36,7 +36,7 @@ def in_words(name: str, suspicious: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def remarks(views: Views) -> list[str]:
+def data_warnings(views: Views) -> list[str]:
     """What somebody who clusters the samples should know, a line each.
 
     Columns that never change do no harm, as long as others do; of a few samples nobody can say what is far out.
@@ -47,10 +47,10 @@ def remarks(views: Views) -> list[str]:
         if n > 1 and len(suspicious.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it tells nothing; leave it out")
         lines += in_words(name, suspicious) if n >= _FEW else []
-    return lines + strangers(views)
+    return lines + isolated_views(views)
 
 
-def strangers(views: Views) -> list[str]:
+def isolated_views(views: Views) -> list[str]:
     """A line for every view that shares none or few of its samples with others."""
     shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
     lines: list[str] = []

@@ -158,8 +158,8 @@ def present_rows(
     suspects = np.flatnonzero(allowed & ~finite)
     gone = np.isnan(_single(given[suspects])).all(axis=1)
     if not gone.all():
-        _refuse_row(table._replace(values=given), int(suspects[~gone][0]), ids)
-    _refuse_lost_digits(table, given, present)
+        _raise_for_row(table._replace(values=given), int(suspects[~gone][0]), ids)
+    _check_digits(table, given, present)
     values = _kept(given, present).view()
     values.flags.writeable = False  # it may be the caller's own memory
     return values, present
@@ -191,7 +191,7 @@ def present_parts(array: NDArray[Any], present: NDArray[np.bool_]) -> Iterator[N
     return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
 
 
-def _refuse_lost_digits(table: Table, given: NDArray[Any], present: NDArray[np.bool_]) -> None:
+def _check_digits(table: Table, given: NDArray[Any], present: NDArray[np.bool_]) -> None:
     """Refuse a column that varies, but not within the digits of float32."""
     if present.sum() < _ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return
@@ -209,7 +209,7 @@ def _refuse_lost_digits(table: Table, given: NDArray[Any], present: NDArray[np.b
         )
 
 
-def _refuse_row(table: Table, row: int, ids: NDArray[Any]) -> None:
+def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         cells = table.values[row].astype(np.float64)
         column = int(np.flatnonzero(~np.isfinite(cells.astype(np.float32)))[0])

@@ -69,7 +69,7 @@ class Views:
         self.arrays = tuple(values for values, _ in pairs)
         self.mask = np.stack([present for _, present in pairs], axis=1)
         self.mask.flags.writeable = False
-        _refuse_empty_samples(self.mask, self.ids)
+        _check_no_empty_samples(self.mask, self.ids)
 
     @classmethod
     def of(cls, data: Any) -> Views:
@@ -124,10 +124,10 @@ class Views:
         """
         known = dict(zip(names, columns, strict=True))
         if by_name:
-            _refuse_unknown_names(self.names, names)
+            _check_names(self.names, names)
             source: dict[str, int] = {name: v for v, name in enumerate(self.names)}
         else:
-            _refuse_other_count(self.names, names)
+            _check_count(self.names, names)
             source = {name: v for v, name in enumerate(names)}
         picks = [(name, known[name], source.get(name)) for name in names]
         arrays = tuple(self._view_with(v, name, fitted) for name, fitted, v in picks)
@@ -138,7 +138,7 @@ class Views:
     def _view_with(self, v: int | None, name: str, columns: Sequence[Hashable]) -> NDArray[np.float32]:
         if v is None or not self.widths[v]:
             return np.zeros((len(self), len(columns)), dtype=np.float32)
-        _refuse_other_columns(name, self.columns[v], columns)
+        _check_columns(name, self.columns[v], columns)
         return self.arrays[v]
 
 
@@ -163,7 +163,7 @@ def _count_rows(tables: Sequence[Table]) -> int:
     return n
 
 
-def _refuse_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
+def _check_no_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
     empty = np.flatnonzero(~mask.any(axis=1))
     if len(empty):
         row = int(empty[0])
@@ -171,7 +171,7 @@ def _refuse_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
         raise DataError(f"row {labelled(row, ids)} {has} no view at all (NaN or masked everywhere); drop such samples")
 
 
-def _refuse_unknown_names(given: Sequence[str], known: Sequence[str]) -> None:
+def _check_names(given: Sequence[str], known: Sequence[str]) -> None:
     unknown = [name for name in given if name not in known]
     if unknown:
         raise DataError(
@@ -180,7 +180,7 @@ def _refuse_unknown_names(given: Sequence[str], known: Sequence[str]) -> None:
         )
 
 
-def _refuse_other_count(given: Sequence[str], known: Sequence[str]) -> None:
+def _check_count(given: Sequence[str], known: Sequence[str]) -> None:
     if len(given) != len(known):
         raise DataError(
             f"{len(given)} views were given, but the model was fitted on {len(known)} ({list(known)}); "
@@ -188,7 +188,7 @@ def _refuse_other_count(given: Sequence[str], known: Sequence[str]) -> None:
         )
 
 
-def _refuse_other_columns(name: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:
+def _check_columns(name: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:
     """Numbers of columns must agree, and their names where they had names both times."""
     if len(given) != len(fitted):
         raise DataError(

@@ -66,14 +66,14 @@ class Source:
         labels: NDArray[Any] | None = None,
     ) -> None:
         for view in views:
-            _refuse_other_shape(view)
+            _check_view_shape(view)
         self.views, self.labels, self._mask = views, labels, mask
         self._rows: list[NDArray[np.int64] | None]
         if all(view.ids is None for view in views):
             n = _common_length(views)
             self._rows = [None] * len(views)
             self.ids: NDArray[Any] = np.arange(n) if ids is None else _text(ids)
-            _refuse_other_length(views[0].path, n, len(views), ids=self.ids, mask=mask, labels=labels)
+            _check_length(views[0].path, n, len(views), ids=self.ids, mask=mask, labels=labels)
         else:
             self.ids, self._rows = _join(views, order)
         if not len(self.ids):
@@ -164,7 +164,7 @@ class Source:
         return n * values.shape[1] * (copies if self._rows[v] is None else copies + values.dtype.itemsize)
 
 
-def _refuse_other_shape(view: FileView) -> None:
+def _check_view_shape(view: FileView) -> None:
     shape = view.values.shape
     where = f"{view.path}: view {view.name!r}"
     if len(shape) != 2:
@@ -197,7 +197,7 @@ def _common_length(views: Sequence[FileView]) -> int:
     return next(iter(counts.values()))
 
 
-def _refuse_other_length(path: Path, n: int, n_views: int, *, ids: Any, mask: Any, labels: Any) -> None:
+def _check_length(path: Path, n: int, n_views: int, *, ids: Any, mask: Any, labels: Any) -> None:
     for name, found in {"ids": ids, "labels": labels}.items():
         if found is not None and np.shape(found) != (n,):
             raise DataError(
@@ -214,7 +214,7 @@ def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray
     """The union of ids in the order of first appearance, and per view the row of each sample, or ABSENT."""
     listed = _alike([list(view.ids or ()) for view in views])
     for view, ids in zip(views, listed, strict=True):
-        refuse_bad_ids(view.path, ids)
+        check_ids(view.path, ids)
     known = {name for ids in listed for name in ids}
     union = list(dict.fromkeys([*(name for name in order if name in known), *(name for ids in listed for name in ids)]))
     place = {name: sample for sample, name in enumerate(union)}
@@ -236,7 +236,7 @@ def _alike(listed: list[list[Hashable]]) -> list[list[Hashable]]:
     return [[name if name is None else normalize("NFC", str(name).strip()) for name in ids] for ids in listed]
 
 
-def refuse_bad_ids(path: Path, ids: Sequence[Hashable]) -> None:
+def check_ids(path: Path, ids: Sequence[Hashable]) -> None:
     """Refuse ids that are empty or there twice."""
     seen: dict[Hashable, int] = {}
     for row, name in enumerate(ids):

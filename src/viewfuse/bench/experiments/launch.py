@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from viewfuse.bench.experiments.catalogue import CATALOGUE
-from viewfuse.bench.experiments.plans import METHODS, NAMES, SETTINGS, read_plan, refuse_unknown
+from viewfuse.bench.experiments.plans import METHODS, NAMES, SETTINGS, check_known, read_plan
 from viewfuse.bench.experiments.records import read_records, write_records
 from viewfuse.bench.experiments.runner import Choice, Say, run_plan
 from viewfuse.bench.experiments.tables import write_tables
@@ -43,9 +43,9 @@ def bench(
     """
     plan = read_plan(name)
     settings = SETTINGS if setting == "both" else (setting,) if setting else ()
-    refuse_unknown("setting", settings, SETTINGS)
-    refuse_unknown("method", methods, METHODS)
-    refuse_unknown("data set", data, plan.data)
+    check_known("setting", settings, SETTINGS)
+    check_known("method", methods, METHODS)
+    check_known("data set", data, plan.data)
     if seeds is not None and seeds < 1:
         raise SettingError(f"seeds must be at least 1; got {seeds}")
     chosen = chosen_device(device)

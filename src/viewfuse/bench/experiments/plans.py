@@ -135,26 +135,26 @@ def _plan(name: str, table: Mapping[str, Any]) -> Plan:
     )
     lists = {key: tuple(table[key]) for key in ("data", "missing_rates", "settings")}
     plan = Plan(**{**table, **lists, "name": name, "conditions": conditions})
-    refuse_unknown("data set", plan.data, tuple(CATALOGUE))
-    refuse_unknown("setting", plan.settings, SETTINGS)
-    refuse_unknown("method", [one.method for one in conditions], METHODS)
+    check_known("data set", plan.data, tuple(CATALOGUE))
+    check_known("setting", plan.settings, SETTINGS)
+    check_known("method", [one.method for one in conditions], METHODS)
     names = [(one.method, _slug(one.name)) for one in conditions]
     if len(set(names)) < len(names):
         raise SettingError("two conditions have the same name, or nearly so; each needs a folder of its own")
     for one in conditions:
-        _refuse_unfit(one)
+        _check_samples(one)
     return plan
 
 
-def _refuse_unfit(condition: Condition) -> None:
-    refuse_unknown("setting of a condition", tuple(condition.settings), [f.name for f in fields(Settings)])
+def _check_samples(condition: Condition) -> None:
+    check_known("setting of a condition", tuple(condition.settings), [f.name for f in fields(Settings)])
     if condition.scaling is not None:
-        refuse_unknown("scaling", [condition.scaling], ("auto", *KINDS))
+        check_known("scaling", [condition.scaling], ("auto", *KINDS))
     if not isinstance(condition.watched, bool):
         raise SettingError(f"watched must be true or false; got {condition.watched!r}")
 
 
-def refuse_unknown(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+def check_known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
     """Refuse names that are not among the known ones."""
     for name in given:
         if name not in known:

@@ -83,11 +83,11 @@ def open_source(
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        _refuse_unused(use=use)
+        _check_unused(use=use)
         return _open_tables(files, id_column, blocks)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
-        _refuse_mixture(files)
-    _refuse_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
+        _check_mixture(files)
+    _check_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
     return _open_whole(files[0], use)
 
 
@@ -115,7 +115,7 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _refuse_mixture(files: Sequence[Path]) -> None:
+def _check_mixture(files: Sequence[Path]) -> None:
     kinds = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
     for file in files:
         if file.suffix.lower() in (".xlsx", ".xls", ".ods"):
@@ -152,7 +152,7 @@ def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | 
     return Source(views)
 
 
-def _refuse_unused(**options: object) -> None:
+def _check_unused(**options: object) -> None:
     for name, value in options.items():
         if value is not None:
             raise DataError(f"{name} has no meaning for this kind of file; leave it out")

@@ -10,7 +10,7 @@ from typing import Any
 from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import opened, take_all
 from viewfuse.io.safety.limits import Allowance
-from viewfuse.io.safety.sparse import refuse_broken
+from viewfuse.io.safety.sparse import check_sparse
 from viewfuse.io.source import FileView, Source
 from viewfuse.utils import memory
 from viewfuse.utils.optional import needed
@@ -28,19 +28,19 @@ def read_h5mu(path: Path, use: Use | None) -> Source:
             raise DataError(f"{path} has no 'mod' and 'obs', so it is no .h5mu file; write it with mudata")
         names = [str(name) for name in file["mod"].attrs.get("mod-order", list(file["mod"]))]
         places = {name: (use or {}).get(name, "X") for name in names}
-        _refuse_unknown(path, names, use or {})
-        _refuse_large(path, file, places)
+        _check_known(path, names, use or {})
+        _check_size(path, file, places)
         views = [_read_modality(path, file["mod"][name], name, place, read) for name, place in places.items()]
         return Source(views, order=read(file["obs"]).index.tolist())
 
 
-def _refuse_unknown(path: Path, names: Sequence[str], use: Use) -> None:
+def _check_known(path: Path, names: Sequence[str], use: Use) -> None:
     unknown = [name for name in use if name not in names]
     if unknown or not names:
         raise DataError(f"{path} has the modalities {names}, not {unknown}; name one of these")
 
 
-def _refuse_large(path: Path, file: Any, places: Mapping[str, str]) -> None:
+def _check_size(path: Path, file: Any, places: Mapping[str, str]) -> None:
     """Decide from the headers whether the parts that are read can be what they claim, and fit into memory."""
     allowance = Allowance(path, "store it without compression")
     take_all(file["obs"], allowance)
@@ -63,6 +63,6 @@ def _read_modality(path: Path, group: Any, name: str, place: str, read: Any) -> 
     elif not place.startswith("obsm"):
         columns = read(group["var"]).index.tolist()
     if hasattr(values, "tocsr"):
-        refuse_broken(f"{path}: modality {name!r}, {place!r}", values)
+        check_sparse(f"{path}: modality {name!r}, {place!r}", values)
         values = values.tocsr()
     return FileView(path, name, values, columns, read(group["obs"]).index.tolist())

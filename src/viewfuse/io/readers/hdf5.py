@@ -20,7 +20,7 @@ def opened(path: Path) -> Iterator[Any]:
     """The file, in which no link and no data set leads to another file."""
     h5py = needed("h5py", "io", path)
     with h5py.File(path, "r") as file:
-        refuse_other_files(path, file)
+        check_links(path, file)
         yield file
 
 
@@ -31,7 +31,7 @@ def is_reference(item: Any) -> bool:
     return h5py.check_ref_dtype(getattr(item, "dtype", None)) is h5py.Reference
 
 
-def refuse_other_files(path: Path, item: Any) -> None:
+def check_links(path: Path, item: Any) -> None:
     """Refuse an item that leads out of the file, directly or anywhere below it; no link is followed to find out.
 
     References lead to items that no link shows, so what they lead to has to be looked at as well.
@@ -47,7 +47,7 @@ def refuse_other_files(path: Path, item: Any) -> None:
         seen.add(address)
         waiting += _referenced(here, h5py)
         if isinstance(here, h5py.Dataset):
-            refuse_elsewhere(path, here)
+            check_storage(path, here)
         elif isinstance(here, h5py.Group):
             waiting += _linked(path, here, h5py)
 
@@ -82,7 +82,7 @@ def member(group: Any, name: str, path: Path) -> Any:
     return group[name]
 
 
-def refuse_elsewhere(path: Path, data: Any) -> None:
+def check_storage(path: Path, data: Any) -> None:
     """Refuse a data set whose data lie in another file; a reference may lead to one that no link shows."""
     if data.is_virtual or data.external:
         raise DataError(f"{path}: {data.name!r} has its data in another file; store them in the file itself")
@@ -92,7 +92,7 @@ def numbers(data: Any, allowance: Allowance) -> NDArray[Any]:
     """A data set of numbers, in memory."""
     if data.dtype.kind not in "fiub":
         raise DataError(f"{allowance.path}: {data.name!r} holds {data.dtype} values, not numbers; store numbers")
-    refuse_elsewhere(allowance.path, data)
+    check_storage(allowance.path, data)
     allowance.take(bytes_of(data.shape, data.dtype))
     return np.asarray(data[()])
 
@@ -100,7 +100,7 @@ def numbers(data: Any, allowance: Allowance) -> NDArray[Any]:
 def take_all(item: Any, allowance: Allowance) -> None:
     """Count all that lies in a data set or below a group, before it is read."""
     if hasattr(item, "dtype"):
-        refuse_elsewhere(allowance.path, item)
+        check_storage(allowance.path, item)
         allowance.take(bytes_of(item.shape, item.dtype))
     else:
         item.visititems(lambda _, part: take_all(part, allowance) if hasattr(part, "dtype") else None)

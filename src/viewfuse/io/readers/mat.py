@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from viewfuse.errors import DataError
-from viewfuse.io.readers.hdf5 import is_reference, member, numbers, opened, refuse_other_files
+from viewfuse.io.readers.hdf5 import check_links, is_reference, member, numbers, opened
 from viewfuse.io.readers.mat5 import read_version_5
 from viewfuse.io.readers.npz import in_order
 from viewfuse.io.safety.limits import Allowance
-from viewfuse.io.safety.sparse import refuse_broken
+from viewfuse.io.safety.sparse import check_sparse
 from viewfuse.io.source import FileView, Source
 
 CELLS = ("X", "data", "fea", "views")
@@ -68,7 +68,7 @@ def _cells(file: Any, item: Any, allowance: Allowance) -> list[Any]:
 
 def _referenced(item: Any, allowance: Allowance) -> Any:
     """A cell, which may lie where no link leads, so that nobody has looked at it yet."""
-    refuse_other_files(allowance.path, item)
+    check_links(allowance.path, item)
     return _matrix(item, allowance)
 
 
@@ -158,7 +158,7 @@ def _upright(path: Path, views: Mapping[str, Any], n: int) -> Variables:
     upright = {}
     for name, view in views.items():
         if sparse.issparse(view):
-            refuse_broken(f"{path}: {name!r}", view)
+            check_sparse(f"{path}: {name!r}", view)
         lies = squares_lie if view.shape[0] == view.shape[1] else view.shape[0] != n
         turned = view.T if lies else view
         upright[name] = turned.tocsr() if sparse.issparse(turned) else turned

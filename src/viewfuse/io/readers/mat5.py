@@ -115,12 +115,12 @@ def _walk_matrix(stream: _Stream, size: int, order: str, depth: int) -> None:
         raise DataError(f"{path}: a cell holds a {_NOT_READ[kind]}, which is not read; keep numbers in cells")
     if depth > _DEEPEST or (depth and kind not in _CLASSES):
         raise DataError(f"{path}: cells are nested more than {_DEEPEST} deep, or hold what is not known; save it again")
-    _refuse_shape(path, struct.unpack(f"{order}{len(shape) // 4}i", shape[: len(shape) // 4 * 4]), kind, size)
+    _check_shape(path, struct.unpack(f"{order}{len(shape) // 4}i", shape[: len(shape) // 4 * 4]), kind, size)
     while size > 0:
         size = _walk_part(stream, size, order, depth)
 
 
-def _refuse_shape(path: Path, shape: tuple[int, ...], kind: int, size: int) -> None:
+def _check_shape(path: Path, shape: tuple[int, ...], kind: int, size: int) -> None:
     """A cell takes 8 bytes at least, a number 1; a sparse matrix 4 per column, and not absurdly many rows."""
     cells = math.prod(shape)
     if kind == _SPARSE:
@@ -142,7 +142,7 @@ def _tag(stream: _Stream, order: str) -> tuple[int, int, bytes | None]:
     return first, second, None
 
 
-def _refuse_part(stream: _Stream, kind: int, length: int, size: int) -> None:
+def _check_part(stream: _Stream, kind: int, length: int, size: int) -> None:
     if kind not in _ELEMENTS or length > size:
         raise DataError(
             f"{stream.allowance.path}: a part of kind {kind} with {length:,} bytes does not fit there; save it again"
@@ -152,7 +152,7 @@ def _refuse_part(stream: _Stream, kind: int, length: int, size: int) -> None:
 def _small_part(stream: _Stream, size: int, order: str) -> tuple[bytes, int]:
     """The content of a short part, and what is left of `size` after it."""
     kind, length, content = _tag(stream, order)
-    _refuse_part(stream, kind, length, min(size, 1_000))
+    _check_part(stream, kind, length, min(size, 1_000))
     if content is not None:
         return content[:length], size - 8
     padded = -(-length // 8) * 8
@@ -162,7 +162,7 @@ def _small_part(stream: _Stream, size: int, order: str) -> tuple[bytes, int]:
 def _walk_part(stream: _Stream, size: int, order: str, depth: int) -> int:
     """Pass over the next part; what is left of `size` after it."""
     kind, length, content = _tag(stream, order)
-    _refuse_part(stream, kind, length, size)
+    _check_part(stream, kind, length, size)
     if content is not None:
         return size - 8
     if kind == _MATRIX:

@@ -27,7 +27,7 @@ def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> li
     other file the columns of numbers are one view, unless `blocks` say more.
     """
     file = needed("pyarrow.parquet", "io", path).ParquetFile(path)
-    _refuse_bomb(path, file)
+    _check_bomb(path, file)
     table = _Table(path, file, file.schema_arrow, id_column)
     views = table.plan(blocks)
     if not file.metadata.num_rows:
@@ -36,7 +36,7 @@ def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> li
     return [FileView(path, name, *table.view(columns), ids) for name, columns in views.items()]
 
 
-def _refuse_bomb(path: Path, file: Any) -> None:
+def _check_bomb(path: Path, file: Any) -> None:
     facts, allowance = file.metadata, Allowance(path, _CURE)
     for g in range(facts.num_row_groups):
         group = facts.row_group(g)
@@ -50,7 +50,7 @@ class _Table:
 
     def __init__(self, path: Path, file: Any, schema: Any, id_column: str | None) -> None:
         self.path, self._file = path, file
-        _refuse_repeated(path, schema.names)
+        _check_repeated(path, schema.names)
         self._kinds = {field.name: field.type for field in schema}
         stored = (schema.pandas_metadata or {}).get("index_columns", [])
         index = [name for name in stored if isinstance(name, str) and name in self._kinds]
@@ -107,7 +107,7 @@ class _Table:
         return spool.table(), columns
 
 
-def _refuse_repeated(path: Path, names: list[str]) -> None:
+def _check_repeated(path: Path, names: list[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
@@ -141,7 +141,7 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
             spool = Spool(int(lengths.max()))
             spool.add(np.full((before, spool.width), np.nan))
         if spool is not None:
-            _refuse_other_lengths(f"{path}, column {column!r}", lengths, spool.width, before)
+            _check_lengths(f"{path}, column {column!r}", lengths, spool.width, before)
             block = np.full((len(lengths), spool.width), np.nan)
             block[lengths > 0] = _floats(cells.flatten()).reshape(-1, spool.width)
             spool.add(block)
@@ -151,7 +151,7 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
     return spool.table(), range(spool.width)
 
 
-def _refuse_other_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:
+def _check_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:
     wrong = np.flatnonzero((lengths > 0) & (lengths != width))
     if len(wrong):
         raise DataError(

@@ -41,7 +41,7 @@ def read_text(path: Path, id_column: str | None, blocks: Blocks | None) -> list[
             wanted = [places[column] for found in views.values() for column in found]
             ids, table = _read_rows(path, lines, header, place, wanted)
             if id_column is None:
-                _refuse_measurements(path, header[0], ids)
+                _check_measurements(path, header[0], ids)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     return [FileView(path, view, values, found, ids) for view, found, values in _cut(table, views)]
@@ -105,7 +105,7 @@ def _read_rows(
     take = itemgetter(*wanted) if len(wanted) > 1 else lambda row: (row[wanted[0]],)
     filled = (_trimmed(line, len(header)) for line in lines if any(cell.strip() for cell in line))
     while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
-        _refuse_ragged(path, block, len(header), len(ids))
+        _check_ragged(path, block, len(header), len(ids))
         names = [unmarked(row[place]) for row in block]
         spool.add(_numbers(path, [list(take(row)) for row in block], [header[c] for c in wanted], names))
         ids += names
@@ -114,7 +114,7 @@ def _read_rows(
     return ids, spool.table()
 
 
-def _refuse_measurements(path: Path, column: str, ids: list[str]) -> None:
+def _check_measurements(path: Path, column: str, ids: list[str]) -> None:
     if all(is_number(name) for name in ids) and any("." in name.rstrip("0").rstrip(".") for name in ids):
         raise DataError(
             f"{path}: the first column {column!r} holds measurements, not ids; "
@@ -130,7 +130,7 @@ def _trimmed(line: list[str], width: int = 1) -> list[str]:
     return line[:end]
 
 
-def _refuse_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
+def _check_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
     for row, cells in enumerate(rows):
         if len(cells) != width:
             raise DataError(

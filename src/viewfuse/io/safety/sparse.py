@@ -9,7 +9,7 @@ import numpy as np
 from viewfuse.errors import DataError
 
 
-def refuse_broken(where: str, matrix: Any) -> None:
+def check_sparse(where: str, matrix: Any) -> None:
     """Refuse a compressed sparse matrix whose indices lead out of it."""
     rows, columns = matrix.shape
     major, minor = (rows, columns) if matrix.format == "csr" else (columns, rows)
