@@ -41,14 +41,14 @@ def knn_list(values, mask, row_mask, i, view, k, depth):
 
 def knn_imputation(values, mask, row_mask, i, k, depth):
     """x-bar per view, of shape (k, columns), and m-bar of shape (views, k)."""
-    tokens, filled = [], np.zeros((mask.shape[1], k), dtype=bool)
+    tokens, valid = [], np.zeros((mask.shape[1], k), dtype=bool)
     for v in range(mask.shape[1]):
         block = np.zeros((k, values[v].shape[1]))
         for place, j in enumerate(knn_list(values, mask, row_mask, i, v, k, depth)):
             block[place] = values[v][j]
-            filled[v, place] = True
+            valid[v, place] = True
         tokens.append(block)
-    return tokens, filled
+    return tokens, valid
 
 
 def cosine_distance(a, b):
@@ -62,11 +62,11 @@ def cdpe(block):
     return np.concatenate([block, distances], axis=1)
 
 
-def tam(filled, have, gamma):
-    bias = np.zeros(len(have))
-    for j in range(len(have)):
-        if not have[j]:
-            bias[j] = gamma if filled[j].sum() > 0 else -np.inf
+def tam(valid, available, gamma):
+    bias = np.zeros(len(available))
+    for j in range(len(available)):
+        if not available[j]:
+            bias[j] = gamma if valid[j].sum() > 0 else -np.inf
     return bias
 
 
@@ -118,23 +118,23 @@ def fully_connected(layers, x):
     return x
 
 
-def encode(network, tokens, filled, have, gamma):
+def encode(network, tokens, valid, available, gamma):
     """z of one sample: NDE with the first output, VDE with the mean output."""
     views = []
     for v, encoder in enumerate(network.neighbor_encoders):
-        bias = np.where(filled[v], 0.0, -np.inf)
+        bias = np.where(valid[v], 0.0, -np.inf)
         views.append(transformer(encoder.block, cdpe(tokens[v]), bias)[0])
     rows = [fully_connected(ffn, x) for ffn, x in zip(network.view_encoder.embed, views, strict=True)]
-    return transformer(network.view_encoder.block, np.stack(rows), tam(filled, have, gamma)).mean(axis=0)
+    return transformer(network.view_encoder.block, np.stack(rows), tam(valid, available, gamma)).mean(axis=0)
 
 
-def view_weights(network, tokens, filled, have, gamma):
+def view_weights(network, tokens, valid, available, gamma):
     """How far z moves when nothing stands in a view, as a share over the views (the project's definition)."""
-    z = encode(network, tokens, filled, have, gamma)
+    z = encode(network, tokens, valid, available, gamma)
     moved = []
-    for v in range(len(have)):
+    for v in range(len(available)):
         fewer_tokens = [0.0 * block if u == v else block for u, block in enumerate(tokens)]
-        fewer_filled, fewer_have = filled.copy(), have.copy()
+        fewer_filled, fewer_have = valid.copy(), available.copy()
         fewer_filled[v] = fewer_have[v] = False
         moved.append(math.dist(z, encode(network, fewer_tokens, fewer_filled, fewer_have, gamma)))
     return np.array(moved) / sum(moved)

@@ -17,19 +17,19 @@ from viewfuse.batches import (
     add_noise,
     draws_per_sample,
     drop_views,
-    impute,
-    newcomers,
+    gather_neighbors,
+    index_new_samples,
+    index_training_set,
     plain_batch,
-    store,
     two_branches,
 )
 from viewfuse.missing import paper_mask
-from viewfuse.neighbors.donors import NOBODY
+from viewfuse.neighbors.donors import NO_NEIGHBOR
 from viewfuse.settings import Settings
 
 
 def stored_samples(values, mask, settings):
-    return store([torch.from_numpy(view) for view in values], torch.from_numpy(mask), settings)
+    return index_training_set([torch.from_numpy(view) for view in values], torch.from_numpy(mask), settings)
 
 
 @given(incomplete_data(), st.integers(1, 6))
@@ -39,8 +39,8 @@ def test_gathered_values_and_fill_mask_are_those_of_the_paper(data, k):
     stored = stored_samples(values, mask, settings)
     batch = plain_batch(stored, stored, settings)
     for i in range(len(mask)):
-        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, k, settings.donor_depth)
-        assert (batch.filled[i].numpy() == filled).all()
+        tokens, valid = reference.knn_imputation(values, mask, mask[i], i, k, settings.donor_depth)
+        assert (batch.valid[i].numpy() == valid).all()
         for v, block in enumerate(tokens):
             assert batch.tokens[v][i].numpy() == pytest.approx(block)
 
@@ -72,17 +72,17 @@ def test_dropping_views_adds_none_and_leaves_one(data, rate):
     _, mask, rng = data
     present = torch.from_numpy(mask)
     draws = torch.from_numpy(rng.random((len(mask), 2 * mask.shape[1]), dtype=np.float32))
-    have = drop_views(present, rate, draws)
-    assert not (have & ~present).any()
-    assert have.any(dim=1).all()
-    assert rate > 0 or torch.equal(have, present)
+    available = drop_views(present, rate, draws)
+    assert not (available & ~present).any()
+    assert available.any(dim=1).all()
+    assert rate > 0 or torch.equal(available, present)
 
 
 def test_views_drop_at_the_asked_rate():
     present = torch.ones(20_000, 4, dtype=torch.bool)
-    have = drop_views(present, 0.3, torch.rand(20_000, 8))
+    available = drop_views(present, 0.3, torch.rand(20_000, 8))
     kept_by_force = 0.3**4 / 4
-    assert float(have.float().mean()) == pytest.approx(0.7 + kept_by_force, abs=0.005)
+    assert float(available.float().mean()) == pytest.approx(0.7 + kept_by_force, abs=0.005)
 
 
 def test_noise_has_its_size_and_spares_padding():
@@ -90,7 +90,7 @@ def test_noise_has_its_size_and_spares_padding():
     settings = Settings(n_neighbors=4, noise=0.5, feature_dropout=0.2)
     stored = stored_samples([values[0][:3]], np.ones((3, 1), dtype=bool), settings)
     clean = plain_batch(stored, stored, settings)  # three samples: the fourth place is padding
-    add_noise(clean.tokens, clean.filled, settings, torch.rand(3, 4, 50))
+    add_noise(clean.tokens, clean.valid, settings, torch.rand(3, 4, 50))
     assert (clean.tokens[0][:, 3] == 0).all()
     shown = clean.tokens[0][:, :3]
     assert float((shown == 0).float().mean()) == pytest.approx(0.2, abs=0.05)
@@ -125,9 +125,9 @@ def test_both_branches_come_in_one_batch():
     samples, both = two_branches(stored, rows, settings, 0.5, draws)
     plain = plain_batch(stored, stored, settings)
     assert torch.equal(both.tokens[0][:8], plain.tokens[0])
-    expected = impute(stored, both.have[8:], stored, settings)
+    expected = gather_neighbors(stored, both.available[8:], stored, settings)
     assert torch.equal(both.tokens[1][8:], expected.tokens[1])
-    assert not torch.equal(both.have[8:], plain.have)
+    assert not torch.equal(both.available[8:], plain.available)
     assert all(torch.equal(samples.values[1][half], stored.values[1]) for half in (slice(8), slice(8, 16)))
     _, noisy = two_branches(stored, rows, replace(settings, noise=0.1), 0.0, draws)
     assert torch.equal(noisy.tokens[0][:8], plain.tokens[0])
@@ -144,16 +144,16 @@ def test_branches_of_several_replicates_are_those_of_each():
     for r in range(4):
         alone = two_branches(stored, rows[r : r + 1], settings, rates[r : r + 1], draws[r : r + 1])[1]
         part = slice(12 * r, 12 * r + 12)
-        assert torch.equal(together.have[part], alone.have)
-        assert torch.equal(together.filled[part], alone.filled)
+        assert torch.equal(together.available[part], alone.available)
+        assert torch.equal(together.valid[part], alone.valid)
         assert all(torch.equal(a[part], b) for a, b in zip(together.tokens, alone.tokens, strict=True))
 
 
 def test_newcomers_find_their_neighbours_among_the_stored():
     values = [torch.tensor([[0.0], [10.0], [20.0]])]
     settings = Settings(n_neighbors=2)
-    stored = store(values, torch.ones(3, 1, dtype=torch.bool), settings)
+    stored = index_training_set(values, torch.ones(3, 1, dtype=torch.bool), settings)
     new = [torch.tensor([[9.0], [20.0]])]
-    samples = newcomers(new, torch.ones(2, 1, dtype=torch.bool), stored, torch.tensor([NOBODY, 2]))
+    samples = index_new_samples(new, torch.ones(2, 1, dtype=torch.bool), stored, torch.tensor([NO_NEIGHBOR, 2]))
     batch = plain_batch(samples, stored, settings)
     assert batch.tokens[0][:, :, 0].tolist() == [[9.0, 10.0], [20.0, 10.0]]  # the second one is stored sample 2

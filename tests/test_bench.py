@@ -65,9 +65,9 @@ def pair():
 def test_the_plain_network_gives_our_embeddings(pair):
     _, stored, network, plain = pair
     batch = as_they_are(stored, stored, SETTINGS)
-    assert batch.filled.any(dim=2).all()  # a list in which nothing is filled is where torch's encoder differs
+    assert batch.valid.any(dim=2).all()  # a list in which nothing is filled is where torch's encoder differs
     assert not stored.present.all()
-    again = plain.encode({"tokens": batch.tokens, "filled": batch.filled, "have": batch.have})
+    again = plain.encode({"tokens": batch.tokens, "filled": batch.valid, "have": batch.available})
     assert torch.allclose(network.encode(batch), again, atol=1e-5)
 
 
@@ -93,8 +93,8 @@ def test_the_plain_data_are_ours(pair):
     ours = as_they_are(stored, stored, SETTINGS)
     samples = PlainTraining(table, SETTINGS, 0, CPU)._as_they_are
     theirs = default_collate([samples[i] for i in range(len(samples))])["plain"]
-    assert torch.equal(ours.filled, theirs["filled"])
-    assert torch.equal(ours.have, theirs["have"])
+    assert torch.equal(ours.valid, theirs["filled"])
+    assert torch.equal(ours.available, theirs["have"])
     for a, b in zip(ours.tokens, theirs["tokens"], strict=True):
         assert torch.equal(a, b)
 
@@ -102,14 +102,14 @@ def test_the_plain_data_are_ours(pair):
 def test_plain_augmentation_drops_and_spoils(pair):
     training = PlainTraining(pair[0], SETTINGS, 0, CPU)
     batch = default_collate([training.samples[i] for i in range(60)])
-    have, present = batch["augmented"]["have"], batch["present"]
-    assert (have <= present).all()
-    assert have.any(dim=1).all()
-    assert have.sum() < present.sum()
+    available, present = batch["augmented"]["have"], batch["present"]
+    assert (available <= present).all()
+    assert available.any(dim=1).all()
+    assert available.sum() < present.sum()
     for v, tokens in enumerate(batch["augmented"]["tokens"]):
-        filled = batch["augmented"]["filled"][:, v]
-        assert (tokens[~filled] == 0).all()
-        assert 0.01 < (tokens[filled] == 0).float().mean() < 0.12  # feature_dropout is 0.05
+        valid = batch["augmented"]["filled"][:, v]
+        assert (tokens[~valid] == 0).all()
+        assert 0.01 < (tokens[valid] == 0).float().mean() < 0.12  # feature_dropout is 0.05
 
 
 def test_both_learn_the_same():

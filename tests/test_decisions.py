@@ -18,28 +18,28 @@ from hypothesis import strategies as st
 from conftest import make_blobs
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics, training
 from viewfuse import model as model_module
-from viewfuse.batches import store
+from viewfuse.batches import index_training_set
 from viewfuse.data import mixed_scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.neighbors.donors import Search
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.neighbors.donors import MultiViewIndex
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.replicates import Replicates
 from viewfuse.selection import rules as decisions
 from viewfuse.selection.centers import initial_centers
-from viewfuse.selection.rules import Candidate, best_of_each, consistencies, consistency, stability
+from viewfuse.selection.rules import Candidate, best_of_each, neighbor_agreement, neighbor_agreements, stability
 from viewfuse.settings import Settings
-from viewfuse.training import Training, train, train_replicates
-from viewfuse.watch import JointStage, Watch, clusters
+from viewfuse.training import TrainState, train, train_replicates
+from viewfuse.watch import EarlyStopping, JointStage, clusters
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
 
 
-def consistency_in_words(labels, near):
+def consistency_in_words(labels, neighbor_ids):
     """The same, one pair at a time."""
-    n, n_views, _ = near.shape
+    n, n_views, _ = neighbor_ids.shape
     shares = []
     for v in range(n_views):
-        pairs = [labels[i] == labels[j] for i in range(n) for j in near[i, v] if j != NOBODY]
+        pairs = [labels[i] == labels[j] for i in range(n) for j in neighbor_ids[i, v] if j != NO_NEIGHBOR]
         if pairs:
             shares.append(sum(pairs) / len(pairs))
     chance = sum((sum(label == c for label in labels) / n) ** 2 for c in set(labels))
@@ -49,16 +49,16 @@ def consistency_in_words(labels, near):
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3), st.integers(0, 4), st.integers(1, 4))
 def test_consistency_is_what_it_says(seed, n, n_views, depth, n_clusters):
     rng = np.random.default_rng(seed)
-    labels, near = rng.integers(n_clusters, size=n), rng.integers(-1, n, size=(n, n_views, depth))
-    found = consistency(torch.from_numpy(labels), torch.from_numpy(near))
-    assert found == pytest.approx(consistency_in_words(labels.tolist(), near), abs=1e-6)
+    labels, neighbor_ids = rng.integers(n_clusters, size=n), rng.integers(-1, n, size=(n, n_views, depth))
+    found = neighbor_agreement(torch.from_numpy(labels), torch.from_numpy(neighbor_ids))
+    assert found == pytest.approx(consistency_in_words(labels.tolist(), neighbor_ids), abs=1e-6)
 
 
 def test_clusters_of_neighbours_are_consistent_and_random_ones_are_not():
-    near = torch.tensor([[[1, 2]], [[0, 2]], [[0, 1]], [[4, 5]], [[3, 5]], [[3, 4]]])
-    assert consistency(torch.tensor([0, 0, 0, 1, 1, 1]), near) == pytest.approx(1.0)
-    assert consistency(torch.tensor([0, 1, 0, 1, 0, 1]), near) < 0
-    assert consistency(torch.zeros(6, dtype=torch.int64), near) == 0.0  # one cluster says nothing
+    neighbor_ids = torch.tensor([[[1, 2]], [[0, 2]], [[0, 1]], [[4, 5]], [[3, 5]], [[3, 4]]])
+    assert neighbor_agreement(torch.tensor([0, 0, 0, 1, 1, 1]), neighbor_ids) == pytest.approx(1.0)
+    assert neighbor_agreement(torch.tensor([0, 1, 0, 1, 0, 1]), neighbor_ids) < 0
+    assert neighbor_agreement(torch.zeros(6, dtype=torch.int64), neighbor_ids) == 0.0  # one cluster says nothing
 
 
 def test_partitions_of_different_scalings_are_judged_by_the_same_neighbours():
@@ -66,7 +66,7 @@ def test_partitions_of_different_scalings_are_judged_by_the_same_neighbours():
     crossed = torch.tensor([[[2]], [[3]], [[0]], [[1]]])
     side, cross = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     candidates = [Candidate("minmax", cross, crossed, 1.0), Candidate("standard", side, pairs, 1.0)]
-    scores = consistencies(candidates)
+    scores = neighbor_agreements(candidates)
     assert scores[0] == pytest.approx(scores[1])  # each fits its own neighbours, and only these
     assert decisions.best_scaling({"minmax": scores[0], "standard": scores[1]}) == "standard"
     assert decisions.best_scaling({"standard": 0.2, "minmax": 0.3}) == "minmax"
@@ -82,13 +82,13 @@ def test_of_several_trainings_the_most_consistent_one_is_kept():
         Candidate("standard", 1 - good, pairs, 0.5),
         Candidate("minmax", poor, pairs, 0.1),
     ]
-    assert best_of_each(found, consistencies(found)) == {"standard": 2, "minmax": 3}  # the lower loss of equals
+    assert best_of_each(found, neighbor_agreements(found)) == {"standard": 2, "minmax": 3}  # the lower loss of equals
 
 
 def test_of_equals_a_training_that_diverged_is_not_kept():
     pairs, labels = torch.tensor([[[1]], [[0]], [[3]], [[2]]]), np.array([0, 0, 1, 1])
     found = [Candidate("standard", labels, pairs, loss) for loss in (np.nan, 0.5, np.nan, 0.4)]
-    assert best_of_each(found, consistencies(found)) == {"standard": 3}
+    assert best_of_each(found, neighbor_agreements(found)) == {"standard": 3}
 
 
 def test_stability_is_the_share_of_partitions_that_agree():
@@ -102,7 +102,7 @@ def test_stability_is_the_share_of_partitions_that_agree():
 def samples_for(settings):
     views = Views(make_blobs(60, 3, missing=0.3)[0])
     scaled = fit_scaler(views, "standard").apply(views)
-    return store([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
+    return index_training_set([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
 
 def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
@@ -151,13 +151,13 @@ def scatter(network):
 
 def diverge(monkeypatch):
     """A joint stage of which the first network that is looked at has a loss that is not finite in epoch 13."""
-    look, first = Watch.look, []
+    evaluate, first = EarlyStopping.evaluate, []
 
     def spoiled(self, epoch, embedding, diverged=""):
         first.append(self)
-        look(self, epoch, embedding, NOT_FINITE if epoch >= 14 and self is first[0] else diverged)
+        evaluate(self, epoch, embedding, NOT_FINITE if epoch >= 14 and self is first[0] else diverged)
 
-    monkeypatch.setattr(Watch, "look", spoiled)
+    monkeypatch.setattr(EarlyStopping, "look", spoiled)
 
 
 def break_weights(network):
@@ -186,7 +186,7 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
     assert run.joint_stage.kept in (10, 12)  # as it was before it went wrong
     assert len(run.history["epoch"]) == 14  # and no further
     labels = clusters(run.network, training.embed_stored(run))
-    assert consistency(labels, run.stored.near) == pytest.approx(max(run.joint_stage.seen.values()))
+    assert neighbor_agreement(labels, run.stored.neighbor_ids) == pytest.approx(max(run.joint_stage.seen.values()))
 
 
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
@@ -210,7 +210,7 @@ def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
 
 
 def test_a_joint_stage_whose_length_was_given_is_left_alone(monkeypatch):
-    monkeypatch.setattr(Watch, "__init__", None)
+    monkeypatch.setattr(EarlyStopping, "__init__", None)
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert (run.joint_stage.kept, run.joint_stage.ended, run.joint_stage.seen) == (4, "", {})
@@ -255,7 +255,7 @@ def test_a_scaling_that_was_asked_for_is_not_decided(decided):
 def test_training_has_no_joint_stage_to_watch_without_epochs():
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
     run = train(samples_for(settings), settings, 0)
-    assert isinstance(run, Training)
+    assert isinstance(run, TrainState)
     assert training.joint_stage_decision(run)["why"].startswith("no joint stage")
 
 
@@ -305,12 +305,12 @@ def test_scalings_with_less_reason_have_to_be_better():
 def test_evenness_is_the_entropy_of_the_sizes(labels, n_clusters):
     shares = [labels.count(label) / len(labels) for label in set(labels)]
     expected = -sum(share * np.log(share) for share in shares) / np.log(n_clusters)
-    assert decisions.evenness(torch.tensor(labels), n_clusters) == pytest.approx(expected, abs=1e-12)
+    assert decisions.size_entropy(torch.tensor(labels), n_clusters) == pytest.approx(expected, abs=1e-12)
 
 
 def test_one_cluster_is_even():
-    assert decisions.evenness(torch.zeros(3, dtype=torch.int64), 1) == 1.0
-    assert decisions.evenness(torch.arange(4), 4) == pytest.approx(1.0)
+    assert decisions.size_entropy(torch.zeros(3, dtype=torch.int64), 1) == 1.0
+    assert decisions.size_entropy(torch.arange(4), 4) == pytest.approx(1.0)
 
 
 class Looked:
@@ -333,26 +333,26 @@ class Looked:
 
 def test_more_consistent_clusters_that_were_merged_are_not_kept():
     network, stage = Looked(), JointStage()
-    near = torch.tensor([[[(i + 1) % 12]] for i in range(12)])  # neighbours are in different clusters at first
-    watch = Watch(network, near, stage)
-    watch.look(5, torch.zeros(12, 1))
+    neighbor_ids = torch.tensor([[[(i + 1) % 12]] for i in range(12)])  # neighbours are in different clusters at first
+    watch = EarlyStopping(network, neighbor_ids, stage)
+    watch.evaluate(5, torch.zeros(12, 1))
     before = network.labels
     network.labels = torch.tensor([0] * 9 + [1, 2, 3])
-    watch.look(6, torch.zeros(12, 1))
+    watch.evaluate(6, torch.zeros(12, 1))
     assert stage.seen[6] > stage.seen[5]
-    assert stage.evenness[6] < stage.evenness[5] == pytest.approx(1.0)
+    assert stage.size_entropy[6] < stage.size_entropy[5] == pytest.approx(1.0)
     assert (stage.kept, stage.merged, stage.ended) == (5, True, "")
-    watch.go_back()
+    watch.restore_best()
     assert torch.equal(network.labels, before)
     network.labels = torch.arange(12) // 3  # as consistent as can be, and even
-    watch.look(7, torch.zeros(12, 1))
+    watch.evaluate(7, torch.zeros(12, 1))
     assert (stage.kept, stage.merged) == (7, False)
 
 
 def test_a_stage_that_merged_says_so(monkeypatch):
     falling, rising = count(0, -1), count()
-    monkeypatch.setattr("viewfuse.watch.evenness", lambda labels, n_clusters: next(falling))
-    monkeypatch.setattr("viewfuse.watch.consistency", lambda labels, near: next(rising))
+    monkeypatch.setattr("viewfuse.watch.size_entropy", lambda labels, n_clusters: next(falling))
+    monkeypatch.setattr("viewfuse.watch.neighbor_agreement", lambda labels, neighbor_ids: next(rising))
     monkeypatch.setattr(Settings, "epochs", lambda self, n: (1, 16))
     settings = Settings(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
@@ -367,19 +367,25 @@ def test_scalings_that_treat_a_view_alike_count_once_there():
         Candidate("standard", np.array([0, 0, 1, 1]), pairs, 1.0),
         Candidate("minmax", np.array([0, 1, 0, 1]), crossed, 1.0),
     ]
-    assert consistencies(two) == [0.0, 0.0]
-    assert consistencies([Candidate("mixed", np.array([0, 0, 1, 1]), pairs.clone(), 1.0), *two]) == [0.0, 0.0, 0.0]
+    assert neighbor_agreements(two) == [0.0, 0.0]
+    assert neighbor_agreements([Candidate("mixed", np.array([0, 0, 1, 1]), pairs.clone(), 1.0), *two]) == [
+        0.0,
+        0.0,
+        0.0,
+    ]
 
 
 def test_consistencies_are_means_over_views_and_their_neighbours():
     rng = np.random.default_rng(0)
-    near = [torch.from_numpy(rng.integers(0, 20, size=(20, 3, 2))) for _ in range(2)]
-    near[1][:, 1] = near[0][:, 1]
-    near[0][:, 2] = near[1][:, 2] = NOBODY  # a view without neighbours says nothing
+    neighbor_ids = [torch.from_numpy(rng.integers(0, 20, size=(20, 3, 2))) for _ in range(2)]
+    neighbor_ids[1][:, 1] = neighbor_ids[0][:, 1]
+    neighbor_ids[0][:, 2] = neighbor_ids[1][:, 2] = NO_NEIGHBOR  # a view without neighbours says nothing
     labels = torch.from_numpy(rng.integers(0, 3, size=20))
-    found = consistencies([Candidate(name, labels.numpy(), own, 1.0) for name, own in zip("ab", near, strict=True)])
-    first = np.mean([consistency(labels, own[:, :1]) for own in near])
-    assert found == pytest.approx([(first + consistency(labels, near[0][:, 1:2])) / 2] * 2)
+    found = neighbor_agreements(
+        [Candidate(name, labels.numpy(), own, 1.0) for name, own in zip("ab", neighbor_ids, strict=True)]
+    )
+    first = np.mean([neighbor_agreement(labels, own[:, :1]) for own in neighbor_ids])
+    assert found == pytest.approx([(first + neighbor_agreement(labels, neighbor_ids[0][:, 1:2])) / 2] * 2)
 
 
 def pretrained(monkeypatch):
@@ -449,7 +455,7 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
 
     def seen(runs, progress):
         gc.collect()
-        alive.append(sum(type(one) is Search for one in gc.get_objects()))
+        alive.append(sum(type(one) is MultiViewIndex for one in gc.get_objects()))
         go_on(runs, progress=progress)
 
     monkeypatch.setattr(model_module, "train_jointly", seen)
@@ -487,19 +493,19 @@ def test_neighbours_decide_between_starts_that_k_means_cannot_tell_apart(n):
     points = points + 0.01 * torch.randn(4 * n, 2, generator=torch.Generator().manual_seed(0))
     for sides in ([[0, 1], [2, 3]], [[0, 2], [1, 3]]):
         corners = dict(sides + [side[::-1] for side in sides])
-        near = torch.tensor([[[corners[i // n] * n + i % n]] for i in range(4 * n)])
-        centers = torch.from_numpy(initial_centers(points, 2, 0, near))
+        neighbor_ids = torch.tensor([[[corners[i // n] * n + i % n]] for i in range(4 * n)])
+        centers = torch.from_numpy(initial_centers(points, 2, 0, neighbor_ids))
         labels = torch.cdist(points, centers).argmin(dim=1)
-        assert consistency(labels, near) == 1.0
+        assert neighbor_agreement(labels, neighbor_ids) == 1.0
 
 
 def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
     network, stage = Looked(), JointStage()
-    near = torch.tensor([[[(i + 4) % 12]] for i in range(12)])  # every sample is with its neighbours at once
-    watch = Watch(network, near, stage)
+    neighbor_ids = torch.tensor([[[(i + 4) % 12]] for i in range(12)])  # every sample is with its neighbours at once
+    watch = EarlyStopping(network, neighbor_ids, stage)
     for epoch in range(5, 12):
-        watch.look(epoch, torch.zeros(12, 1))
-    assert (stage.kept, stage.settled, stage.ended, stage.over) == (5, True, "", True)
+        watch.evaluate(epoch, torch.zeros(12, 1))
+    assert (stage.kept, stage.settled, stage.ended, stage.stopped) == (5, True, "", True)
     assert list(stage.seen) == [5, 6, 7, 8]  # the last ones are not looked at
 
 
@@ -544,7 +550,7 @@ def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch)
     monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
-    runs = [training.begin(samples, settings, seed) for seed in range(3)]
+    runs = [training.init_state(samples, settings, seed) for seed in range(3)]
     training.pretrain(runs, 1)
     training.pretrain(runs[1:2], 3)
     training.train_jointly(runs)
@@ -556,13 +562,13 @@ def test_the_neighbours_reach_the_start_of_the_centres(monkeypatch):
     settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=1, joint_epochs=0, **SMALL)
     samples, seen = samples_for(settings), []
 
-    def remembered(embedding, n_clusters, seed, near):
-        seen.append(near)
-        return initial_centers(embedding, n_clusters, seed, near)
+    def remembered(embedding, n_clusters, seed, neighbor_ids):
+        seen.append(neighbor_ids)
+        return initial_centers(embedding, n_clusters, seed, neighbor_ids)
 
     monkeypatch.setattr(training, "initial_centers", remembered)
     train(samples, settings, 0)
-    assert seen == [samples.near]
+    assert seen == [samples.neighbor_ids]
 
 
 def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends():
@@ -575,11 +581,11 @@ def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends():
 @pytest.mark.parametrize(("rise", "looks"), [(0.0002, 4), (0.002, 9)])
 def test_tiny_gains_do_not_keep_a_stage_going(monkeypatch, rise, looks):
     scores = count()
-    monkeypatch.setattr("viewfuse.watch.consistency", lambda labels, near: 0.3 + rise * next(scores))
+    monkeypatch.setattr("viewfuse.watch.neighbor_agreement", lambda labels, neighbor_ids: 0.3 + rise * next(scores))
     network, stage = Looked(), JointStage()
-    watch = Watch(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage)
+    watch = EarlyStopping(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage)
     for epoch in range(9):
-        watch.look(epoch, torch.zeros(12, 1))
+        watch.evaluate(epoch, torch.zeros(12, 1))
     assert len(stage.seen) == looks
 
 
@@ -588,10 +594,10 @@ def test_the_schedule_of_the_paper_is_not_cut_short():
     assert not Settings(schedule="paper").pretrained_as_needed
     assert not Settings(pretrain_epochs=5).pretrained_as_needed
     network, stage = Looked(), JointStage()
-    watch = Watch(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage, settles=False)
+    watch = EarlyStopping(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage, settles=False)
     for epoch in range(9):
-        watch.look(epoch, torch.zeros(12, 1))
-    assert (len(stage.seen), stage.over) == (9, False)
+        watch.evaluate(epoch, torch.zeros(12, 1))
+    assert (len(stage.seen), stage.stopped) == (9, False)
 
 
 def test_of_several_trainings_one_that_diverges_later_is_left_out():

@@ -137,9 +137,9 @@ def test_hidden_values_reach_nothing(data):
 
 def test_impute_fills_missing_places_only(data, fitted):
     views, _, mask = data
-    filled = fitted.impute(views)
+    valid = fitted.impute(views)
     truth = make_blobs(90, 3, missing=0.0)[0]
-    for v, view in enumerate(filled):
+    for v, view in enumerate(valid):
         assert np.array_equal(view[mask[:, v]], views[v][mask[:, v]])
         error = np.abs(view - truth[v])[~mask[:, v]].mean()
         mean_guess = np.abs(np.nanmean(views[v], axis=0) - truth[v])[~mask[:, v]].mean()
@@ -148,7 +148,7 @@ def test_impute_fills_missing_places_only(data, fitted):
     assert list(named) == ["view_0", "view_1", "view_2"]
     whole = fitted.impute(Views(views))
     assert whole.mask.all()
-    assert np.array_equal(whole.arrays[2], filled[2])
+    assert np.array_equal(whole.arrays[2], valid[2])
 
 
 def test_impute_of_one_table_gives_one_table():

@@ -19,7 +19,7 @@ from conftest import make_blobs
 from test_neighbors import incomplete_data
 from test_network import network_for
 from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError, Views, explanation
-from viewfuse.batches import store
+from viewfuse.batches import index_training_set
 from viewfuse.cli import main
 from viewfuse.data.scaling import Scaler
 from viewfuse.explanation import TOP, sample_sheet
@@ -27,7 +27,7 @@ from viewfuse.io.writers import write_explanation
 from viewfuse.model import Model
 from viewfuse.neighbors.donors import neighbor_lists
 from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.settings import Settings
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
@@ -41,7 +41,7 @@ def tiny(n_clusters=3, **params):
 def model_of(values, mask, wanted) -> Model:
     """A model in float64 that was never trained."""
     tensors, present = [torch.from_numpy(view).double() for view in values], torch.from_numpy(mask)
-    stored, names = store(tensors, present, wanted), tuple(f"view_{v}" for v in range(len(values)))
+    stored, names = index_training_set(tensors, present, wanted), tuple(f"view_{v}" for v in range(len(values)))
     columns = tuple(range(view.shape[1]) for view in values)
     index = index_rows(tensors, present)
     return Model(names, columns, wanted, Scaler("none", (), ()), stored, index, network_for(values, wanted))
@@ -71,10 +71,10 @@ def test_weights_are_what_a_view_moves(values_and_mask, gamma):
     model = model_of(values, mask, wanted)
     found = explanation._weights(model, model.stored)
     for i in range(len(mask)):
-        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, 3, wanted.donor_depth)
-        expected = reference.view_weights(model.network, tokens, filled, mask[i], gamma)
+        tokens, valid = reference.knn_imputation(values, mask, mask[i], i, 3, wanted.donor_depth)
+        expected = reference.view_weights(model.network, tokens, valid, mask[i], gamma)
         assert found[i] == pytest.approx(expected, abs=1e-8)
-        assert (found[i][~filled.any(axis=1)] == 0).all()
+        assert (found[i][~valid.any(axis=1)] == 0).all()
 
 
 @pytest.mark.parametrize("choice", ["first", "third", "mean", "concat"])
@@ -126,9 +126,9 @@ def test_company_changes_nothing_about_a_sample(data, fitted, explained):
 
 def test_donors_are_those_of_the_lists(data, fitted, explained):
     stored, mask = fitted._model.stored, data[1]
-    members, _ = neighbor_lists(stored.near, stored.present, stored.present, fitted._model.settings)
+    members, _ = neighbor_lists(stored.neighbor_ids, stored.present, stored.present, fitted._model.settings)
     for i, v in np.ndindex(mask.shape):
-        expected = [] if mask[i, v] else [f"s{j}" for j in members[i, v].tolist() if j != NOBODY]
+        expected = [] if mask[i, v] else [f"s{j}" for j in members[i, v].tolist() if j != NO_NEIGHBOR]
         assert list(explained.donors[i, v]) == expected
         assert all(data[1][int(donor[1:]), v] for donor in expected)
     assert sum(len(donors) for donors in explained.donors.ravel()) > 100

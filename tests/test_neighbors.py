@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import reference
 from viewfuse.neighbors import view_index as search
-from viewfuse.neighbors.donors import Search, neighbor_lists
-from viewfuse.neighbors.view_index import NOBODY, Searcher, nearest
+from viewfuse.neighbors.donors import MultiViewIndex, neighbor_lists
+from viewfuse.neighbors.view_index import NO_NEIGHBOR, ViewIndex, nearest
 from viewfuse.settings import Settings
 
 
@@ -30,44 +30,46 @@ def incomplete_data(draw, max_rows=14, max_views=4):
     return values, mask, rng
 
 
-def lists_of(values, mask, have, settings):
+def lists_of(values, mask, available, settings):
     tensors = [torch.from_numpy(view) for view in values]
-    near = Search(tensors, torch.from_numpy(mask)).among_themselves(settings.search_depth)
-    return neighbor_lists(near, torch.from_numpy(have), torch.from_numpy(mask), settings)
+    neighbor_ids = MultiViewIndex(tensors, torch.from_numpy(mask)).neighbors_of_own(settings.search_depth)
+    return neighbor_lists(neighbor_ids, torch.from_numpy(available), torch.from_numpy(mask), settings)
 
 
 @given(incomplete_data(), st.integers(1, 20), st.sampled_from([1, 2, 6, 30]), st.booleans())
 def test_lists_are_those_of_algorithm_1(data, k, depth, drop):
     values, mask, rng = data
-    have = mask.copy()
+    available = mask.copy()
     if drop:  # views dropped by augmentation are missing for the sample, but not for its neighbours
-        have &= rng.random(mask.shape) >= 0.5
-        have[np.arange(len(mask)), mask.argmax(axis=1)] = True
-    members, filled = lists_of(values, mask, have, Settings(n_neighbors=k, donor_depth=depth))
+        available &= rng.random(mask.shape) >= 0.5
+        available[np.arange(len(mask)), mask.argmax(axis=1)] = True
+    members, valid = lists_of(values, mask, available, Settings(n_neighbors=k, donor_depth=depth))
     for i in range(len(mask)):
         for v in range(mask.shape[1]):
-            expected = reference.knn_list(values, mask, have[i], i, v, k, depth)
-            found = [i if have[i, v] and a == 0 else j for a, j in enumerate(members[i, v].tolist()) if filled[i, v, a]]
+            expected = reference.knn_list(values, mask, available[i], i, v, k, depth)
+            found = [
+                i if available[i, v] and a == 0 else j for a, j in enumerate(members[i, v].tolist()) if valid[i, v, a]
+            ]
             assert found == expected
-            assert filled[i, v].tolist() == [a < len(expected) for a in range(k)]
+            assert valid[i, v].tolist() == [a < len(expected) for a in range(k)]
 
 
 @given(incomplete_data())
 def test_nobody_is_their_own_donor(data):
     values, mask, _ = data
-    have = np.zeros_like(mask)
-    have[np.arange(len(mask)), mask.argmax(axis=1)] = True
-    members, _ = lists_of(values, mask, have, Settings(n_neighbors=5))
+    available = np.zeros_like(mask)
+    available[np.arange(len(mask)), mask.argmax(axis=1)] = True
+    members, _ = lists_of(values, mask, available, Settings(n_neighbors=5))
     assert not (members == torch.arange(len(mask))[:, None, None]).any()
 
 
 def test_without_imputation_a_list_is_the_sample_itself():
     values = [np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)]
     mask = np.array([[True, False], [True, True], [True, True]])
-    members, filled = lists_of(values, mask, mask, Settings(knn_imputation=False, donor_depth=9))
+    members, valid = lists_of(values, mask, mask, Settings(knn_imputation=False, donor_depth=9))
     assert members.shape == (3, 2, 1)
-    assert (members == NOBODY).all()
-    assert (filled[:, :, 0].numpy() == mask).all()
+    assert (members == NO_NEIGHBOR).all()
+    assert (valid[:, :, 0].numpy() == mask).all()
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 10_000])
@@ -89,12 +91,12 @@ def test_search_leaves_out_the_query_itself_even_among_duplicates():
 def test_short_lists_end_with_nobody():
     pool = torch.tensor([[0.0], [1.0], [3.0]])
     assert nearest(pool, pool, 4, same=True).tolist() == [
-        [1, 2, NOBODY, NOBODY],
-        [0, 2, NOBODY, NOBODY],
-        [1, 0, NOBODY, NOBODY],
+        [1, 2, NO_NEIGHBOR, NO_NEIGHBOR],
+        [0, 2, NO_NEIGHBOR, NO_NEIGHBOR],
+        [1, 0, NO_NEIGHBOR, NO_NEIGHBOR],
     ]
     assert nearest(pool[:0], pool, 2, same=False).shape == (0, 2)
-    assert nearest(pool, pool[:0], 2, same=False).tolist() == [[NOBODY, NOBODY]] * 3
+    assert nearest(pool, pool[:0], 2, same=False).tolist() == [[NO_NEIGHBOR, NO_NEIGHBOR]] * 3
 
 
 def test_search_holds_no_square_matrix():
@@ -149,7 +151,7 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
     queries = crowd if same else crowd[:500] + 0.01
     truth = nearest(queries, crowd, 9, same=same)
     monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
-    searcher = Searcher(crowd)
+    searcher = ViewIndex(crowd)
     found = searcher.nearest(queries, 9, same=same)
     assert recall(found, truth) >= 0.95
     assert not same or not (found == torch.arange(4000)[:, None]).any()
@@ -160,7 +162,7 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
 def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
-    found = Searcher(crowd).nearest(crowd[:50], 5, same=False)
+    found = ViewIndex(crowd).nearest(crowd[:50], 5, same=False)
     assert torch.equal(found, nearest(crowd[:50], crowd, 5, same=False))
     assert "pip install 'viewfuse[ann]'" in caplog.text
 
@@ -168,11 +170,11 @@ def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
 def test_candidates_by_float32_hold_the_neighbours(crowd, monkeypatch):
     monkeypatch.setattr(search, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
     rough = search._roughly_nearest(crowd, crowd, 18)
-    found = search.Searcher(crowd).among(crowd, rough, 9, same=True)
+    found = search.ViewIndex(crowd).among(crowd, rough, 9, same=True)
     assert torch.equal(found, nearest(crowd, crowd, 9, same=True))
 
 
 def test_candidates_that_run_out_leave_nobody(crowd):
-    candidates = torch.tensor([[3, NOBODY, 0], [NOBODY, NOBODY, NOBODY]])
-    found = search.Searcher(crowd).among(crowd[:2], candidates, 4, same=True)
-    assert found.tolist() == [[3, NOBODY, NOBODY, NOBODY], [NOBODY] * 4]
+    candidates = torch.tensor([[3, NO_NEIGHBOR, 0], [NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR]])
+    found = search.ViewIndex(crowd).among(crowd[:2], candidates, 4, same=True)
+    assert found.tolist() == [[3, NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR], [NO_NEIGHBOR] * 4]

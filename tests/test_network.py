@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import reference
 from test_neighbors import incomplete_data
-from viewfuse.batches import Batch, plain_batch, store
+from viewfuse.batches import Batch, index_training_set, plain_batch
 from viewfuse.errors import SettingError
 from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import Mask, TransformerBlock, attend
@@ -24,12 +24,12 @@ def network_for(values, settings, seed=0) -> Network:
 
 def double_batch(values, mask, settings) -> Batch:
     tensors = [torch.from_numpy(view).double() for view in values]
-    stored = store(tensors, torch.from_numpy(mask), settings)
+    stored = index_training_set(tensors, torch.from_numpy(mask), settings)
     return plain_batch(stored, stored, settings)
 
 
 def pick(batch: Batch, rows) -> Batch:
-    return Batch([t[rows] for t in batch.tokens], batch.filled[rows], batch.have[rows])
+    return Batch([t[rows] for t in batch.tokens], batch.valid[rows], batch.available[rows])
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -80,12 +80,12 @@ def test_cosine_distances(k, width, seed):
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_adaptive_mask(n_views, k, seed):
     rng = np.random.default_rng(seed)
-    filled, have = rng.random((1, n_views, k)) < 0.3, rng.random((1, n_views)) < 0.5
-    tensors = torch.from_numpy(filled), torch.from_numpy(have)
+    valid, available = rng.random((1, n_views, k)) < 0.3, rng.random((1, n_views)) < 0.5
+    tensors = torch.from_numpy(valid), torch.from_numpy(available)
     three = adaptive_mask(*tensors, Settings(imputed_bias=-7.0))[0].numpy()
-    assert (three == reference.tam(filled[0], have[0], -7.0)).all()
+    assert (three == reference.tam(valid[0], available[0], -7.0)).all()
     two = adaptive_mask(*tensors, Settings(three_level_mask=False))[0].numpy()
-    assert (two == reference.tam(filled[0], have[0], 0.0)).all()
+    assert (two == reference.tam(valid[0], available[0], 0.0)).all()
 
 
 @given(incomplete_data(max_rows=8), st.integers(1, 9))
@@ -95,8 +95,8 @@ def test_embedding_is_that_of_the_paper(data, k):
     network = network_for(values, settings)
     found = network.encode(double_batch(values, mask, settings)).detach().numpy()
     for i in range(len(mask)):
-        tokens, filled = reference.knn_imputation(values, mask, mask[i], i, k, settings.donor_depth)
-        expected = reference.encode(network, tokens, filled, mask[i], settings.imputed_bias)
+        tokens, valid = reference.knn_imputation(values, mask, mask[i], i, k, settings.donor_depth)
+        expected = reference.encode(network, tokens, valid, mask[i], settings.imputed_bias)
         assert np.abs(found[i] - expected).max() <= 1e-6
 
 
@@ -134,7 +134,7 @@ def test_the_order_of_views_changes_nothing_in_the_network(data):
     order = rng.permutation(mask.shape[1]).tolist()
     network.neighbor_encoders = torch.nn.ModuleList(network.neighbor_encoders[v] for v in order)
     network.view_encoder.embed = torch.nn.ModuleList(network.view_encoder.embed[v] for v in order)
-    after = network.encode(Batch([batch.tokens[v] for v in order], batch.filled[:, order], batch.have[:, order]))
+    after = network.encode(Batch([batch.tokens[v] for v in order], batch.valid[:, order], batch.available[:, order]))
     assert (before - after).abs().max() <= 1e-6
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from test_neighbors import incomplete_data
 from viewfuse.neighbors.row_lookup import find_rows, fingerprints, index_rows
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 
 @given(incomplete_data())
@@ -18,11 +18,11 @@ def test_stored_samples_are_found_and_changed_ones_are_not(data):
     index = index_rows(tensors, present)
     assert find_rows(index, tensors, present, tensors, present).tolist() == list(range(len(mask)))
     moved = [view + 1e-3 for view in tensors]
-    assert (find_rows(index, tensors, present, moved, present) == NOBODY).all()
+    assert (find_rows(index, tensors, present, moved, present) == NO_NEIGHBOR).all()
     if mask.shape[1] > 1:
         other = present.clone()
         other[:, 0] = ~other[:, 0]
-        assert (find_rows(index, tensors, present, tensors, other) == NOBODY).all()
+        assert (find_rows(index, tensors, present, tensors, other) == NO_NEIGHBOR).all()
 
 
 def test_equal_fingerprints_are_not_enough(monkeypatch):
@@ -32,7 +32,7 @@ def test_equal_fingerprints_are_not_enough(monkeypatch):
     )
     stored, present = [torch.tensor([[1.0], [2.0]])], torch.ones(2, 1, dtype=torch.bool)
     found = find_rows(index_rows(stored, present), stored, present, [torch.tensor([[1.0], [3.0]])], present)
-    assert found.tolist() == [0, NOBODY]
+    assert found.tolist() == [0, NO_NEIGHBOR]
 
 
 def test_both_zeros_are_one():

@@ -16,13 +16,13 @@ from conftest import make_blobs
 from test_training import SMALL, stored_blobs
 from viewfuse import Diverged, Views, training
 from viewfuse.adam import Adam
-from viewfuse.batches import Samples, plain_batch, store
+from viewfuse.batches import Samples, index_training_set, plain_batch
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.network import build_network, fully_connected
 from viewfuse.nn import streams as graphs
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU
-from viewfuse.nn.streams import Replayed
-from viewfuse.replicates import Replicates, Trainee, pool, stack
+from viewfuse.nn.streams import GraphedStep
+from viewfuse.replicates import Replicates, ReplicateSpec, pool, stack
 from viewfuse.settings import Settings
 from viewfuse.training import embed, embed_stored, train, train_replicates
 
@@ -38,7 +38,7 @@ def masked_sets(settings, device=CPU, n=60):
         views = Views(make_blobs(n, 3, seed=seed)[0])
         scaled = fit_scaler(views, "minmax").apply(views)
         values = [torch.tensor(a, device=device) for a in scaled.arrays]
-        sets.append(store(values, torch.tensor(scaled.mask, device=device), settings))
+        sets.append(index_training_set(values, torch.tensor(scaled.mask, device=device), settings))
     return sets
 
 
@@ -47,7 +47,7 @@ def networks_for(settings, dtype=torch.float32, n=3):
 
 
 def in_double(samples):
-    return Samples([view.double() for view in samples.values], samples.present, samples.near)
+    return Samples([view.double() for view in samples.values], samples.present, samples.neighbor_ids)
 
 
 def side_by_side(monkeypatch):
@@ -110,7 +110,7 @@ def stepped(networks, sets, settings, joint, epoch, first=0):
         if joint:
             network.centers.data = torch.from_numpy(np.random.default_rng(r).normal(size=(3, 16)))
         numbers = ((0.2, 0.5, 0.8)[r], (0.1, 0.3, 2.0)[r])
-        trainees.append(Trainee(network, samples, settings, SEEDS[r], *numbers))
+        trainees.append(ReplicateSpec(network, samples, settings, SEEDS[r], *numbers))
     replicates = Replicates(trainees, joint=joint)
     terms = replicates.run_epoch(epoch).clone()
     replicates.unstack()
@@ -148,7 +148,7 @@ def test_embeddings_of_all_are_those_of_each(monkeypatch, shared):
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
     runs = [
-        Trainee(network, samples, settings, 0, 0.2, 0.0)
+        ReplicateSpec(network, samples, settings, 0, 0.2, 0.0)
         for network, samples in zip(networks_for(settings, torch.float64), sets, strict=True)
     ]
     expected = torch.stack([embed(run.network, run.stored, run.stored, settings) for run in runs])
@@ -218,13 +218,13 @@ def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_recorded_step_does_what_the_step_does(monkeypatch, n):
     settings = Settings(**{**SMALL, "batch_size": 8}, n_clusters=3)
-    samples, made, record = masked_sets(settings, GPU)[0], [], Replayed._record
-    monkeypatch.setattr(Replayed, "_record", lambda self: made.append(record(self)) or made[-1])
+    samples, made, record = masked_sets(settings, GPU)[0], [], GraphedStep._record
+    monkeypatch.setattr(GraphedStep, "_record", lambda self: made.append(record(self)) or made[-1])
     recorded, again = (train_replicates([samples] * n, settings, SEEDS[:n]) for _ in range(2))
     assert len(made) == 4
     assert None not in made
     assert all(distance(one, other) == 0 for one, other in zip(recorded, again, strict=True))
-    monkeypatch.setattr(Replayed, "_record", lambda self: None)
+    monkeypatch.setattr(GraphedStep, "_record", lambda self: None)
     assert_same(recorded, train_replicates([samples] * n, settings, SEEDS[:n]), 5e-3)
 
 
@@ -272,7 +272,7 @@ def streams(monkeypatch):
 
 
 def test_views_run_side_by_side_and_are_waited_for(streams):
-    on = graphs.per_view(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
+    on = graphs.map_views(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
     assert on == [(0, 1), (1, 2), (2, 3)]
     assert streams[0].waits == [1, 2, 3]
     assert [stream.waits for stream in streams[1:]] == [[0]] * 3
@@ -280,24 +280,24 @@ def test_views_run_side_by_side_and_are_waited_for(streams):
 
 def test_what_is_put_aside_under_one_name_shares_a_stream_and_is_waited_for(streams):
     for name in ("lesson", "gradients", "lesson"):
-        with graphs.aside(name):
+        with graphs.side_stream(name):
             assert len({on for _, on in in_turn_on()}) == 1  # there views take turns
     assert len(streams) == 6
-    graphs.catch_up("gradients")
+    graphs.join_streams("gradients")
     assert streams[0].waits == [5]
-    graphs.catch_up()
+    graphs.join_streams()
     assert streams[0].waits == [5, 4, 5]
     assert len({on for _, on in in_turn_on()}) == 3
 
 
 def in_turn_on():
-    return graphs.per_view(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
+    return graphs.map_views(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
 
 
 def test_a_later_recording_uses_the_streams_of_the_one_before(streams):
-    with graphs.aside("lesson"):
+    with graphs.side_stream("lesson"):
         pass
-    with graphs._side_by_side(3, CPU), graphs.aside("gradients"):
+    with graphs._side_by_side(3, CPU), graphs.side_stream("gradients"):
         pass
     assert len(streams) == 5
 
@@ -327,7 +327,9 @@ def test_what_was_trained_together_leaves_no_memory_behind():
     samples = masked_sets(settings)[0]
     gc.disable()
     try:
-        replicates = Replicates([Trainee(networks_for(settings, n=1)[0], samples, settings, 0, 0.2, 0.1)], joint=True)
+        replicates = Replicates(
+            [ReplicateSpec(networks_for(settings, n=1)[0], samples, settings, 0, 0.2, 0.1)], joint=True
+        )
         replicates.run_epoch(0)
         gone = weakref.ref(replicates)
         del replicates

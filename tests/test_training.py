@@ -12,9 +12,9 @@ from sklearn.cluster import KMeans
 import reference
 from conftest import make_blobs
 from viewfuse import Diverged, Views
-from viewfuse.batches import draws_per_sample, store, two_branches
+from viewfuse.batches import draws_per_sample, index_training_set, two_branches
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.lessons import Lesson
+from viewfuse.lessons import StepBatch
 from viewfuse.network import build_network
 from viewfuse.nn.streams import tensor_cores
 from viewfuse.random_numbers import epoch_keys
@@ -22,7 +22,7 @@ from viewfuse.replicates import Replicates, total_loss
 from viewfuse.selection import centers as centers_module
 from viewfuse.selection.centers import drawn_centers, in_order, initial_centers, ward_centers
 from viewfuse.settings import Settings
-from viewfuse.training import Training, embed, train
+from viewfuse.training import TrainState, embed, train
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
 
@@ -30,14 +30,14 @@ SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs":
 def stored_blobs(settings, n=60, missing=0.3):
     views = Views(make_blobs(n, 3, missing=missing)[0])
     scaled = fit_scaler(views, "minmax").apply(views)
-    return store([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
+    return index_training_set([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
 
 def run_for(settings, **data):
     stored = stored_blobs(settings, **data)
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, torch.Generator().manual_seed(0))
-    return Training(network, stored, settings, 0, 0.2, 0.1)
+    return TrainState(network, stored, settings, 0, 0.2, 0.1)
 
 
 def draws_for(run, n_rows, seed=0):
@@ -47,7 +47,7 @@ def draws_for(run, n_rows, seed=0):
 
 def losses_of(run, rows, rate=0.2, *, seed=0, joint=False):
     draws = draws_for(run, len(rows), seed)
-    lesson = Lesson.of(run.stored, rows[None], run.settings, rate, draws)
+    lesson = StepBatch.of(run.stored, rows[None], run.settings, rate, draws)
     terms = lesson.terms(run.network, run.network.tokens(lesson.given), run.settings, joint=joint)
     return torch.cat(terms).detach()
 

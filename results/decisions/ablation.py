@@ -29,7 +29,7 @@ class Look(NamedTuple):
     accuracy: float
     own: float
     all: float
-    evenness: float
+    size_entropy: float
 
 
 Looks = dict[tuple[str, str, str, int], Look]
@@ -58,7 +58,7 @@ def watched(looks: Looks, dataset: str, scaling: str, seed: str, merged: float) 
         look = looks[dataset, scaling, seed, quarter]
         if look.own < best.own - FALL:
             break
-        if look.own >= best.own and look.evenness >= start.evenness - merged:
+        if look.own >= best.own and look.size_entropy >= start.size_entropy - merged:
             best = look
     return best.accuracy
 

@@ -9,10 +9,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.donors import Search, neighbor_lists
+from viewfuse.neighbors.donors import MultiViewIndex, neighbor_lists
 from viewfuse.neighbors.row_lookup import find_rows, index_rows
-from viewfuse.neighbors.view_index import NOBODY
-from viewfuse.nn.streams import per_view
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.nn.streams import map_views
 from viewfuse.settings import Settings
 
 LEAST_VIEW_DROPOUT = 0.15
@@ -29,26 +29,26 @@ class Samples:
     ----------
     values : per view a tensor of shape (samples, columns); missing rows are zero
     present : boolean tensor of shape (samples, views)
-    near : int64 tensor of shape (samples, views, depth)
+    neighbor_ids : int64 tensor of shape (samples, views, depth)
     search : finds neighbours among these samples; None where nobody asks for them
     """
 
     values: Sequence[Tensor]
     present: Tensor
-    near: Tensor
-    search: Search | None = None
+    neighbor_ids: Tensor
+    search: MultiViewIndex | None = None
 
     def __len__(self) -> int:
         return len(self.present)
 
     def take(self, rows: Tensor | slice) -> Samples:
         """The samples at `rows`."""
-        return Samples([view[rows] for view in self.values], self.present[rows], self.near[rows])
+        return Samples([view[rows] for view in self.values], self.present[rows], self.neighbor_ids[rows])
 
     def to(self, device: torch.device) -> Samples:
         """The same samples on `device`."""
         values, present = [view.to(device) for view in self.values], self.present.to(device)
-        return Samples(values, present, self.near.to(device), self.search and Search(values, present))
+        return Samples(values, present, self.neighbor_ids.to(device), self.search and MultiViewIndex(values, present))
 
 
 @dataclass(frozen=True)
@@ -58,49 +58,49 @@ class Batch:
     Attributes
     ----------
     tokens : per view a tensor of shape (batch, list length, columns); zero where padded (x-bar)
-    filled : boolean tensor of shape (batch, views, list length) (m-bar)
-    have : boolean tensor of shape (batch, views): views that are the sample's own (m)
+    valid : boolean tensor of shape (batch, views, list length) (m-bar)
+    available : boolean tensor of shape (batch, views): views that are the sample's own (m)
     """
 
     tokens: Sequence[Tensor]
-    filled: Tensor
-    have: Tensor
+    valid: Tensor
+    available: Tensor
 
 
-def store(values: Sequence[Tensor], present: Tensor, settings: Settings) -> Samples:
+def index_training_set(values: Sequence[Tensor], present: Tensor, settings: Settings) -> Samples:
     """Samples that are each other's neighbours: the training set. Equal samples have one list of neighbours."""
-    search = Search(values, present)
-    near = search.among_themselves(settings.search_depth)
+    search = MultiViewIndex(values, present)
+    neighbor_ids = search.neighbors_of_own(settings.search_depth)
     first = find_rows(index_rows(values, present), values, present, values, present)
-    return Samples(values, present, near[first], search)
+    return Samples(values, present, neighbor_ids[first], search)
 
 
-def newcomers(values: Sequence[Tensor], present: Tensor, stored: Samples, known: Tensor) -> Samples:
+def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples, known: Tensor) -> Samples:
     """Samples whose neighbours are stored ones.
 
     Parameters
     ----------
     known : int64 tensor of shape (samples,): the stored sample that this is, whose neighbours it has; else NOBODY
     """
-    near = stored.near[known.clamp(min=0)]
-    new = (known == NOBODY).nonzero().squeeze(1)
+    neighbor_ids = stored.neighbor_ids[known.clamp(min=0)]
+    new = (known == NO_NEIGHBOR).nonzero().squeeze(1)
     new_values = [view[new] for view in values]
-    search = stored.search or Search(stored.values, stored.present)
-    near[new] = search.of_others(new_values, present[new], near.shape[2])
-    return Samples(values, present, near)
+    search = stored.search or MultiViewIndex(stored.values, stored.present)
+    neighbor_ids[new] = search.neighbors_of_new(new_values, present[new], neighbor_ids.shape[2])
+    return Samples(values, present, neighbor_ids)
 
 
-def impute(samples: Samples, have: Tensor, stored: Samples, settings: Settings) -> Batch:
+def gather_neighbors(samples: Samples, available: Tensor, stored: Samples, settings: Settings) -> Batch:
     """Gather every sample's neighbour lists, given the views that it may use (KNNI)."""
-    members, filled = neighbor_lists(samples.near, have, stored.present, settings)
-    rows, shown = members.clamp(min=0), filled[..., None]
+    members, valid = neighbor_lists(samples.neighbor_ids, available, stored.present, settings)
+    rows, shown = members.clamp(min=0), valid[..., None]
 
     def gather(v: int) -> Tensor:
         tokens = stored.values[v][rows[:, v]]  # (batch, list length, columns)
-        tokens[:, 0] = torch.where(have[:, v, None], samples.values[v], tokens[:, 0])
+        tokens[:, 0] = torch.where(available[:, v, None], samples.values[v], tokens[:, 0])
         return tokens.mul_(shown[:, v])
 
-    return Batch(per_view(gather, len(stored.values)), filled, have)
+    return Batch(map_views(gather, len(stored.values)), valid, available)
 
 
 def view_dropout_rate(present: Tensor) -> float:
@@ -124,13 +124,13 @@ def drop_views(present: Tensor, rate: float | Tensor, draws: Tensor) -> Tensor:
     return kept | spared
 
 
-def add_noise(tokens: Sequence[Tensor], filled: Tensor, settings: Settings, draws: Tensor) -> None:
+def add_noise(tokens: Sequence[Tensor], valid: Tensor, settings: Settings, draws: Tensor) -> None:
     """Gaussian noise and random feature dropout on all that is not padding (equation "GNRD"), in place.
 
     Parameters
     ----------
     tokens : per view a tensor of shape (..., list length, columns)
-    filled : boolean tensor of shape (..., views, list length)
+    valid : boolean tensor of shape (..., views, list length)
     draws : uniform numbers of shape (..., list length, columns of all views). A number decides whether a value is
         dropped and, if it is not, also its noise: above the dropout rate the number is uniform again.
     """
@@ -142,9 +142,9 @@ def add_noise(tokens: Sequence[Tensor], filled: Tensor, settings: Settings, draw
     def spoil(v: int) -> None:
         columns = slice(ends[v] - tokens[v].shape[-1], ends[v])
         tokens[v].add_(noise[..., columns], alpha=settings.noise * 2**0.5)
-        tokens[v].mul_(kept[..., columns] & filled[..., v, :, None])
+        tokens[v].mul_(kept[..., columns] & valid[..., v, :, None])
 
-    per_view(spoil, len(tokens))
+    map_views(spoil, len(tokens))
 
 
 def draws_per_sample(stored: Samples, settings: Settings) -> tuple[int, int]:
@@ -154,14 +154,14 @@ def draws_per_sample(stored: Samples, settings: Settings) -> tuple[int, int]:
 
 def plain_batch(samples: Samples, stored: Samples, settings: Settings) -> Batch:
     """The samples as they are."""
-    return impute(samples, samples.present, stored, settings)
+    return gather_neighbors(samples, samples.present, stored, settings)
 
 
 def hide_view(batch: Batch, view: int) -> Batch:
     """The batch with nothing in one view: neither the samples' own values nor donors."""
     tokens = [torch.zeros_like(clean) if v == view else clean for v, clean in enumerate(batch.tokens)]
-    kept = torch.arange(batch.have.shape[1], device=batch.have.device) != view
-    return Batch(tokens, batch.filled & kept[:, None], batch.have & kept)
+    kept = torch.arange(batch.available.shape[1], device=batch.available.device) != view
+    return Batch(tokens, batch.valid & kept[:, None], batch.available & kept)
 
 
 def two_branches(
@@ -184,9 +184,9 @@ def two_branches(
     samples = stored.take(twice.flatten())
     for_views, for_noise = torch.split(draws, list(draws_per_sample(stored, settings)), dim=-1)
     present = torch.unflatten(samples.present, 0, twice.shape)[:, 0]
-    have = torch.stack([present, drop_views(present, rate, for_views)], dim=1)
-    batch = impute(samples, have.flatten(0, 2), stored, settings)
+    available = torch.stack([present, drop_views(present, rate, for_views)], dim=1)
+    batch = gather_neighbors(samples, available.flatten(0, 2), stored, settings)
     augmented = [torch.unflatten(view, 0, twice.shape)[:, 1] for view in batch.tokens]
-    filled = torch.unflatten(batch.filled, 0, twice.shape)[:, 1]
-    add_noise(augmented, filled, settings, torch.unflatten(for_noise, -1, (settings.list_length, -1)))
+    valid = torch.unflatten(batch.valid, 0, twice.shape)[:, 1]
+    add_noise(augmented, valid, settings, torch.unflatten(for_noise, -1, (settings.list_length, -1)))
     return samples, batch

@@ -16,7 +16,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage
 from viewfuse.model import Model
 from viewfuse.neighbors.donors import neighbor_lists
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.training import passes
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _pass_weights(model: Model, samples: Samples) -> Tensor:
     batch = plain_batch(samples, model.stored, model.settings)
     whole = model.network.encode(batch)
     without = [model.network.encode(hide_view(batch, v)) for v in range(len(batch.tokens))]
-    holds = batch.filled.any(dim=2)
+    holds = batch.valid.any(dim=2)
     moved = torch.stack([(whole - part).norm(dim=1) for part in without], dim=1) * holds
     # An embedding that nothing moves owes as much to one view as to another.
     moved = torch.where(moved.sum(dim=1, keepdim=True) > 0, moved, holds.to(moved.dtype))
@@ -209,13 +209,13 @@ def _pass_weights(model: Model, samples: Samples) -> Tensor:
 def _donors(model: Model, samples: Samples, training_ids: NDArray[Any]) -> NDArray[Any]:
     """Ids of those who stand in for missing views: an object array of shape (samples, views) of tuples."""
     stored, names = model.stored.present, training_ids.tolist()
-    parts = [neighbor_lists(part.near, part.present, stored, model.settings)[0] for part in passes(samples)]
+    parts = [neighbor_lists(part.neighbor_ids, part.present, stored, model.settings)[0] for part in passes(samples)]
     members = torch.cat(parts)[: len(samples)].cpu().numpy()
     present = samples.present.cpu().numpy()
     donors = np.empty(present.shape, dtype=object)
     donors.fill(())
     for i, v in np.argwhere(~present).tolist():
-        donors[i, v] = tuple(names[j] for j in members[i, v].tolist() if j != NOBODY)
+        donors[i, v] = tuple(names[j] for j in members[i, v].tolist() if j != NO_NEIGHBOR)
     return donors
 
 

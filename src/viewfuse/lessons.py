@@ -10,11 +10,11 @@ from torch import Tensor
 from viewfuse import losses
 from viewfuse.batches import Samples, plain_batch, two_branches
 from viewfuse.network import Input, Network
-from viewfuse.nn.streams import aside, catch_up
+from viewfuse.nn.streams import join_streams, side_stream
 from viewfuse.settings import Settings
 
 
-class Lesson(NamedTuple):
+class StepBatch(NamedTuple):
     """What is learned from in a step.
 
     Attributes
@@ -29,7 +29,7 @@ class Lesson(NamedTuple):
     present: Tensor
 
     @classmethod
-    def of(cls, stored: Samples, rows: Tensor, settings: Settings, rate: float | Tensor, draws: Tensor) -> Lesson:
+    def of(cls, stored: Samples, rows: Tensor, settings: Settings, rate: float | Tensor, draws: Tensor) -> StepBatch:
         """From stored samples; for the parameters see `two_branches`."""
         if settings.augmentation:
             samples, batch = two_branches(stored, rows, settings, rate, draws)
@@ -53,14 +53,14 @@ class Lesson(NamedTuple):
         branches = torch.unflatten(network.fuse(tokens, self.given), 0, shape).unbind(dim=1)
         plain, last = branches[0], branches[-1]  # one and the same without augmentation
         zero = plain.new_zeros(len(plain))
-        with aside("losses", plain, last):
+        with side_stream("losses", plain, last):
             robustness = losses.robustness(plain, last) if settings.augmentation else zero
             clustering = losses.clustering(last, network.centers) if joint else zero
         rebuilding = losses.reconstruction(network.decode(last), self.values, self.present)
-        catch_up("losses")
+        join_streams("losses")
         return rebuilding, robustness, clustering
 
-    def copy_(self, other: Lesson) -> None:
+    def copy_(self, other: StepBatch) -> None:
         """Become the other, in the same memory."""
         torch._foreach_copy_(self._numbers(), other._numbers())
         self.present.copy_(other.present)

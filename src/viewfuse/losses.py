@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from viewfuse.nn.streams import per_view
+from viewfuse.nn.streams import map_views
 
 
 def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present:
     rebuilt, values : per view a tensor of shape (batch, columns)
     present : boolean tensor of shape (batch, views)
     """
-    errors = per_view(lambda v: _error(rebuilt[v], values[v]), len(rebuilt))
+    errors = map_views(lambda v: _error(rebuilt[v], values[v]), len(rebuilt))
     return (torch.stack(errors, dim=-1) * present).sum(dim=-1).mean(dim=-1)
 
 

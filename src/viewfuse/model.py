@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.batches import Samples, newcomers, store
+from viewfuse.batches import Samples, index_new_samples, index_training_set
 from viewfuse.data.scaling import KINDS, Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
@@ -26,19 +26,19 @@ from viewfuse.selection.rules import (
     agreement,
     best_of_each,
     best_scaling,
-    consistencies,
+    neighbor_agreements,
+    reliability,
     scaling_decision,
     stability,
-    verdict,
 )
 from viewfuse.settings import Settings
 from viewfuse.training import (
     History,
-    Training,
-    begin,
+    TrainState,
     check_diverged,
     embed,
     embed_stored,
+    init_state,
     joint_stage_decision,
     pretrain,
     pretraining_decision,
@@ -77,7 +77,7 @@ class Model:
     def thinned(self, rows: NDArray[np.int64]) -> Model:
         """The model with some of its training samples only, which are then each other's neighbours."""
         kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
-        stored = store(kept.values, kept.present, self.settings)
+        stored = index_training_set(kept.values, kept.present, self.settings)
         return replace(self, stored=stored, index=index_rows(stored.values, stored.present))
 
     def embed(self, views: Views) -> Tensor:
@@ -89,7 +89,7 @@ class Model:
         stored = self.stored
         values, present = _tensors(views, self.scaler, stored.present.device)
         known = find_rows(self.index, stored.values, stored.present, values, present)
-        samples = newcomers(values, present, stored, known)
+        samples = index_new_samples(values, present, stored, known)
         embedding = embed(self.network, samples, stored, self.settings)
         _check_finite(embedding, views)
         return samples, embedding
@@ -191,14 +191,14 @@ class _Trial:
     """Samples with what one training makes of them."""
 
     prepared: _Prepared
-    run: Training
+    run: TrainState
 
     def model(self) -> Model:
         views, scaler, stored, index = self.prepared
         return Model(views.names, views.columns, self.run.settings, scaler, stored, index, self.run.network)
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
-        return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.near, self.run.objective)
+        return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
 
     def start(self) -> NDArray[np.int64]:
         """The clusters after pre-training so far, of shape (samples,)."""
@@ -211,7 +211,7 @@ def _trials(views: Views, scaling: str, settings: Settings, seeds: Sequence[int]
     ways = _prepared_ways(views, scaling, settings, device)
     places = [SCALINGS.index(way.scaler.kind) if scaling == "auto" else 0 for way in ways]
     return [
-        _Trial(way, begin(way.stored, settings, seed_under_scaling(seed, place)))
+        _Trial(way, init_state(way.stored, settings, seed_under_scaling(seed, place)))
         for way, place in zip(ways, places, strict=True)
         for seed in seeds
     ]
@@ -228,7 +228,7 @@ def _prepared_ways(views: Views, scaling: str, settings: Settings, device: torch
 
 def _prepared(views: Views, scaler: Scaler, settings: Settings, device: torch.device) -> _Prepared:
     values, present = _tensors(views, scaler, device)
-    return _Prepared(views, scaler, store(values, present, settings), index_rows(values, present))
+    return _Prepared(views, scaler, index_training_set(values, present, settings), index_rows(values, present))
 
 
 class _Chosen(NamedTuple):
@@ -253,7 +253,7 @@ class _Chosen(NamedTuple):
         tried = dict.fromkeys(trial.prepared.scaler.kind for trial in trials)
         trials = _sound(trials)
         candidates = [trial.candidate(trial.start()) for trial in trials]
-        scores = consistencies(candidates)
+        scores = neighbor_agreements(candidates)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
         chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
@@ -281,7 +281,7 @@ class _Chosen(NamedTuple):
         embeddings = [embed_stored(trial.run) for trial in self.kept]
         labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
-        (best,) = best_of_each(candidates, consistencies(candidates)).values()
+        (best,) = best_of_each(candidates, neighbor_agreements(candidates)).values()
         model, run = self.kept[best].model(), self.kept[best].run
         # Of a single one only what it found when the scaling was chosen can be compared.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
@@ -291,7 +291,7 @@ class _Chosen(NamedTuple):
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),
             "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),
-            "verdict": verdict(agreement(own, others), len(others) + 1, final=final, alone=len(labels) == 1),
+            "verdict": reliability(agreement(own, others), len(others) + 1, final=final, alone=len(labels) == 1),
         }
         objectives = [one.objective for one in candidates]
         return Fitted(

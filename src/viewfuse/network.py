@@ -15,7 +15,7 @@ from viewfuse.errors import SettingError
 from viewfuse.losses import soft_assignment
 from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.layers import Linear, PReLU
-from viewfuse.nn.streams import per_view
+from viewfuse.nn.streams import map_views
 from viewfuse.settings import ORDINALS, Settings
 
 
@@ -28,23 +28,23 @@ def cosine_distances(tokens: Tensor) -> Tensor:
     return 1.0 - directions @ directions.transpose(-1, -2)
 
 
-def adaptive_mask(filled: Tensor, have: Tensor, settings: Settings) -> Tensor:
+def adaptive_mask(valid: Tensor, available: Tensor, settings: Settings) -> Tensor:
     """TAM in the paper, section 3.1.2: bias per view of 0 (own), gamma (from donors) or minus infinity (nothing).
 
     Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity.
 
     Parameters
     ----------
-    filled : boolean tensor of shape (batch, views, list length)
-    have : boolean tensor of shape (batch, views)
+    valid : boolean tensor of shape (batch, views, list length)
+    available : boolean tensor of shape (batch, views)
 
     Returns
     -------
     float tensor of shape (batch, views)
     """
     imputed = settings.imputed_bias if settings.three_level_mask else 0.0
-    bias = torch.where(filled.any(dim=2), imputed, -torch.inf)
-    return torch.where(have, 0.0, bias)
+    bias = torch.where(valid.any(dim=2), imputed, -torch.inf)
+    return torch.where(available, 0.0, bias)
 
 
 class Input(NamedTuple):
@@ -71,9 +71,9 @@ class Input(NamedTuple):
 
         dtype = batch.tokens[0].dtype
         return cls(
-            per_view(coded, len(batch.tokens)),
-            Mask.of(batch.filled.to(dtype).log()),  # 0 where filled, minus infinity where padded
-            Mask.of(adaptive_mask(batch.filled, batch.have, settings).to(dtype)),
+            map_views(coded, len(batch.tokens)),
+            Mask.of(batch.valid.to(dtype).log()),  # 0 where filled, minus infinity where padded
+            Mask.of(adaptive_mask(batch.valid, batch.available, settings).to(dtype)),
         )
 
 
@@ -157,7 +157,7 @@ class Network(nn.Module):
         def token(v: int) -> Tensor:
             return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], given.list_mask.view(v)))
 
-        return torch.stack(per_view(token, len(given.lists)), dim=1)
+        return torch.stack(map_views(token, len(given.lists)), dim=1)
 
     def fuse(self, tokens: Tensor, given: Input) -> Tensor:
         """The tokens as embeddings of shape (batch, embedding)."""
@@ -170,7 +170,7 @@ class Network(nn.Module):
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""
-        return per_view(lambda v: self.decoders[v](embedding), len(self.decoders))
+        return map_views(lambda v: self.decoders[v](embedding), len(self.decoders))
 
     def assign(self, embedding: Tensor) -> Tensor:
         """C = h(z): embeddings to chances of shape (batch, clusters)."""

@@ -29,7 +29,7 @@ from viewfuse.batches import Samples
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.model import Model
-from viewfuse.neighbors.donors import Search
+from viewfuse.neighbors.donors import MultiViewIndex
 from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.network import empty_network
 from viewfuse.settings import Settings
@@ -191,7 +191,7 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
         found[f"stored.{v}"] = view
         found[f"shift.{v}"] = torch.from_numpy(model.scaler.shifts[v])
         found[f"factor.{v}"] = torch.from_numpy(model.scaler.factors[v])
-    found["present"], found["near"] = model.stored.present, model.stored.near
+    found["present"], found["near"] = model.stored.present, model.stored.neighbor_ids
     return {**found, **{f"array.{name}": torch.from_numpy(x) for name, x in saved.arrays.items()}}
 
 
@@ -225,7 +225,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sav
     network.load_state_dict(_under("network.", tensors), assign=True)
     values = [tensors[f"stored.{v}"] for v in range(len(views))]
     present = tensors["present"]
-    stored = Samples(values, present, tensors["near"], Search(values, present))
+    stored = Samples(values, present, tensors["near"], MultiViewIndex(values, present))
     shifts = tuple(tensors[f"shift.{v}"].numpy() for v in range(len(views)))
     factors = tuple(tensors[f"factor.{v}"].numpy() for v in range(len(views)))
     scaler = Scaler(manifest["scaling"], shifts, factors)
@@ -247,8 +247,8 @@ def _check_tensors(tensors: Mapping[str, Tensor], widths: Sequence[int], n: int,
         found = tensors[name]
         if found.dtype != dtype or tuple(found.shape) != shape:
             raise ValueError(f"{name} is {found.dtype} {tuple(found.shape)} instead of {dtype} {shape}")
-    near = tensors["near"]
-    if n < 1 or (near.numel() and (near.min() < -1 or near.max() >= n)):
+    neighbor_ids = tensors["near"]
+    if n < 1 or (neighbor_ids.numel() and (neighbor_ids.min() < -1 or neighbor_ids.max() >= n)):
         raise ValueError("the neighbours are not among the samples")
 
 

@@ -14,10 +14,10 @@ from torch.nn import Parameter
 
 from viewfuse.adam import Adam
 from viewfuse.batches import Samples, draws_per_sample, plain_batch
-from viewfuse.lessons import Lesson
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.lessons import StepBatch
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.network import Network
-from viewfuse.nn.streams import Replayed, aside, catch_up
+from viewfuse.nn.streams import GraphedStep, join_streams, side_stream
 from viewfuse.random_numbers import Draws, epoch_keys, shuffled
 from viewfuse.settings import Settings
 
@@ -46,7 +46,9 @@ def pool(sets: Sequence[Samples]) -> Samples:
     """Different sets of samples as one, in which each finds its neighbours where they now are."""
     if len(sets) == 1:
         return sets[0]
-    shifted = [torch.where(s.near == NOBODY, NOBODY, s.near + i * len(s)) for i, s in enumerate(sets)]
+    shifted = [
+        torch.where(s.neighbor_ids == NO_NEIGHBOR, NO_NEIGHBOR, s.neighbor_ids + i * len(s)) for i, s in enumerate(sets)
+    ]
     values = [torch.cat(views) for views in zip(*(s.values for s in sets), strict=True)]
     return Samples(values, torch.cat([s.present for s in sets]), torch.cat(shifted))
 
@@ -57,7 +59,7 @@ def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_wei
 
 
 @dataclass
-class Trainee:
+class ReplicateSpec:
     """A network with what it is trained on, and how.
 
     Attributes
@@ -89,7 +91,7 @@ class Replicates:
     joint : whether it is the joint stage, in which the clustering loss counts and the centres are trained as well
     """
 
-    def __init__(self, trainees: Sequence[Trainee], *, joint: bool) -> None:
+    def __init__(self, trainees: Sequence[ReplicateSpec], *, joint: bool) -> None:
         first, self._networks = trainees[0], [one.network for one in trainees]
         self._seeds, self._joint = [one.seed for one in trainees], joint
         self._settings = settings = first.settings
@@ -107,7 +109,7 @@ class Replicates:
         halves = [[one for one in trained if (id(one) in first_half) is early] for early in (True, False)]
         self._adams = [Adam(half, settings.learning_rate, settings.weight_decay) for half in halves]
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
-        self._step = Replayed(lambda: own._update(), self._device, len(self._stored.values))
+        self._step = GraphedStep(lambda: own._update(), self._device, len(self._stored.values))
 
     def _numbers(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self._device)
@@ -119,7 +121,7 @@ class Replicates:
         self._order = torch.zeros(steps, count, size, dtype=torch.int64, device=self._device)
         self._done = torch.zeros(1, dtype=torch.int64, device=self._device)
         self._made = torch.zeros_like(self._done)
-        self._lesson: Lesson | None = None
+        self._lesson: StepBatch | None = None
         self._terms = torch.zeros(steps, count, len(TERMS), dtype=dtype, device=self._device)
 
     @torch.no_grad()
@@ -163,13 +165,13 @@ class Replicates:
             self._step()
         return self._terms.cpu()
 
-    def _next_lesson(self) -> Lesson:
+    def _next_lesson(self) -> StepBatch:
         rows = self._order.index_select(0, self._made)[0]
         self._made.add_(1).remainder_(len(self._order))
         draws = torch.unflatten(self._draws.next(), 1, (rows.shape[1], -1))
-        return Lesson.of(self._stored, rows, self._settings, self._rates, draws)
+        return StepBatch.of(self._stored, rows, self._settings, self._rates, draws)
 
-    def _make_ready(self, lesson: Lesson) -> None:
+    def _make_ready(self, lesson: StepBatch) -> None:
         """Put it where the recorded step finds it."""
         if self._lesson is None:
             self._lesson = lesson
@@ -182,14 +184,14 @@ class Replicates:
             self._learn(self._next_lesson())
             self._end_step()
             return
-        with aside("lesson"):  # what comes next is made beside all else
+        with side_stream("lesson"):  # what comes next is made beside all else
             upcoming = self._next_lesson()
         self._learn(self._lesson)
-        with aside("lesson"):
+        with side_stream("lesson"):
             self._lesson.copy_(upcoming)
         self._end_step()
 
-    def _learn(self, lesson: Lesson) -> None:
+    def _learn(self, lesson: StepBatch) -> None:
         """Note the losses, compute all gradients, and update the second half, whose gradients come first, meanwhile."""
         for adam in self._adams:
             adam.zero_grad()
@@ -199,15 +201,15 @@ class Replicates:
         # The sum over replicates gives each the gradient of its own loss.
         total = total_loss(terms, self._settings.robustness_weight, self._clustering_weights)
         torch.autograd.backward(total.sum())
-        with aside("second half"):
-            catch_up("gradients")
+        with side_stream("second half"):
+            join_streams("gradients")
             self._adams[1].step()
         torch.autograd.backward(tokens, cut.grad)
-        catch_up("gradients")
+        join_streams("gradients")
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
 
     def _end_step(self) -> None:
         """Update the first half, beside all that is still under way."""
         self._adams[0].step()
         self._done += 1
-        catch_up()
+        join_streams()

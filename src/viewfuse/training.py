@@ -17,24 +17,24 @@ from viewfuse.errors import Diverged
 from viewfuse.network import Network, build_network
 from viewfuse.nn.streams import tensor_cores
 from viewfuse.random_numbers import generator_for_start
-from viewfuse.replicates import TERMS, Replicates, Trainee, total_loss
+from viewfuse.replicates import TERMS, Replicates, ReplicateSpec, total_loss
 from viewfuse.selection.centers import initial_centers
 from viewfuse.selection.rules import clustering_weight
 from viewfuse.settings import Settings
-from viewfuse.watch import JointStage, Watch, clusters
+from viewfuse.watch import EarlyStopping, JointStage, clusters
 
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _LOOKS = 8
 """How often a joint stage is looked at."""
-TOGETHER = {"cpu": 1, "cuda": 32}
+MAX_STACKED = {"cpu": 1, "cuda": 32}
 """Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
 
 History = dict[str, list[float | int | str]]
 
 
 @dataclass
-class Training(Trainee):
+class TrainState(ReplicateSpec):
     """What one training holds.
 
     Attributes
@@ -56,7 +56,7 @@ class Training(Trainee):
         return float(self.history["total"][-1]) if self.history["total"] else inf
 
 
-def train(stored: Samples, settings: Settings, seed: int, *, progress: bool = False) -> Training:
+def train(stored: Samples, settings: Settings, seed: int, *, progress: bool = False) -> TrainState:
     """Train a network on the stored samples, on the device that they are on.
 
     Returns
@@ -69,21 +69,21 @@ def train(stored: Samples, settings: Settings, seed: int, *, progress: bool = Fa
 
 def train_replicates(
     sets: Sequence[Samples], settings: Settings, seeds: Sequence[int], *, progress: bool = False
-) -> list[Training]:
+) -> list[TrainState]:
     """Train one network per seed; each is what `train` makes of its samples and its seed, up to rounding.
 
     Parameters
     ----------
     sets : one set of samples per seed, of equal shapes and on one device; several may be the same
     """
-    runs = [begin(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
+    runs = [init_state(samples, settings, seed) for samples, seed in zip(sets, seeds, strict=True)]
     pretrain(runs, _epochs(runs)[0], progress=progress)
     check_diverged(runs)
     train_jointly(runs, progress=progress)
     return runs
 
 
-def pretrain(runs: Sequence[Training], until: int, *, progress: bool = False) -> None:
+def pretrain(runs: Sequence[TrainState], until: int, *, progress: bool = False) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
     Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that go on from
@@ -98,7 +98,7 @@ def pretrain(runs: Sequence[Training], until: int, *, progress: bool = False) ->
             _pretrain_together(part, range(begun, until), bar)
 
 
-def train_jointly(runs: Sequence[Training], *, progress: bool = False) -> None:
+def train_jointly(runs: Sequence[TrainState], *, progress: bool = False) -> None:
     """The second stage of trainings that have had the first, with equal settings."""
     for part in _parts(runs):
         if _epochs(part)[1]:
@@ -106,35 +106,35 @@ def train_jointly(runs: Sequence[Training], *, progress: bool = False) -> None:
                 _train_jointly_together(part, bar)
 
 
-def begin(stored: Samples, settings: Settings, seed: int) -> Training:
+def init_state(stored: Samples, settings: Settings, seed: int) -> TrainState:
     """A network with the weights that its seed gives, for the samples and on their device."""
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, generator_for_start(seed)).to(stored.present.device)
     rate = settings.view_dropout
-    return Training(
+    return TrainState(
         network, stored, settings, seed,
         view_dropout=view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate),
         clustering_weight=0.0,
     )  # fmt: skip
 
 
-def _parts(runs: Sequence[Training]) -> Iterator[Sequence[Training]]:
+def _parts(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
     """The trainings that are done side by side: those that had as many epochs."""
-    groups: dict[int, list[Training]] = {}
+    groups: dict[int, list[TrainState]] = {}
     for run in runs:
         groups.setdefault(len(run.history["epoch"]), []).append(run)
     for group in groups.values():
-        count = -(-len(group) // TOGETHER[group[0].stored.present.device.type])
+        count = -(-len(group) // MAX_STACKED[group[0].stored.present.device.type])
         size = -(-len(group) // count)
         yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
-def _epochs(runs: Sequence[Training]) -> tuple[int, int]:
+def _epochs(runs: Sequence[TrainState]) -> tuple[int, int]:
     """Of the two stages."""
     return runs[0].settings.epochs(len(runs[0].stored))
 
 
-def _pretrain_together(runs: Sequence[Training], epochs: range, bar: tqdm) -> None:
+def _pretrain_together(runs: Sequence[TrainState], epochs: range, bar: tqdm) -> None:
     replicates = Replicates(runs, joint=False)
     with tensor_cores(runs[0].stored.present.device):
         for epoch in epochs:
@@ -149,24 +149,28 @@ def _pretrain_together(runs: Sequence[Training], epochs: range, bar: tqdm) -> No
             _prepare_joint_stage(run, own)
 
 
-def _prepare_joint_stage(run: Training, embedding: Tensor) -> None:
+def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     """Weigh the clustering loss and place the centres, given the embeddings of shape (samples, embedding)."""
     losses, asked = run.history["reconstruction"], run.settings.clustering_weight
     chosen = clustering_weight(float(losses[-1]) if losses else None)
     run.clustering_weight = chosen if isinstance(asked, str) else asked
-    centers = initial_centers(embedding, run.settings.n_clusters, run.seed, run.stored.near)
+    centers = initial_centers(embedding, run.settings.n_clusters, run.seed, run.stored.neighbor_ids)
     run.network.centers.data.copy_(torch.from_numpy(centers))
     run.clusters = clusters(run.network, embedding)
     run.joint_stage.kept = len(run.history["epoch"])
 
 
-def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
+def _train_jointly_together(runs: Sequence[TrainState], bar: tqdm) -> None:
     """The joint stage; where it is watched, every training ends with the most consistent clusters that it had."""
     first, (_, second) = len(runs[0].history["epoch"]), _epochs(runs)
     watched, replicates = runs[0].settings.watched, Replicates(runs, joint=True)
     with tensor_cores(runs[0].stored.present.device):
         settles = runs[0].settings.schedule == "default"
-        watches = [Watch(r.network, r.stored.near, r.joint_stage, settles=settles) for r in runs] if watched else []
+        watches = (
+            [EarlyStopping(r.network, r.stored.neighbor_ids, r.joint_stage, settles=settles) for r in runs]
+            if watched
+            else []
+        )
         _look(watches, runs, replicates, first)
         for epoch in range(first, first + second):
             _run_epoch(runs, replicates, epoch, "joint", bar)
@@ -174,23 +178,23 @@ def _train_jointly_together(runs: Sequence[Training], bar: tqdm) -> None:
                 check_diverged(runs)
             elif epoch + 1 in {first + round(second * part / _LOOKS) for part in range(1, _LOOKS + 1)}:
                 _look(watches, runs, replicates, epoch + 1)
-            if watches and all(run.joint_stage.over for run in runs):
+            if watches and all(run.joint_stage.stopped for run in runs):
                 break
         replicates.finish()
     for watch in watches:
-        watch.go_back()
+        watch.restore_best()
     for run in runs if not watches else ():
         run.joint_stage.kept = first + second
 
 
-def _look(watches: Sequence[Watch], runs: Sequence[Training], replicates: Replicates, epoch: int) -> None:
+def _look(watches: Sequence[EarlyStopping], runs: Sequence[TrainState], replicates: Replicates, epoch: int) -> None:
     if watches:
         replicates.unstack()
         for watch, run, embedding in zip(watches, runs, replicates.embed(), strict=True):
-            watch.look(epoch, embedding, run.diverged)
+            watch.evaluate(epoch, embedding, run.diverged)
 
 
-def pretraining_decision(run: Training, agreed: float | None) -> dict[str, Any]:
+def pretraining_decision(run: TrainState, agreed: float | None) -> dict[str, Any]:
     """Facts and words on the first stage of a training.
 
     Parameters
@@ -207,7 +211,7 @@ def pretraining_decision(run: Training, agreed: float | None) -> dict[str, Any]:
     return {"chosen": lasted, "evidence": evidence, "why": why}
 
 
-def joint_stage_decision(run: Training) -> dict[str, Any]:
+def joint_stage_decision(run: TrainState) -> dict[str, Any]:
     """Facts and words on the joint stage of a training."""
     stage, before = run.joint_stage, run.history["stage"].count("pre-training")
     kept, lasted = stage.kept - before, len(run.history["epoch"]) - before
@@ -224,20 +228,20 @@ def joint_stage_decision(run: Training) -> dict[str, Any]:
     else:
         why = f"joint stage: all {lasted} epochs"
     seen = {str(epoch): score for epoch, score in stage.seen.items()}
-    even = {str(epoch): score for epoch, score in stage.evenness.items()}
+    even = {str(epoch): score for epoch, score in stage.size_entropy.items()}
     evidence = {
         "consistency_after_epoch": seen, "evenness_after_epoch": even, "clustering_weight": run.clustering_weight,
     }  # fmt: skip
     return {"chosen": kept, "evidence": evidence, "ended": stage.ended, "why": why}
 
 
-def _run_epoch(runs: Sequence[Training], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
+def _run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
     """One epoch of all."""
     began = time.perf_counter()
     terms = replicates.run_epoch(epoch)
     seconds = time.perf_counter() - began
     for run, own in zip(runs, terms.unbind(dim=1), strict=True):
-        if run.joint_stage.over:  # only its company goes on
+        if run.joint_stage.stopped:  # only its company goes on
             continue
         run.diverged = run.diverged or _non_finite(own, epoch)
         _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
@@ -264,7 +268,7 @@ def embed(network: Network, samples: Samples, stored: Samples, settings: Setting
     return torch.cat(parts)[: len(samples)]
 
 
-def embed_stored(run: Training) -> Tensor:
+def embed_stored(run: TrainState) -> Tensor:
     """Embeddings of the training samples as they are, of shape (samples, embedding); stops if one is not finite."""
     embedding = embed(run.network, run.stored, run.stored, run.settings)
     run.diverged = _broken(embedding, len(run.history["epoch"]))
@@ -287,18 +291,18 @@ def _non_finite(terms: Tensor, epoch: int) -> str:
     return f"the {names} loss is not finite in epoch {epoch + 1}, step {step_number + 1}"
 
 
-def check_diverged(runs: Sequence[Training]) -> None:
+def check_diverged(runs: Sequence[TrainState]) -> None:
     """Stop with the first training that diverged."""
     for run in runs:
         if run.diverged:
             raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; {_CURE}")
 
 
-def _total(run: Training, terms: Sequence[float]) -> float:
+def _total(run: TrainState, terms: Sequence[float]) -> float:
     return total_loss(terms, run.settings.robustness_weight, run.clustering_weight)
 
 
-def _record(run: Training, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
+def _record(run: TrainState, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
     row: list[float | int | str] = [epoch + 1, stage, *terms, _total(run, terms), seconds]
     for name, value in zip(run.history, row, strict=True):
         run.history[name].append(value)

@@ -8,9 +8,9 @@ from math import inf
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.network import Network
-from viewfuse.selection.rules import consistency, evenness
+from viewfuse.selection.rules import neighbor_agreement, size_entropy
 
 _FALL = 0.05
 _GAIN = 0.001
@@ -26,7 +26,7 @@ class JointStage:
     Attributes
     ----------
     seen : consistency of the clusters by the epoch after which it was looked at, the first one before the stage
-    evenness : of the cluster sizes, likewise
+    size_entropy : of the cluster sizes, likewise
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
     settled : whether it was ended as its clusters no longer got better
@@ -34,19 +34,19 @@ class JointStage:
     """
 
     seen: dict[int, float] = field(default_factory=dict)
-    evenness: dict[int, float] = field(default_factory=dict)
+    size_entropy: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
     settled: bool = False
     merged: bool = False
 
     @property
-    def over(self) -> bool:
+    def stopped(self) -> bool:
         """Whether it was ended early."""
         return self.settled or bool(self.ended)
 
 
-class Watch:
+class EarlyStopping:
     """Looks after the joint stage of one network.
 
     The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
@@ -55,19 +55,19 @@ class Watch:
 
     Parameters
     ----------
-    near : the neighbours of the training samples, see `viewfuse.selection.rules.consistency`
+    neighbor_ids : the neighbours of the training samples, see `viewfuse.selection.rules.consistency`
     settles : whether it ends where it brings nothing more
     """
 
-    def __init__(self, network: Network, near: Tensor, stage: JointStage, *, settles: bool = True) -> None:
-        self._network, self._near, self._stage = network, near, stage
+    def __init__(self, network: Network, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True) -> None:
+        self._network, self._near, self._stage = network, neighbor_ids, stage
         self._patience = _PATIENCE if settles else inf
         # Without neighbours, or with one cluster, all clusters are equally consistent, and the last ones are kept.
-        self._tells = len(network.centers) > 1 and bool((near != NOBODY).any())
+        self._tells = len(network.centers) > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
         self._best, self._n_clusters, self._waited = -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
 
-    def look(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
+    def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
         """Note how consistent the clusters are, and keep the network if they are better than ever.
 
         Parameters
@@ -76,7 +76,7 @@ class Watch:
         embedding : of the training samples, of shape (samples, embedding)
         diverged : which loss was not finite; empty if all were
         """
-        if self._stage.over:
+        if self._stage.stopped:
             return
         if diverged or not torch.isfinite(embedding).all():
             self._stage.ended = diverged or f"the embedding is not finite after epoch {epoch}"
@@ -85,8 +85,8 @@ class Watch:
 
     def _judge(self, epoch: int, labels: Tensor) -> None:
         found = int((labels.bincount() > 0).sum())
-        score = self._stage.seen[epoch] = consistency(labels, self._near)
-        even = self._stage.evenness[epoch] = evenness(labels, len(self._network.centers))
+        score = self._stage.seen[epoch] = neighbor_agreement(labels, self._near)
+        even = self._stage.size_entropy[epoch] = size_entropy(labels, len(self._network.centers))
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
@@ -98,7 +98,7 @@ class Watch:
         self._n_clusters = max(self._n_clusters, found)
 
     def _keep_unless_merged(self, epoch: int, score: float, even: float) -> None:
-        if even < next(iter(self._stage.evenness.values())) - _MERGED:
+        if even < next(iter(self._stage.size_entropy.values())) - _MERGED:
             self._stage.merged = True
             self._wait()
             return
@@ -109,7 +109,7 @@ class Watch:
         self._waited += 1
         self._stage.settled = self._waited >= self._patience
 
-    def go_back(self) -> None:
+    def restore_best(self) -> None:
         """Give the network the weights that were kept."""
         self._network.load_state_dict(self._weights)
 

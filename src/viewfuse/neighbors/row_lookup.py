@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 _ROWS_AT_A_TIME = 65_536
 
@@ -43,7 +43,7 @@ def find_rows(
     equal = (present[rows] == new_present).all(dim=1)
     for view, new_view in zip(values, new_values, strict=True):
         equal &= (view[rows] == new_view).all(dim=1)
-    return torch.where(equal, rows, NOBODY)
+    return torch.where(equal, rows, NO_NEIGHBOR)
 
 
 def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:

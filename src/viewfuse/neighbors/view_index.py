@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NOBODY = -1
+NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
 
 _CELLS_PER_CHUNK = 4_000_000
@@ -41,9 +41,9 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
     int64 tensor of shape (queries, count): row numbers, nearest first, NOBODY where the pool is too small.
     """
     found = min(count, len(pool) - same)
-    near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
+    neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
     if found <= 0 or not len(queries):
-        return near
+        return neighbor_ids
     # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
     centre = pool.double().mean(dim=0)
     points = pool.double() - centre
@@ -60,8 +60,8 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
         if same:
             own = torch.arange(len(chunk), device=pool.device)
             distances[own, start + own] = torch.inf
-        near[start : start + step, :found] = distances.topk(found, dim=1, largest=False).indices
-    return near
+        neighbor_ids[start : start + step, :found] = distances.topk(found, dim=1, largest=False).indices
+    return neighbor_ids
 
 
 def _tie_breakers(rows: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def _tie_breakers(rows: Tensor) -> Tensor:
     return (rows * 2_654_435_761 % 2**32).double() / 2**32
 
 
-class Searcher:
+class ViewIndex:
     """Finds rows of a pool.
 
     Parameters
@@ -102,20 +102,20 @@ class Searcher:
     def among(self, queries: Tensor, candidates: Tensor, count: int, *, same: bool) -> Tensor:
         """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NOBODY where there is none."""
         pool = self.pool
-        near = torch.full((len(queries), count), NOBODY, dtype=torch.int64, device=pool.device)
+        neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
         step = max(1, _CELLS_PER_CHUNK // (candidates.shape[1] * pool.shape[1]))
         for start in range(0, len(queries), step):
             rows = candidates[start : start + step]
             chunk = queries[start : start + step].double()[:, None]
             squares = (pool[rows.clamp(min=0)].double() - chunk).square().sum(dim=2)
             grain = _GRAIN * (self._largest + chunk.square().sum(dim=2)) + _TINY
-            order = squares.div_(grain).round_().add_(_tie_breakers(rows)).masked_fill_(rows == NOBODY, torch.inf)
+            order = squares.div_(grain).round_().add_(_tie_breakers(rows)).masked_fill_(rows == NO_NEIGHBOR, torch.inf)
             if same:
                 order[rows == torch.arange(start, start + len(rows), device=pool.device)[:, None]] = torch.inf
             best = order.topk(min(count, rows.shape[1]), dim=1, largest=False)
-            found = rows.gather(1, best.indices).masked_fill_(best.values.isinf(), NOBODY)
-            near[start : start + step, : found.shape[1]] = found
-        return near
+            found = rows.gather(1, best.indices).masked_fill_(best.values.isinf(), NO_NEIGHBOR)
+            neighbor_ids[start : start + step, : found.shape[1]] = found
+        return neighbor_ids
 
     def _inverted_lists(self) -> _InvertedLists | None:
         """Made when they are first needed; None without FAISS."""

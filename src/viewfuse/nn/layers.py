@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from viewfuse.nn.streams import aside
+from viewfuse.nn.streams import side_stream
 
 
 def times(x: Tensor, matrix: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def _for_the_optimiser(*reads: Tensor) -> AbstractContextManager[None]:
 
     So each weight is used once in a step, and has no gradient before it.
     """
-    return aside("gradients", *reads)
+    return side_stream("gradients", *reads)
 
 
 def _by_replicate(x: Tensor, n_replicates: int) -> Tensor:

@@ -39,7 +39,7 @@ class _Lanes:
         return made[self._taken - 1]
 
     @contextmanager
-    def aside(self, name: str, reads: tuple[Tensor, ...]) -> Iterator[None]:
+    def side_stream(self, name: str, reads: tuple[Tensor, ...]) -> Iterator[None]:
         main = torch.cuda.current_stream()
         key = name, main.cuda_stream
         if key not in self._aside:
@@ -53,7 +53,7 @@ class _Lanes:
         finally:
             self.in_turn = before
 
-    def catch_up(self, names: tuple[str, ...]) -> None:
+    def join_streams(self, names: tuple[str, ...]) -> None:
         for (name, _), stream in self._aside.items():
             if name in names or not names:
                 torch.cuda.current_stream().wait_stream(stream)
@@ -63,8 +63,8 @@ _lanes: _Lanes | None = None
 """There while a step is recorded."""
 
 
-def per_view(work: Callable[[int], T], n_views: int) -> list[T]:
-    """The result of `work` for every view number, in order; side by side while a graph is recorded, but not `aside`.
+def map_views(work: Callable[[int], T], n_views: int) -> list[T]:
+    """The result of `work` for every view number, in order; side by side while a graph is recorded.
 
     What goes into `work` has to live on until this returns, and what comes out may be used at once.
     """
@@ -80,21 +80,21 @@ def per_view(work: Callable[[int], T], n_views: int) -> list[T]:
     return results
 
 
-def aside(name: str, *reads: Tensor) -> AbstractContextManager[None]:
-    """Inside, work whose results nobody needs before `catch_up`; beside all else while a graph is recorded.
+def side_stream(name: str, *reads: Tensor) -> AbstractContextManager[None]:
+    """Inside, work whose results nobody needs before `join_streams`; beside all else while a graph is recorded.
 
     Parameters
     ----------
     name : work of one name, put aside from one stream, is done in turn
-    reads : tensors that it reads, and that might be freed before `catch_up`; kept until the recording ends
+    reads : tensors that it reads, and that might be freed before `join_streams`; kept until the recording ends
     """
-    return nullcontext() if _lanes is None else _lanes.aside(name, reads)
+    return nullcontext() if _lanes is None else _lanes.side_stream(name, reads)
 
 
-def catch_up(*names: str) -> None:
+def join_streams(*names: str) -> None:
     """Wait for what was put aside under these names; without any, for all of it."""
     if _lanes is not None:
-        _lanes.catch_up(names)
+        _lanes.join_streams(names)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
         products.fp32_precision = before
 
 
-class Replayed:
+class GraphedStep:
     """A step that takes and returns nothing, and reads and writes memory that stays where it is.
 
     On a GPU its first calls run as they are; then it is recorded, and replayed from there on: one launch instead of
@@ -119,7 +119,7 @@ class Replayed:
 
     Parameters
     ----------
-    n_views : that `per_view` will be called with inside of the step
+    n_views : that `map_views` will be called with inside of the step
     """
 
     _CALLS_BEFORE_RECORDING = 3

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
-from viewfuse.selection.rules import best_start, consistency, evenness
+from viewfuse.selection.rules import best_start, neighbor_agreement, size_entropy
 
 _WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
@@ -26,7 +26,9 @@ _ROUNDS_WITH_ALL = 20
 _TOLERANCE = 1e-4
 
 
-def initial_centers(embedding: Tensor, n_clusters: int, seed: int, near: Tensor | None = None) -> NDArray[np.float32]:
+def initial_centers(
+    embedding: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor | None = None
+) -> NDArray[np.float32]:
     """Centres of shape (clusters, embedding): k-means from Ward's clusters and from twenty k-means++ starts.
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
@@ -35,7 +37,7 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int, near: Tensor 
 
     Parameters
     ----------
-    near : the neighbours of the samples, see `consistency`; without them sums of squares decide
+    neighbor_ids : the neighbours of the samples, see `neighbor_agreement`; without them sums of squares decide
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
     points, weights = embedding, torch.ones_like(embedding[:, 0])
@@ -51,8 +53,8 @@ def initial_centers(embedding: Tensor, n_clusters: int, seed: int, near: Tensor 
     starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state)])
     found, spread = k_means(points, weights, starts, _ROUNDS)
     labels = [_nearest(embedding, own) for own in found]
-    scores = [0.0 if near is None else consistency(own, near) for own in labels]
-    best = found[best_start(scores, spread.tolist(), [evenness(own, n_clusters) for own in labels])]
+    scores = [0.0 if neighbor_ids is None else neighbor_agreement(own, neighbor_ids) for own in labels]
+    best = found[best_start(scores, spread.tolist(), [size_entropy(own, n_clusters) for own in labels])]
     if len(embedding) > _WARD_ROWS:
         best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
     return in_order(best.cpu().numpy().astype(np.float32), means)

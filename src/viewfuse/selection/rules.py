@@ -34,7 +34,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from viewfuse.neighbors.view_index import NOBODY
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried; of equals the first is kept."""
@@ -52,25 +52,25 @@ def clustering_weight(reconstruction: float | None) -> float:
     return _USUAL_WEIGHT if reconstruction is None else _SHARE * reconstruction
 
 
-def consistency(labels: Tensor, near: Tensor) -> float:
+def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     """How much more often than by chance samples share the cluster of their neighbours, on average over views.
 
     Parameters
     ----------
     labels : int64 tensor of shape (samples,)
-    near : int64 tensor of shape (samples, views, neighbours): the nearest first, NOBODY where there is none
+    neighbor_ids : int64 tensor of shape (samples, views, neighbours): the nearest first, NOBODY where there is none
     """
     by_chance = float((labels.bincount() / len(labels)).square().sum())
-    there = near != NOBODY
+    there = neighbor_ids != NO_NEIGHBOR
     known = there.any(dim=2).any(dim=0)
     if by_chance >= 1.0 or not known.any():
         return 0.0
-    same = (labels[near.clamp(min=0)] == labels[:, None, None]) & there
+    same = (labels[neighbor_ids.clamp(min=0)] == labels[:, None, None]) & there
     per_view = same.sum(dim=(0, 2))[known] / there.sum(dim=(0, 2))[known]
     return (float(per_view.mean()) - by_chance) / (1.0 - by_chance)
 
 
-def evenness(labels: Tensor, n_clusters: int) -> float:
+def size_entropy(labels: Tensor, n_clusters: int) -> float:
     """Entropy of the cluster sizes over that of equal sizes: 1 where all are equal, 0 where one cluster has all.
 
     Parameters
@@ -81,7 +81,7 @@ def evenness(labels: Tensor, n_clusters: int) -> float:
     return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
 
 
-def best_start(scores: Sequence[float], squares: Sequence[float], evennesses: Sequence[float]) -> int:
+def best_start(scores: Sequence[float], squares: Sequence[float], size_entropies: Sequence[float]) -> int:
     """Which of several k-means solutions the joint stage begins with.
 
     Sums of squares that differ by a thousandth tell nothing: among such solutions the most consistent one is taken. One
@@ -91,7 +91,7 @@ def best_start(scores: Sequence[float], squares: Sequence[float], evennesses: Se
     ----------
     scores : their consistencies
     squares : their sums of squares
-    evennesses : those of their cluster sizes
+    size_entropies : those of their cluster sizes
     """
     smallest = min(range(len(squares)), key=lambda i: squares[i])
 
@@ -99,7 +99,7 @@ def best_start(scores: Sequence[float], squares: Sequence[float], evennesses: Se
         is_larger = squares[i] > squares[smallest] * _SAME_SQUARES
         # Rounding must not decide between one solution and the same found from another start.
         score = round(scores[i] - _CLEARLY * is_larger, 9)
-        return evennesses[i] >= evennesses[smallest] - _MUCH_LESS_EVEN, score, -squares[i]
+        return size_entropies[i] >= size_entropies[smallest] - _MUCH_LESS_EVEN, score, -squares[i]
 
     return max(range(len(scores)), key=worth)
 
@@ -111,33 +111,36 @@ class Candidate:
     Attributes
     ----------
     labels : int64 array of shape (samples,)
-    near : the neighbours under its scaling, see `consistency`
+    neighbor_ids : the neighbours under its scaling, see `neighbor_agreement`
     objective : the loss of the last epoch, which decides between equals
     """
 
     scaling: str
     labels: NDArray[np.int64]
-    near: Tensor
+    neighbor_ids: Tensor
     objective: float
 
 
-def consistencies(candidates: Sequence[Candidate]) -> list[float]:
+def neighbor_agreements(candidates: Sequence[Candidate]) -> list[float]:
     """The consistency of each partition, on average over views, and in each over the neighbours that scalings give it.
 
     Scalings that treat a view alike count once there.
     """
-    graphs = list({one.scaling: one.near for one in candidates}.values())
-    labels = [torch.from_numpy(one.labels).to(one.near.device) for one in candidates]
-    views = [_different([near[:, v : v + 1] for near in graphs]) for v in range(graphs[0].shape[1])]
-    known = [own for own in views if (own[0] != NOBODY).any()] or views
-    return [float(np.mean([np.mean([consistency(own, near) for near in view]) for view in known])) for own in labels]
+    graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
+    labels = [torch.from_numpy(one.labels).to(one.neighbor_ids.device) for one in candidates]
+    views = [_different([neighbor_ids[:, v : v + 1] for neighbor_ids in graphs]) for v in range(graphs[0].shape[1])]
+    known = [own for own in views if (own[0] != NO_NEIGHBOR).any()] or views
+    return [
+        float(np.mean([np.mean([neighbor_agreement(own, neighbor_ids) for neighbor_ids in view]) for view in known]))
+        for own in labels
+    ]
 
 
 def _different(graphs: Sequence[Tensor]) -> list[Tensor]:
     found: list[Tensor] = []
-    for near in graphs:
-        if not any(torch.equal(near, other) for other in found):
-            found.append(near)
+    for neighbor_ids in graphs:
+        if not any(torch.equal(neighbor_ids, other) for other in found):
+            found.append(neighbor_ids)
     return found
 
 
@@ -215,7 +218,7 @@ def scaling_decision(
     return {"chosen": chosen, "evidence": dict(scores), **facts, "why": why}
 
 
-def verdict(agreed: float | None, n_trainings: int, *, final: bool, alone: bool) -> dict[str, Any]:
+def reliability(agreed: float | None, n_trainings: int, *, final: bool, alone: bool) -> dict[str, Any]:
     """How sure the clustering is: whether independent trainings found the same.
 
     Parameters

@@ -87,7 +87,7 @@ def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
 
 def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], say: Say) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
-    groups = grouped(runs, training.TOGETHER[choice.device.type])
+    groups = grouped(runs, training.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
     for number, group in enumerate(groups):
         # The simple alternatives are the same on every device.

@@ -9,16 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.batches import Samples, draws_per_sample, store, two_branches, view_dropout_rate
+from viewfuse.batches import Samples, draws_per_sample, index_training_set, two_branches, view_dropout_rate
 from viewfuse.bench.speed.reference import PlainNetwork, copy_weights
 from viewfuse.bench.speed.reference import batch_losses as plain_losses
 from viewfuse.bench.speed.reference_data import Item, Table
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
-from viewfuse.lessons import Lesson
+from viewfuse.lessons import StepBatch
 from viewfuse.network import Network, build_network
 from viewfuse.random_numbers import generator_for_start
-from viewfuse.replicates import Replicates, Trainee
+from viewfuse.replicates import Replicates, ReplicateSpec
 from viewfuse.selection.centers import initial_centers
 from viewfuse.settings import Settings
 from viewfuse.training import embed
@@ -34,7 +34,7 @@ def scaled_table(arrays: Sequence[NDArray[np.float32]]) -> Table:
 def stored_samples(table: Table, settings: Settings, device: torch.device) -> Samples:
     """The same samples as the package holds them, with their neighbours."""
     values = [torch.tensor(view, device=device) for view in table.values]
-    return store(values, torch.tensor(table.present, device=device), settings)
+    return index_training_set(values, torch.tensor(table.present, device=device), settings)
 
 
 class OurTraining:
@@ -55,7 +55,7 @@ class OurTraining:
         rate = view_dropout_rate(self.stored.present)
         weight = float(settings.clustering_weight)
         self._trainees = [
-            Trainee(network, self.stored, settings, s, rate, weight)
+            ReplicateSpec(network, self.stored, settings, s, rate, weight)
             for network, s in zip(self.networks, self._seeds, strict=True)
         ]
         self._replicates = Replicates(self._trainees, joint=False)
@@ -103,7 +103,7 @@ def own_losses(
     network: Network, stored: Samples, rows: Tensor, settings: Settings, rate: float, draws: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The three losses on the samples `rows`, by the package."""
-    lesson = Lesson.of(stored, rows[None], settings, rate, draws)
+    lesson = StepBatch.of(stored, rows[None], settings, rate, draws)
     return lesson.terms(network, network.tokens(lesson.given), settings, joint=True)
 
 
@@ -112,7 +112,7 @@ def plain_batch(stored: Samples, rows: Tensor, settings: Settings, rate: float, 
     samples, batch = two_branches(stored, rows[None], settings, rate, draws)
     n = len(rows)
     branches = [
-        {"tokens": [view[half] for view in batch.tokens], "filled": batch.filled[half], "have": batch.have[half]}
+        {"tokens": [view[half] for view in batch.tokens], "filled": batch.valid[half], "have": batch.available[half]}
         for half in (slice(0, n), slice(n, None))
     ]
     return {

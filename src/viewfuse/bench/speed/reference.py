@@ -127,14 +127,14 @@ class PlainTraining:
     def __init__(self, stored: Table, settings: Settings, seed: int, device: torch.device) -> None:
         self.settings, self._seed, self._device, self.stored = settings, seed, device, stored
         self.search = NeighborSearch(stored, settings.search_depth)
-        near = self.search.of_stored(len(stored))
+        neighbor_ids = self.search.of_stored(len(stored))
         rate = view_dropout_rate(torch.tensor(stored.present))
         shuffle = torch.Generator().manual_seed(seed)
-        self.samples = PlainSamples(stored, stored, near, settings, rate, seed)
+        self.samples = PlainSamples(stored, stored, neighbor_ids, settings, rate, seed)
         self.loader = DataLoader(
             self.samples, min(settings.batch_size, len(stored)), shuffle=True, drop_last=True, generator=shuffle
         )
-        self._as_they_are = PlainSamples(stored, stored, near, settings, None)
+        self._as_they_are = PlainSamples(stored, stored, neighbor_ids, settings, None)
         self.network = _start([view.shape[1] for view in stored.values], settings, seed).to(device)
         self._adam = self._adam_of([w for w in self.network.parameters() if w is not self.network.centers])
         self._joint = False

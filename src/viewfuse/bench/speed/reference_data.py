@@ -53,8 +53,8 @@ class NeighborSearch:
             if search is None or len(rows) < 2:
                 continue
             found = search.kneighbors(n_neighbors=min(self._depth, len(rows) - 1), return_distance=False)
-            for row, near in zip(rows.tolist(), rows[found].tolist(), strict=True):
-                lists[row][v] = near
+            for row, neighbor_ids in zip(rows.tolist(), rows[found].tolist(), strict=True):
+                lists[row][v] = neighbor_ids
         return lists
 
     def of_new(self, new: Table) -> Lists:
@@ -65,14 +65,14 @@ class NeighborSearch:
             if search is None or not len(asked):
                 continue
             found = search.kneighbors(new.values[v][asked], return_distance=False)
-            for row, near in zip(asked.tolist(), rows[found].tolist(), strict=True):
-                lists[row][v] = near
+            for row, neighbor_ids in zip(asked.tolist(), rows[found].tolist(), strict=True):
+                lists[row][v] = neighbor_ids
         return lists
 
 
 def donors(
-    near: Sequence[Sequence[int]],
-    have: Sequence[bool],
+    neighbor_ids: Sequence[Sequence[int]],
+    available: Sequence[bool],
     present: Sequence[Sequence[bool]],
     view: int,
     k: int,
@@ -82,14 +82,14 @@ def donors(
 
     Parameters
     ----------
-    near : per view the nearest stored samples, the sample itself not among them
+    neighbor_ids : per view the nearest stored samples, the sample itself not among them
     depth : how many of each list are looked at
     """
     found: list[int] = []
     for a in range(depth):
-        for b, there in enumerate(have):
-            if there and a < len(near[b]) and present[near[b][a]][view]:
-                found.append(near[b][a])
+        for b, there in enumerate(available):
+            if there and a < len(neighbor_ids[b]) and present[neighbor_ids[b][a]][view]:
+                found.append(neighbor_ids[b][a])
                 if len(found) == k:
                     return found
     return found
@@ -101,14 +101,14 @@ class PlainSamples(Dataset[Item]):
     Parameters
     ----------
     samples, stored : the samples and those among which they have neighbours; one and the same in training
-    near : neighbours of `samples` among `stored`
+    neighbor_ids : neighbours of `samples` among `stored`
     rate : view dropout of the augmented branch; None where there is no such branch
     """
 
     def __init__(
-        self, samples: Table, stored: Table, near: Lists, settings: Settings, rate: float | None, seed: int = 0
+        self, samples: Table, stored: Table, neighbor_ids: Lists, settings: Settings, rate: float | None, seed: int = 0
     ) -> None:
-        self._samples, self._stored, self._near = samples, stored, near
+        self._samples, self._stored, self._near = samples, stored, neighbor_ids
         self._settings, self._rate = settings, rate
         self._present: list[list[bool]] = stored.present.tolist()  # lists are read faster, one by one, than arrays
         self._rng = np.random.default_rng(seed)
@@ -117,17 +117,21 @@ class PlainSamples(Dataset[Item]):
         return len(self._samples)
 
     def __getitem__(self, i: int) -> Item:
-        have = self._samples.present[i]
-        item = {"plain": self.gather(i, have), "values": [view[i] for view in self._samples.values], "present": have}
+        available = self._samples.present[i]
+        item = {
+            "plain": self.gather(i, available),
+            "values": [view[i] for view in self._samples.values],
+            "present": available,
+        }
         if self._rate is not None:
-            item["augmented"] = self._with_noise(self.gather(i, self._drop_views(have, self._rate)))
+            item["augmented"] = self._with_noise(self.gather(i, self._drop_views(available, self._rate)))
         return item
 
-    def gather(self, i: int, have: NDArray[np.bool_]) -> Item:
+    def gather(self, i: int, available: NDArray[np.bool_]) -> Item:
         """Tokens per view of shape (list length, columns), what of them is filled, and the views used."""
         k = self._settings.list_length
-        usable = have.tolist()
-        tokens, filled = [], np.zeros((len(usable), k), dtype=bool)
+        usable = available.tolist()
+        tokens, valid = [], np.zeros((len(usable), k), dtype=bool)
         for v, view in enumerate(self._stored.values):
             block = np.zeros((k, view.shape[1]), dtype=np.float32)
             own = int(usable[v])
@@ -135,20 +139,20 @@ class PlainSamples(Dataset[Item]):
             if own:
                 block[0] = self._samples.values[v][i]
             block[own : own + len(rows)] = view[rows]
-            filled[v, : own + len(rows)] = True
+            valid[v, : own + len(rows)] = True
             tokens.append(block)
-        return {"tokens": tokens, "filled": filled, "have": have}
+        return {"tokens": tokens, "filled": valid, "have": available}
 
-    def _donors(self, i: int, have: Sequence[bool], view: int) -> list[int]:
+    def _donors(self, i: int, available: Sequence[bool], view: int) -> list[int]:
         """As printed; where that finds nobody, among more distant neighbours, as this package does."""
-        k, near = self._settings.list_length, self._near[i]
-        printed = donors(near, have, self._present, view, k, k - 1)
-        return printed or donors(near, have, self._present, view, k, self._settings.search_depth)
+        k, neighbor_ids = self._settings.list_length, self._near[i]
+        printed = donors(neighbor_ids, available, self._present, view, k, k - 1)
+        return printed or donors(neighbor_ids, available, self._present, view, k, self._settings.search_depth)
 
-    def _drop_views(self, have: NDArray[np.bool_], rate: float) -> NDArray[np.bool_]:
-        kept = have & (self._rng.random(len(have)) >= rate)
+    def _drop_views(self, available: NDArray[np.bool_], rate: float) -> NDArray[np.bool_]:
+        kept = available & (self._rng.random(len(available)) >= rate)
         if not kept.any():
-            kept[self._rng.choice(np.flatnonzero(have))] = True
+            kept[self._rng.choice(np.flatnonzero(available))] = True
         return kept
 
     def _with_noise(self, item: Item) -> Item:
