@@ -6,7 +6,7 @@ READY := .venv/ready
 .PHONY: demo test test-slow test-gpu faults bench check format clean
 
 demo: $(READY)
-	$(PY) -m viewfuse.demo
+	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
 
 # One process per core; more threads than that would only get into each other's way.
 test: $(READY) check

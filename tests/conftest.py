@@ -23,12 +23,6 @@ def _seeded():
     torch.manual_seed(0)
 
 
-@pytest.fixture(autouse=True)
-def _trained_once(monkeypatch):
-    """Few samples are trained on three times by default; most tests have no use for that."""
-    monkeypatch.setattr("viewfuse.seeds.FEW_SAMPLES", 0)
-
-
 @pytest.fixture
 def blobs():
     """Three well separated groups in three views of different widths, a third of the views missing."""

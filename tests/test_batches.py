@@ -12,30 +12,24 @@ from hypothesis import strategies as st
 
 import reference
 from test_neighbors import incomplete_data
-from viewfuse import batches
-from viewfuse.batches import (
-    add_noise,
-    draws_per_sample,
-    drop_views,
-    gather_neighbors,
-    index_new_samples,
-    index_training_set,
-    plain_batch,
-    two_branches,
-)
+from training_tools import index_samples
+from viewfuse.methods.urrl import augment
+from viewfuse.methods.urrl.augment import add_noise, draws_per_sample, drop_views, two_branches
+from viewfuse.methods.urrl.batches import gather_neighbors, plain_batch
+from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import paper_mask
-from viewfuse.neighbors.donors import NO_NEIGHBOR
-from viewfuse.settings import Settings
+from viewfuse.neighbors.samples import index_new_samples
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 
 def stored_samples(values, mask, settings):
-    return index_training_set([torch.from_numpy(view) for view in values], torch.from_numpy(mask), settings)
+    return index_samples([torch.from_numpy(view) for view in values], torch.from_numpy(mask), settings)
 
 
 @given(incomplete_data(), st.integers(1, 6))
 def test_gathered_values_and_fill_mask_are_those_of_the_paper(data, k):
     values, mask, _ = data
-    settings = Settings(n_neighbors=k)
+    settings = Config(n_neighbors=k)
     stored = stored_samples(values, mask, settings)
     batch = plain_batch(stored, stored, settings)
     for i in range(len(mask)):
@@ -48,7 +42,7 @@ def test_gathered_values_and_fill_mask_are_those_of_the_paper(data, k):
 @given(incomplete_data())
 def test_hidden_values_reach_nothing(data):
     values, mask, rng = data
-    settings = Settings(n_neighbors=3)
+    settings = Config(n_neighbors=3)
     junk = [
         np.where(mask[:, v, None], view, rng.normal(size=view.shape)).astype(np.float32)
         for v, view in enumerate(values)
@@ -64,7 +58,7 @@ def test_hidden_values_reach_nothing(data):
 def test_view_dropout_grows_with_the_missing_rate_as_in_the_paper(rate, expected):
     """The paper's last column of the view dropout table: Caltech101-7, five views, three of them missing."""
     mask = torch.from_numpy(paper_mask(1400, 5, rate, 3, random_state=0))
-    assert round(batches.view_dropout_rate(mask), 2) == expected
+    assert round(augment.view_dropout_rate(mask), 2) == expected
 
 
 @given(incomplete_data(), st.sampled_from([0.0, 0.2, 0.9]))
@@ -87,7 +81,7 @@ def test_views_drop_at_the_asked_rate():
 
 def test_noise_has_its_size_and_spares_padding():
     values = [np.full((400, 50), 2.0, dtype=np.float32)]
-    settings = Settings(n_neighbors=4, noise=0.5, feature_dropout=0.2)
+    settings = Config(n_neighbors=4, noise=0.5, feature_dropout=0.2)
     stored = stored_samples([values[0][:3]], np.ones((3, 1), dtype=bool), settings)
     clean = plain_batch(stored, stored, settings)  # three samples: the fourth place is padding
     add_noise(clean.tokens, clean.valid, settings, torch.rand(3, 4, 50))
@@ -99,7 +93,7 @@ def test_noise_has_its_size_and_spares_padding():
 
 
 def test_noise_is_normal_and_has_nothing_to_do_with_dropout():
-    settings = Settings(noise=2.0, feature_dropout=0.3)
+    settings = Config(noise=2.0, feature_dropout=0.3)
     tokens = [torch.full((500, 2, width), 7.0) for width in (40, 60)]
     add_noise(tokens, torch.ones(500, 2, 2, dtype=torch.bool), settings, torch.rand(500, 2, 100))
     for values in tokens:
@@ -112,14 +106,14 @@ def test_noise_is_normal_and_has_nothing_to_do_with_dropout():
 @pytest.mark.parametrize("extreme", [2.0**-24, 1 - 2.0**-24, 0.05, 0.050000004])
 def test_extreme_draws_give_finite_noise(extreme):
     tokens = [torch.zeros(1, 1, 1)]
-    add_noise(tokens, torch.ones(1, 1, 1, dtype=torch.bool), Settings(), torch.full((1, 1, 1), extreme))
-    assert float(tokens[0].abs()) < 6 * Settings().noise
+    add_noise(tokens, torch.ones(1, 1, 1, dtype=torch.bool), Config(), torch.full((1, 1, 1), extreme))
+    assert float(tokens[0].abs()) < 6 * Config().noise
 
 
 def test_both_branches_come_in_one_batch():
     rng = np.random.default_rng(0)
     values = [rng.normal(size=(8, width)).astype(np.float32) for width in (3, 5)]
-    settings = Settings(n_neighbors=2, noise=0.0, feature_dropout=0.0)
+    settings = Config(n_neighbors=2, noise=0.0, feature_dropout=0.0)
     stored = stored_samples(values, np.ones((8, 2), dtype=bool), settings)
     rows, draws = torch.arange(8)[None], torch.rand(1, 8, sum(draws_per_sample(stored, settings)))
     samples, both = two_branches(stored, rows, settings, 0.5, draws)
@@ -136,7 +130,7 @@ def test_both_branches_come_in_one_batch():
 
 def test_branches_of_several_replicates_are_those_of_each():
     values = [torch.randn(30, width).numpy() for width in (3, 5)]
-    settings = Settings(n_neighbors=3)
+    settings = Config(n_neighbors=3)
     stored = stored_samples(values, np.random.default_rng(0).random((30, 2)) < 0.7, settings)
     rows, draws = torch.randint(30, (4, 6)), torch.rand(4, 6, sum(draws_per_sample(stored, settings)))
     rates = torch.tensor([0.1, 0.3, 0.5, 0.7]).view(4, 1, 1)
@@ -151,8 +145,8 @@ def test_branches_of_several_replicates_are_those_of_each():
 
 def test_newcomers_find_their_neighbours_among_the_stored():
     values = [torch.tensor([[0.0], [10.0], [20.0]])]
-    settings = Settings(n_neighbors=2)
-    stored = index_training_set(values, torch.ones(3, 1, dtype=torch.bool), settings)
+    settings = Config(n_neighbors=2)
+    stored = index_samples(values, torch.ones(3, 1, dtype=torch.bool), settings)
     new = [torch.tensor([[9.0], [20.0]])]
     samples = index_new_samples(new, torch.ones(2, 1, dtype=torch.bool), stored, torch.tensor([NO_NEIGHBOR, 2]))
     batch = plain_batch(samples, stored, settings)

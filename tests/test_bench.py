@@ -14,8 +14,6 @@ from torch.utils.data import default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import make_blobs
-from viewfuse.batches import draws_per_sample, view_dropout_rate
-from viewfuse.batches import plain_batch as as_they_are
 from viewfuse.bench.speed import child, picture, roofline
 from viewfuse.bench.speed import measure as speed
 from viewfuse.bench.speed.adapter import (
@@ -29,11 +27,13 @@ from viewfuse.bench.speed.adapter import (
 from viewfuse.bench.speed.picture import comparisons, draw_speed
 from viewfuse.bench.speed.reference import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
 from viewfuse.cli import main
-from viewfuse.network import build_network
-from viewfuse.settings import Settings
+from viewfuse.methods.urrl.augment import draws_per_sample, view_dropout_rate
+from viewfuse.methods.urrl.batches import plain_batch as as_they_are
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.network import build_network
 
 CPU = torch.device("cpu")
-SETTINGS = Settings(
+SETTINGS = Config(
     n_clusters=3, embedding_dim=16, hidden_dim=12, batch_size=20, pretrain_epochs=2, joint_epochs=2,
     clustering_weight=0.1,
 )  # fmt: skip
@@ -222,7 +222,7 @@ def test_memory_of_this_process_is_known():
 
 def test_same_losses_on_handwritten():
     table = scaled_table([view[::20] for view in child.handwritten()[0]])
-    settings = Settings(n_clusters=10, clustering_weight=0.1)
+    settings = Config(n_clusters=10, clustering_weight=0.1)
     run = OurTraining(table, settings, 0, CPU)
     both = losses_of_both(run.networks[0], run.stored, torch.arange(64), settings)
     assert both["ours"] == pytest.approx(both["plain"], rel=1e-3, abs=1e-7)

@@ -94,7 +94,7 @@ def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp
     write_run(tmp_path / "a", run.facts(), outcome, {})
     mark_done(tmp_path / "a", "whole")
     assert asked == [scaling]
-    assert set(read_facts(tmp_path / "a")["decisions"]) == {"scaling", "pretraining", "joint_stage", "verdict"}
+    assert set(read_facts(tmp_path / "a")["decisions"]) == {"scaling", "pretraining", "joint_stage", "reliability"}
     (found,) = read_records(tmp_path)
     assert found.chosen_scaling in (("minmax", "standard") if scaling == "auto" else (scaling,))
 

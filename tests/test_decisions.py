@@ -16,42 +16,84 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import make_blobs
-from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics, training
-from viewfuse import model as model_module
-from viewfuse.batches import index_training_set
+from training_tools import index_samples, train, train_replicates
+from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
 from viewfuse.data import mixed_scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.neighbors.donors import MultiViewIndex
+from viewfuse.engine import loop
+from viewfuse.engine.early_stopping import EarlyStopping, JointStage
+from viewfuse.engine.loop import TrainState, embed_stored
+from viewfuse.engine.passes import clusters
+from viewfuse.engine.replicates import Replicates
+from viewfuse.methods.urrl import fit as fit_module
+from viewfuse.methods.urrl import training
+from viewfuse.methods.urrl.config import Config
+from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
-from viewfuse.replicates import Replicates
-from viewfuse.selection import rules as decisions
+from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.centers import initial_centers
-from viewfuse.selection.rules import Candidate, best_of_each, neighbor_agreement, neighbor_agreements, stability
-from viewfuse.settings import Settings
-from viewfuse.training import TrainState, train, train_replicates
-from viewfuse.watch import EarlyStopping, JointStage, clusters
+from viewfuse.selection.rules import best_of_each
+from viewfuse.selection.scores import Candidate, neighbor_agreement, neighbor_agreements, stability
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
 
 
-def consistency_in_words(labels, neighbor_ids):
+def agreement_in_words(labels, neighbor_ids):
     """The same, one pair at a time."""
     n, n_views, _ = neighbor_ids.shape
-    shares = []
+    kappas = []
     for v in range(n_views):
-        pairs = [labels[i] == labels[j] for i in range(n) for j in neighbor_ids[i, v] if j != NO_NEIGHBOR]
-        if pairs:
-            shares.append(sum(pairs) / len(pairs))
-    chance = sum((sum(label == c for label in labels) / n) ** 2 for c in set(labels))
-    return (sum(shares) / len(shares) - chance) / (1 - chance) if shares and chance < 1 else 0.0
+        near = [[j for j in neighbor_ids[i, v][:9] if j != NO_NEIGHBOR] for i in range(n)]
+        members = [i for i in range(n) if near[i]]
+        strangers = [labels[i] == labels[j] for i in members for j in members if i != j]
+        if strangers and not all(strangers):
+            pairs = [labels[i] == labels[j] for i in range(n) for j in near[i]]
+            share, chance = sum(pairs) / len(pairs), sum(strangers) / len(strangers)
+            kappas.append((share - chance) / (1 - chance))
+    return sum(kappas) / len(kappas) if kappas else 0.0
 
 
-@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3), st.integers(0, 4), st.integers(1, 4))
-def test_consistency_is_what_it_says(seed, n, n_views, depth, n_clusters):
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3), st.sampled_from([0, 1, 4, 12]), st.integers(1, 4))
+def test_neighbor_agreement_is_what_it_says(seed, n, n_views, depth, n_clusters):
     rng = np.random.default_rng(seed)
     labels, neighbor_ids = rng.integers(n_clusters, size=n), rng.integers(-1, n, size=(n, n_views, depth))
     found = neighbor_agreement(torch.from_numpy(labels), torch.from_numpy(neighbor_ids))
-    assert found == pytest.approx(consistency_in_words(labels.tolist(), neighbor_ids), abs=1e-6)
+    assert found == pytest.approx(agreement_in_words(labels.tolist(), neighbor_ids), abs=1e-6)
+
+
+def observed_lists(members, rng, depth=9):
+    """Random neighbours among those who have the view, of shape (samples, 1, depth)."""
+    rows, ids = np.flatnonzero(members), np.full((len(members), 1, depth), NO_NEIGHBOR)
+    ids[rows, 0] = [rng.choice(rows[rows != row], size=depth) for row in rows]
+    return torch.from_numpy(ids)
+
+
+def test_a_view_of_noise_scores_nothing_whoever_lacks_it():
+    """Half of the samples are in cluster 0, but nine in ten of those that have the view are."""
+    rng, labels = np.random.default_rng(0), np.repeat([0, 1], 500)
+    members = np.concatenate([rng.random(500) < 0.9, rng.random(500) < 0.1])
+    found = neighbor_agreement(torch.from_numpy(labels), observed_lists(members, rng))
+    assert found == pytest.approx(0.0, abs=0.05)
+
+
+def test_a_view_that_one_cluster_has_tells_nothing():
+    rng, labels = np.random.default_rng(0), np.repeat([0, 1], 50)
+    noise, alone = observed_lists(np.ones(100, dtype=bool), rng), observed_lists(labels == 0, rng)
+    both = torch.cat([noise, alone], dim=1)
+    assert neighbor_agreement(torch.from_numpy(labels), alone) == 0.0
+    assert neighbor_agreement(torch.from_numpy(labels), both) == neighbor_agreement(torch.from_numpy(labels), noise)
+
+
+@pytest.mark.parametrize("params", [{"n_neighbors": 20}, {"ablation": {"donor_depth": 3}}])
+def test_the_scores_do_not_hang_on_the_lists_of_the_method(params):
+    data = Views(make_blobs(60, 3, missing=0.3)[0])
+    lists = []
+    for own in ({}, params):
+        config = URRL(3, **own)._config()
+        values, present = [torch.tensor(a) for a in data.arrays], torch.tensor(np.array(data.mask))
+        lists.append(index_samples(values, present, config).neighbor_ids)
+    labels = torch.arange(60) % 3
+    assert neighbor_agreement(labels, lists[0]) == neighbor_agreement(labels, lists[1])
 
 
 def test_clusters_of_neighbours_are_consistent_and_random_ones_are_not():
@@ -68,9 +110,9 @@ def test_partitions_of_different_scalings_are_judged_by_the_same_neighbours():
     candidates = [Candidate("minmax", cross, crossed, 1.0), Candidate("standard", side, pairs, 1.0)]
     scores = neighbor_agreements(candidates)
     assert scores[0] == pytest.approx(scores[1])  # each fits its own neighbours, and only these
-    assert decisions.best_scaling({"minmax": scores[0], "standard": scores[1]}) == "standard"
-    assert decisions.best_scaling({"standard": 0.2, "minmax": 0.3}) == "minmax"
-    assert decisions.best_scaling({"standard": 0.20, "minmax": 0.21}) == "standard"  # not clearly better
+    assert rules.best_scaling({"minmax": scores[0], "standard": scores[1]}) == "standard"
+    assert rules.best_scaling({"standard": 0.2, "minmax": 0.3}) == "minmax"
+    assert rules.best_scaling({"standard": 0.20, "minmax": 0.21}) == "standard"  # not clearly better
 
 
 def test_of_several_trainings_the_most_consistent_one_is_kept():
@@ -102,20 +144,20 @@ def test_stability_is_the_share_of_partitions_that_agree():
 def samples_for(settings):
     views = Views(make_blobs(60, 3, missing=0.3)[0])
     scaled = fit_scaler(views, "standard").apply(views)
-    return index_training_set([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
+    return index_samples([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
 
 def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, **SMALL)
+    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, **SMALL)
     run = train(samples_for(settings), settings, 0)
-    assert run.clustering_weight == pytest.approx(0.7 * run.history["reconstruction"][1])
+    assert run.numbers["clustering_weight"] == pytest.approx(0.7 * run.history["reconstruction"][1])
     weighted = run.history["reconstruction"][2] + 1e-3 * run.history["robustness"][2]
-    weighted += run.clustering_weight * run.history["clustering"][2]
+    weighted += run.numbers["clustering_weight"] * run.history["clustering"][2]
     assert run.history["total"][2] == pytest.approx(weighted)
-    fixed = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, clustering_weight=0.3, **SMALL)
-    assert train(samples_for(fixed), fixed, 0).clustering_weight == 0.3
-    at_once = Settings(n_clusters=3, n_heads=2, pretrain_epochs=0, joint_epochs=1, **SMALL)
-    assert train(samples_for(at_once), at_once, 0).clustering_weight == 0.1
+    fixed = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=1, clustering_weight=0.3, **SMALL)
+    assert train(samples_for(fixed), fixed, 0).numbers["clustering_weight"] == 0.3
+    at_once = Config(n_clusters=3, n_heads=2, pretrain_epochs=0, joint_epochs=1, **SMALL)
+    assert train(samples_for(at_once), at_once, 0).numbers["clustering_weight"] == 0.1
 
 
 NOT_FINITE = "the clustering loss is not finite in epoch 13, step 1"
@@ -123,8 +165,8 @@ NOT_FINITE = "the clustering loss is not finite in epoch 13, step 1"
 
 def watched_run(monkeypatch, spoil, n_clusters=3):
     """A joint stage of sixteen epochs, before the second look at which the network is ruined in the way asked for."""
-    settings = Settings(n_clusters=n_clusters, n_heads=2, pretrain_epochs=10, **SMALL)
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 16))
+    settings = Config(n_clusters=n_clusters, n_heads=2, pretrain_epochs=10, **SMALL)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (10, 16))
     if spoil is diverge:
         diverge(monkeypatch)
     else:
@@ -157,7 +199,7 @@ def diverge(monkeypatch):
         first.append(self)
         evaluate(self, epoch, embedding, NOT_FINITE if epoch >= 14 and self is first[0] else diverged)
 
-    monkeypatch.setattr(EarlyStopping, "look", spoiled)
+    monkeypatch.setattr(EarlyStopping, "evaluate", spoiled)
 
 
 def break_weights(network):
@@ -168,7 +210,7 @@ def break_weights(network):
 def test_a_single_cluster_does_not_hide_broken_weights(monkeypatch):
     run = watched_run(monkeypatch, break_weights, n_clusters=1)
     assert run.joint_stage.ended == "the embedding is not finite after epoch 14"
-    assert torch.isfinite(training.embed_stored(run)).all()
+    assert torch.isfinite(embed_stored(run)).all()
 
 
 @pytest.mark.parametrize(
@@ -185,15 +227,15 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
     assert re.search(reason, run.joint_stage.ended)
     assert run.joint_stage.kept in (10, 12)  # as it was before it went wrong
     assert len(run.history["epoch"]) == 14  # and no further
-    labels = clusters(run.network, training.embed_stored(run))
+    labels = clusters(run.method, run.network, embed_stored(run))
     assert neighbor_agreement(labels, run.stored.neighbor_ids) == pytest.approx(max(run.joint_stage.seen.values()))
 
 
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 16))
-    monkeypatch.setattr("viewfuse.watch._PATIENCE", inf)
-    monkeypatch.setattr(training, "TOGETHER", {"cpu": 2})
+    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (10, 16))
+    monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
+    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
     assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 26)
@@ -202,16 +244,16 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (10, 16))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (10, 16))
     diverge(monkeypatch)
-    with pytest.warns(JointStageWarning, match="joint stage ended early, the clustering loss is not finite"):
+    with pytest.warns(JointStageWarning, match="joint stage: ended early, the clustering loss is not finite"):
         model = URRL(3, random_state=0, scaling="standard", **SMALL).fit(data)
     assert (model.predict(data) == model.labels_).all()
 
 
 def test_a_joint_stage_whose_length_was_given_is_left_alone(monkeypatch):
     monkeypatch.setattr(EarlyStopping, "__init__", None)
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=2, **SMALL)
+    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert (run.joint_stage.kept, run.joint_stage.ended, run.joint_stage.seen) == (4, "", {})
 
@@ -225,12 +267,12 @@ def decided():
 def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     data, groups, model = decided
     assert metrics.clustering_accuracy(groups, model.labels_) >= 0.97
-    assert list(model.decisions_) == ["scaling", "pretraining", "joint_stage", "verdict"]
+    assert list(model.decisions_) == ["scaling", "pretraining", "joint_stage", "reliability"]
     scaling = model.decisions_["scaling"]
-    assert scaling["chosen"] == decisions.best_scaling(scaling["evidence"])
+    assert scaling["chosen"] == rules.best_scaling(scaling["evidence"])
     assert set(scaling["evidence"]) == {"standard", "minmax"}
-    assert model.decisions_["verdict"]["chosen"] == "stable"
-    assert all(sentence for sentence in decisions.in_words(model.decisions_))
+    assert model.decisions_["reliability"]["chosen"] == "stable"
+    assert all(sentence for sentence in messages.in_words(model.decisions_))
     assert model.stability_.shape == (90,)
     assert model.stability_.mean() > 0.9
     model.save(tmp_path / "model")
@@ -243,8 +285,8 @@ def test_an_estimator_tells_what_it_decided(decided, tmp_path):
 def test_a_scaling_that_was_asked_for_is_not_decided(decided):
     data = decided[0]
     model = URRL(3, scaling="standard", pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
-    assert model.decisions_["scaling"]["why"] == "scaling standard: as asked"
-    assert model.decisions_["verdict"]["chosen"] == "unknown"
+    assert model.decisions_["scaling"]["why"] == "scaling: standard, as asked"
+    assert model.decisions_["reliability"]["chosen"] == "unknown"
     assert np.isnan(model.stability_).all()
     with pytest.raises(
         SettingError, match="scaling must be one of auto, minmax, standard, view, mixed, none; got 'max'"
@@ -253,35 +295,37 @@ def test_a_scaling_that_was_asked_for_is_not_decided(decided):
 
 
 def test_training_has_no_joint_stage_to_watch_without_epochs():
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
+    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert isinstance(run, TrainState)
-    assert training.joint_stage_decision(run)["why"].startswith("no joint stage")
+    assert messages.in_words(messages.told({"joint_stage": training.joint_stage_decision(run)}))[0].startswith(
+        "joint stage: none"
+    )
 
 
 def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
-    went_on, go_on = [], model_module.train_jointly
+    went_on, go_on = [], fit_module.train_jointly
 
     def seen(runs, progress):
         went_on.extend(runs)
         go_on(runs, progress=progress)
 
-    monkeypatch.setattr(model_module, "train_jointly", seen)
+    monkeypatch.setattr(fit_module, "train_jointly", seen)
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)  # so that all views are scaled as a whole
     model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL).fit(data)
     scaling = model.decisions_["scaling"]
     assert set(scaling["evidence"]) == {"mixed", "standard", "minmax"}
     assert [run.network is model._model.network for run in went_on].count(True) == 1
     assert len(went_on) == len(model.objectives_) == 2
-    assert model.decisions_["verdict"]["why"].endswith(
+    assert model.decisions_["reliability"]["why"].endswith(
         f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same)"
     )
     assert scaling["as_a_whole"] == (model.view_names_ if scaling["chosen"] == "mixed" else [])
 
 
 def agreed(model):
-    return f"{model.decisions_['verdict']['evidence']['agreement']:.2f}"
+    return f"{model.decisions_['reliability']['evidence']['agreement']:.2f}"
 
 
 def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
@@ -289,40 +333,35 @@ def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
     model = URRL(3, scaling="mixed", pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
     names = ", ".join(model.view_names_)
-    assert model.decisions_["scaling"]["why"] == f"scaling mixed: as asked; one scale for all columns of {names}"
+    assert model.decisions_["scaling"]["why"] == f"scaling: mixed, as asked; one scale for all columns of {names}"
 
 
 def test_scalings_with_less_reason_have_to_be_better():
-    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.53}) == "standard"
-    assert decisions.best_scaling({"standard": 0.5, "minmax": 0.55}) == "minmax"
-    assert decisions.best_scaling({"mixed": 0.5, "standard": 0.509}) == "mixed"
-    assert decisions.best_scaling({"mixed": 0.5, "standard": 0.511}) == "standard"
-    assert decisions.best_scaling({"mixed": 0.5, "minmax": 0.549}) == "mixed"
-    assert decisions.best_scaling({"none": 0.1}) == "none"
+    assert rules.best_scaling({"standard": 0.5, "minmax": 0.53}) == "standard"
+    assert rules.best_scaling({"standard": 0.5, "minmax": 0.55}) == "minmax"
+    assert rules.best_scaling({"mixed": 0.5, "standard": 0.509}) == "mixed"
+    assert rules.best_scaling({"mixed": 0.5, "standard": 0.511}) == "standard"
+    assert rules.best_scaling({"mixed": 0.5, "minmax": 0.549}) == "mixed"
+    assert rules.best_scaling({"none": 0.1}) == "none"
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(5, 9))
 def test_evenness_is_the_entropy_of_the_sizes(labels, n_clusters):
     shares = [labels.count(label) / len(labels) for label in set(labels)]
     expected = -sum(share * np.log(share) for share in shares) / np.log(n_clusters)
-    assert decisions.size_entropy(torch.tensor(labels), n_clusters) == pytest.approx(expected, abs=1e-12)
+    assert scores.size_entropy(torch.tensor(labels), n_clusters) == pytest.approx(expected, abs=1e-12)
 
 
 def test_one_cluster_is_even():
-    assert decisions.size_entropy(torch.zeros(3, dtype=torch.int64), 1) == 1.0
-    assert decisions.size_entropy(torch.arange(4), 4) == pytest.approx(1.0)
+    assert scores.size_entropy(torch.zeros(3, dtype=torch.int64), 1) == 1.0
+    assert scores.size_entropy(torch.arange(4), 4) == pytest.approx(1.0)
 
 
 class Looked:
     """A network of which only the clusters are asked for, and something to keep."""
 
-    centers = torch.zeros(4, 1)
-
     def __init__(self):
         self.labels = torch.arange(12) % 4
-
-    def assign(self, embedding):
-        return torch.nn.functional.one_hot(self.labels, 4)
 
     def state_dict(self):
         return {"labels": self.labels}
@@ -331,10 +370,19 @@ class Looked:
         self.labels = state["labels"]
 
 
+class FixedClusters:
+    """A method whose clusters are those that the network holds."""
+
+    n_clusters = 4
+
+    def assign(self, network, embedding):
+        return torch.nn.functional.one_hot(network.labels, 4)
+
+
 def test_more_consistent_clusters_that_were_merged_are_not_kept():
     network, stage = Looked(), JointStage()
     neighbor_ids = torch.tensor([[[(i + 1) % 12]] for i in range(12)])  # neighbours are in different clusters at first
-    watch = EarlyStopping(network, neighbor_ids, stage)
+    watch = EarlyStopping(FixedClusters(), network, neighbor_ids, stage)
     watch.evaluate(5, torch.zeros(12, 1))
     before = network.labels
     network.labels = torch.tensor([0] * 9 + [1, 2, 3])
@@ -351,14 +399,14 @@ def test_more_consistent_clusters_that_were_merged_are_not_kept():
 
 def test_a_stage_that_merged_says_so(monkeypatch):
     falling, rising = count(0, -1), count()
-    monkeypatch.setattr("viewfuse.watch.size_entropy", lambda labels, n_clusters: next(falling))
-    monkeypatch.setattr("viewfuse.watch.neighbor_agreement", lambda labels, neighbor_ids: next(rising))
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (1, 16))
-    settings = Settings(n_clusters=3, n_heads=2, **SMALL)
+    monkeypatch.setattr("viewfuse.engine.early_stopping.size_entropy", lambda labels, n_clusters: next(falling))
+    monkeypatch.setattr("viewfuse.engine.early_stopping.neighbor_agreement", lambda labels, neighbor_ids: next(rising))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
+    settings = Config(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
-    decision = training.joint_stage_decision(run)
+    decision = messages.told({"joint_stage": training.joint_stage_decision(run)})["joint_stage"]
     assert decision["why"].startswith("joint stage: taken back after 6 epochs, as it merged clusters")
-    assert list(decision["evidence"]["evenness_after_epoch"]) == ["1", "3", "5", "7"]
+    assert list(decision["evidence"]["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
 
 
 def test_scalings_that_treat_a_view_alike_count_once_there():
@@ -367,12 +415,10 @@ def test_scalings_that_treat_a_view_alike_count_once_there():
         Candidate("standard", np.array([0, 0, 1, 1]), pairs, 1.0),
         Candidate("minmax", np.array([0, 1, 0, 1]), crossed, 1.0),
     ]
-    assert neighbor_agreements(two) == [0.0, 0.0]
-    assert neighbor_agreements([Candidate("mixed", np.array([0, 0, 1, 1]), pairs.clone(), 1.0), *two]) == [
-        0.0,
-        0.0,
-        0.0,
-    ]
+    # Two of four samples share a cluster by chance in one of three pairs: kappa is 1 on one graph, -1/2 on the other.
+    assert neighbor_agreements(two) == pytest.approx([0.25] * 2)
+    third = Candidate("mixed", np.array([0, 0, 1, 1]), pairs.clone(), 1.0)
+    assert neighbor_agreements([third, *two]) == pytest.approx([0.25] * 3)
 
 
 def test_consistencies_are_means_over_views_and_their_neighbours():
@@ -390,13 +436,13 @@ def test_consistencies_are_means_over_views_and_their_neighbours():
 
 def pretrained(monkeypatch):
     """A list to which the trainings of every fit are added after their first stage."""
-    runs, pretrain = [], model_module.pretrain
+    runs, pretrain = [], fit_module.pretrain
 
     def seen(given, until, **named):
         pretrain(given, until, **named)
         runs.extend(run for run in given if not any(run is other for other in runs))
 
-    monkeypatch.setattr(model_module, "pretrain", seen)
+    monkeypatch.setattr(fit_module, "pretrain", seen)
     return runs
 
 
@@ -414,9 +460,9 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(150, 6)) for _ in range(6)]
     model = URRL(3, pretrain_epochs=10, joint_epochs=0, random_state=0, **SMALL).fit(views)
-    assert model.decisions_["verdict"]["evidence"]["agreement"] < 0.3
-    assert model.decisions_["verdict"]["chosen"] == "doubtful"
-    assert "n_init=3" in model.decisions_["verdict"]["why"]
+    assert model.decisions_["reliability"]["evidence"]["agreement"] < 0.3
+    assert model.decisions_["reliability"]["chosen"] == "doubtful"
+    assert "n_init=3" in model.decisions_["reliability"]["why"]
 
 
 def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
@@ -425,9 +471,9 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
     kept = next(run for run in runs if run.network is model._model.network)
     others = [run.clusters.numpy() for run in runs if run is not kept]
-    assert model.decisions_["verdict"]["evidence"]["agreement"] == decisions.agreement(kept.clusters.numpy(), others)
+    assert model.decisions_["reliability"]["evidence"]["agreement"] == scores.agreement(kept.clusters.numpy(), others)
     assert np.array_equal(model.stability_, stability(kept.clusters.numpy(), others))
-    assert "when the scaling was chosen" not in model.decisions_["verdict"]["why"]  # there was nothing more
+    assert "when the scaling was chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
@@ -439,26 +485,26 @@ def test_a_scaling_that_diverges_is_left_out(monkeypatch):
             if run.stored.values[0].min() < 0 and stage == "pre-training":  # not scaled to 0..1
                 run.diverged = "the reconstruction loss is not finite in epoch 1, step 1"
 
-    run_epoch = training._run_epoch
-    monkeypatch.setattr(training, "_run_epoch", spoiled)
+    run_epoch = loop.run_epoch
+    monkeypatch.setattr(training, "run_epoch", spoiled)
     model = URRL(3, pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
     scaling = model.decisions_["scaling"]
     assert (scaling["chosen"], scaling["diverged"]) == ("minmax", ["standard"])
-    assert scaling["why"] == "scaling minmax: the only one that could be trained; training diverged with standard"
-    assert model.decisions_["verdict"]["chosen"] == "unknown"
+    assert scaling["why"] == "scaling: minmax, the only one that could be trained; training diverged with standard"
+    assert model.decisions_["reliability"]["chosen"] == "unknown"
     with pytest.raises(Diverged, match="not finite in epoch 1, step 1"):
         URRL(3, scaling="standard", pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
 
 
 def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monkeypatch):
-    go_on, alive = model_module.train_jointly, []
+    go_on, alive = fit_module.train_jointly, []
 
     def seen(runs, progress):
         gc.collect()
         alive.append(sum(type(one) is MultiViewIndex for one in gc.get_objects()))
         go_on(runs, progress=progress)
 
-    monkeypatch.setattr(model_module, "train_jointly", seen)
+    monkeypatch.setattr(fit_module, "train_jointly", seen)
     data = make_blobs(60, 3, missing=0.3)[0]
     for scaling in ("standard", "auto"):
         URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
@@ -478,13 +524,13 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
     ],
 )
 def test_the_start_is_consistent_and_has_a_small_sum_of_squares(scores, squares, best):
-    assert decisions.best_start(scores, squares, [1.0] * len(scores)) == best
+    assert rules.best_start(scores, squares, [1.0] * len(scores)) == best
 
 
 def test_a_start_that_merges_most_samples_is_not_taken():
-    assert decisions.best_start([0.5, 0.9], [10.0, 10.5], [1.0, 0.79]) == 0
-    assert decisions.best_start([0.5, 0.9], [10.0, 10.5], [1.0, 0.81]) == 1
-    assert decisions.best_start([0.9, 0.5], [10.5, 10.0], [0.3, 0.4]) == 0  # where all are uneven, all may be
+    assert rules.best_start([0.5, 0.9], [10.0, 10.5], [1.0, 0.79]) == 0
+    assert rules.best_start([0.5, 0.9], [10.0, 10.5], [1.0, 0.81]) == 1
+    assert rules.best_start([0.9, 0.5], [10.5, 10.0], [0.3, 0.4]) == 0  # where all are uneven, all may be
 
 
 @pytest.mark.parametrize("n", [20, 300])  # of more than 1000 samples small groups are clustered
@@ -502,7 +548,7 @@ def test_neighbours_decide_between_starts_that_k_means_cannot_tell_apart(n):
 def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
     network, stage = Looked(), JointStage()
     neighbor_ids = torch.tensor([[[(i + 4) % 12]] for i in range(12)])  # every sample is with its neighbours at once
-    watch = EarlyStopping(network, neighbor_ids, stage)
+    watch = EarlyStopping(FixedClusters(), network, neighbor_ids, stage)
     for epoch in range(5, 12):
         watch.evaluate(epoch, torch.zeros(12, 1))
     assert (stage.kept, stage.settled, stage.ended, stage.stopped) == (5, True, "", True)
@@ -511,7 +557,7 @@ def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
 
 def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
     data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
-    monkeypatch.setattr(Settings, "trial_epochs", lambda self, n: 2)
+    monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     model = URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(data)
     kept = [run for run in runs if run.network is model._model.network]
     assert [run.history["stage"].count("pre-training") for run in kept] == [5]
@@ -525,17 +571,17 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
         for run in runs if epoch >= 2 else ():
             run.diverged = "the reconstruction loss is not finite in epoch 3, step 1"
 
-    run_epoch = training._run_epoch
-    monkeypatch.setattr(training, "_run_epoch", spoiled)
-    monkeypatch.setattr(Settings, "trial_epochs", lambda self, n: 2)
+    run_epoch = loop.run_epoch
+    monkeypatch.setattr(training, "run_epoch", spoiled)
+    monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     with pytest.raises(Diverged, match="not finite in epoch 3"):
         URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])
 
 
 @pytest.mark.parametrize(("apart", "pretrained_epochs"), [(9.0, 2), (0.0, 5)])
 def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_epochs):
-    monkeypatch.setattr(Settings, "trial_epochs", lambda self, n: 2)
-    monkeypatch.setattr(Settings, "epochs", lambda self, n: (5, 1))
+    monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 1))
     rng = np.random.default_rng(0)
     kinds = apart * np.repeat(np.arange(3), 40)[:, None]
     model = URRL(3, random_state=0, **SMALL).fit([kinds + rng.normal(size=(120, width)) for width in (6, 8)])
@@ -547,8 +593,8 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
 
 
 def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch):
-    monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
+    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 4})
+    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
     runs = [training.init_state(samples, settings, seed) for seed in range(3)]
     training.pretrain(runs, 1)
@@ -559,7 +605,7 @@ def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch)
 
 
 def test_the_neighbours_reach_the_start_of_the_centres(monkeypatch):
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=1, joint_epochs=0, **SMALL)
+    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=1, joint_epochs=0, **SMALL)
     samples, seen = samples_for(settings), []
 
     def remembered(embedding, n_clusters, seed, neighbor_ids):
@@ -572,7 +618,7 @@ def test_the_neighbours_reach_the_start_of_the_centres(monkeypatch):
 
 
 def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends():
-    settings = Settings(n_clusters=3, n_heads=2, pretrain_epochs=2, knn_imputation=False, **SMALL)
+    settings = Config(n_clusters=1, n_heads=2, pretrain_epochs=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert (run.joint_stage.kept, run.joint_stage.settled) == (len(run.history["epoch"]), False)
     assert len(run.history["epoch"]) == 2 + settings.epochs(len(run.stored))[1]
@@ -581,20 +627,22 @@ def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends():
 @pytest.mark.parametrize(("rise", "looks"), [(0.0002, 4), (0.002, 9)])
 def test_tiny_gains_do_not_keep_a_stage_going(monkeypatch, rise, looks):
     scores = count()
-    monkeypatch.setattr("viewfuse.watch.neighbor_agreement", lambda labels, neighbor_ids: 0.3 + rise * next(scores))
+    monkeypatch.setattr(
+        "viewfuse.engine.early_stopping.neighbor_agreement", lambda labels, neighbor_ids: 0.3 + rise * next(scores)
+    )
     network, stage = Looked(), JointStage()
-    watch = EarlyStopping(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage)
+    watch = EarlyStopping(FixedClusters(), network, torch.zeros(12, 1, 1, dtype=torch.int64), stage)
     for epoch in range(9):
         watch.evaluate(epoch, torch.zeros(12, 1))
     assert len(stage.seen) == looks
 
 
 def test_the_schedule_of_the_paper_is_not_cut_short():
-    assert Settings().pretrained_as_needed
-    assert not Settings(schedule="paper").pretrained_as_needed
-    assert not Settings(pretrain_epochs=5).pretrained_as_needed
+    assert Config().pretrained_as_needed
+    assert not Config(schedule="paper").pretrained_as_needed
+    assert not Config(pretrain_epochs=5).pretrained_as_needed
     network, stage = Looked(), JointStage()
-    watch = EarlyStopping(network, torch.zeros(12, 1, 1, dtype=torch.int64), stage, settles=False)
+    watch = EarlyStopping(FixedClusters(), network, torch.zeros(12, 1, 1, dtype=torch.int64), stage, settles=False)
     for epoch in range(9):
         watch.evaluate(epoch, torch.zeros(12, 1))
     assert (len(stage.seen), stage.stopped) == (9, False)
@@ -603,6 +651,6 @@ def test_the_schedule_of_the_paper_is_not_cut_short():
 def test_of_several_trainings_one_that_diverges_later_is_left_out():
     broken, sound, other = (np.full(3, i) for i in range(3))
     trials = [SimpleNamespace(run=SimpleNamespace(diverged=words)) for words in ("not finite", "")]
-    chosen = model_module._Chosen(trials, [broken, sound, other], {}, [])
+    chosen = fit_module._Chosen(trials, [broken, sound, other], {}, [])
     assert chosen.sound().kept == trials[1:]
     assert [start[0] for start in chosen.sound().starts] == [1, 2]

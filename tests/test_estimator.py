@@ -16,7 +16,16 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import make_blobs
-from viewfuse import URRL, DataError, EmptyClusterWarning, SettingError, SuspiciousDataWarning, Views, metrics
+from viewfuse import (
+    URRL,
+    DataError,
+    EmptyClusterWarning,
+    OutOfRangeWarning,
+    SettingError,
+    SuspiciousDataWarning,
+    Views,
+    metrics,
+)
 
 SMALL = {
     "embedding_dim": 32,
@@ -254,6 +263,37 @@ def test_values_far_from_all_known_ones_are_refused(data):
         fitted.predict({"view_0": strange})
 
 
+@pytest.mark.parametrize("value", [1e6, -1e9, 1e15])
+def test_rows_far_out_are_flagged(data, fitted, value):
+    strange = np.nan_to_num(data[0][0][:3]).astype(np.float64)
+    strange[1, 0] = value
+    with pytest.warns(OutOfRangeWarning, match="1 of 3 samples, such as 1, have values far outside"):
+        fitted.predict({"view_0": strange})
+    assert fitted.out_of_range({"view_0": strange}).tolist() == [False, True, False]
+    assert not fitted.out_of_range(data[0]).any()
+
+
+def test_a_hidden_view_is_never_far_out(data, fitted):
+    strange = Views([np.nan_to_num(view) + 1e9 for view in data[0]], mask=np.array([[False, True, True]] * 90))
+    assert fitted.out_of_range(strange).all()
+    strange = strange.replace(arrays=(strange.arrays[0], *(np.nan_to_num(view) for view in data[0][1:])))
+    assert not fitted.out_of_range(strange).any()
+
+
+def test_a_little_beyond_the_training_samples_is_not_far_out(data, fitted):
+    view = np.nan_to_num(data[0][0])
+    low, high = np.nanmin(data[0][0], axis=0), np.nanmax(data[0][0], axis=0)
+    assert not fitted.out_of_range({"view_0": view + 9 * (high - low)}).any()
+    assert fitted.out_of_range({"view_0": view + 12 * (high - low)}).all()
+
+
+def test_predict_leaves_the_model_as_it_is(data, fitted):
+    before = fitted._model
+    fitted.predict(data[0])
+    fitted.explain(data[0])
+    assert fitted._model is before
+
+
 def test_no_rows_are_refused(data, fitted):
     with pytest.raises(DataError, match="no rows"):
         fitted.predict(Views(data[0])[np.zeros(90, dtype=bool)])
@@ -368,13 +408,10 @@ def test_one_of_several_trainings_is_kept(data):
     assert (model.predict(data[0]) == model.labels_).all()
 
 
-def test_few_samples_are_trained_on_three_times(data, monkeypatch):
-    n = len(data[0][0])
+def test_samples_are_trained_on_once_unless_asked(data):
     quick = {"pretrain_epochs": 1, "joint_epochs": 0, "scaling": "minmax", "random_state": 0}
-    for few, count in ((n, 1), (n + 1, 3)):
-        monkeypatch.setattr("viewfuse.seeds.FEW_SAMPLES", few)
-        assert len(small(**quick).fit(data[0]).objectives_) == count
-        assert len(small(**quick, n_init=2).fit(data[0]).objectives_) == 2
+    assert len(small(**quick).fit(data[0]).objectives_) == 1
+    assert len(small(**quick, n_init=2).fit(data[0]).objectives_) == 2
 
 
 @pytest.mark.parametrize("n_init", [0, -1, 1.5, True, "3", None])

@@ -18,17 +18,18 @@ import reference
 from conftest import make_blobs
 from test_neighbors import incomplete_data
 from test_network import network_for
-from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError, Views, explanation
-from viewfuse.batches import index_training_set
+from training_tools import index_samples
+from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError, Views
 from viewfuse.cli import main
 from viewfuse.data.scaling import Scaler
-from viewfuse.explanation import TOP, sample_sheet
-from viewfuse.io.writers import write_explanation
-from viewfuse.model import Model
-from viewfuse.neighbors.donors import neighbor_lists
+from viewfuse.fitted import explanation
+from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
+from viewfuse.fitted.model import Model
+from viewfuse.io.writers import write_sheets
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
-from viewfuse.settings import Settings
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
 NAMES = ("sound", "image", "touch")
@@ -41,10 +42,10 @@ def tiny(n_clusters=3, **params):
 def model_of(values, mask, wanted) -> Model:
     """A model in float64 that was never trained."""
     tensors, present = [torch.from_numpy(view).double() for view in values], torch.from_numpy(mask)
-    stored, names = index_training_set(tensors, present, wanted), tuple(f"view_{v}" for v in range(len(values)))
+    stored, names = index_samples(tensors, present, wanted), tuple(f"view_{v}" for v in range(len(values)))
     columns = tuple(range(view.shape[1]) for view in values)
     index = index_rows(tensors, present)
-    return Model(names, columns, wanted, Scaler("none", (), ()), stored, index, network_for(values, wanted))
+    return Model(names, columns, URRLMethod(wanted), Scaler("none", (), ()), stored, index, network_for(values, wanted))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def explained(data, fitted):
 @given(incomplete_data(max_rows=7), st.sampled_from([-0.5, -10.0, -np.inf]))
 def test_weights_are_what_a_view_moves(values_and_mask, gamma):
     values, mask, _ = values_and_mask
-    wanted = Settings(n_neighbors=3, embedding_dim=8, hidden_dim=6, n_heads=2, imputed_bias=gamma)
+    wanted = Config(n_neighbors=3, embedding_dim=8, hidden_dim=6, n_heads=2, imputed_bias=gamma)
     model = model_of(values, mask, wanted)
     found = explanation._weights(model, model.stored)
     for i in range(len(mask)):
@@ -81,7 +82,7 @@ def test_weights_are_what_a_view_moves(values_and_mask, gamma):
 def test_weights_sum_to_one_whatever_is_handed_on(choice):
     views, _, mask = make_blobs(40, 2)
     values = [np.nan_to_num(view) for view in views]
-    wanted = Settings(embedding_dim=8, hidden_dim=6, n_heads=2, view_output=choice, imputed_bias=-np.inf)
+    wanted = Config(embedding_dim=8, hidden_dim=6, n_heads=2, view_output=choice, imputed_bias=-np.inf)
     model = model_of(values, mask, wanted)
     weights = explanation._weights(model, model.stored)
     assert (weights >= 0).all()
@@ -104,7 +105,7 @@ def test_a_view_without_content_has_no_weight():
 
 def test_an_embedding_that_nothing_moves_owes_all_views_the_same():
     views, _, mask = make_blobs(10, 2, missing=0.0)
-    model = model_of(views, mask, Settings(embedding_dim=8, hidden_dim=6, n_heads=2))
+    model = model_of(views, mask, Config(embedding_dim=8, hidden_dim=6, n_heads=2))
     torch.nn.init.zeros_(model.network.view_encoder.block.norm_feedforward.weight)
     assert explanation._weights(model, model.stored) == pytest.approx(np.full((10, 3), 1 / 3))
 
@@ -126,7 +127,7 @@ def test_company_changes_nothing_about_a_sample(data, fitted, explained):
 
 def test_donors_are_those_of_the_lists(data, fitted, explained):
     stored, mask = fitted._model.stored, data[1]
-    members, _ = neighbor_lists(stored.neighbor_ids, stored.present, stored.present, fitted._model.settings)
+    members = fitted._model.method.members(stored, stored)
     for i, v in np.ndindex(mask.shape):
         expected = [] if mask[i, v] else [f"s{j}" for j in members[i, v].tolist() if j != NO_NEIGHBOR]
         assert list(explained.donors[i, v]) == expected
@@ -238,14 +239,14 @@ def test_without_pandas_frames_say_so_and_files_are_written(explained, tmp_path,
         explained.samples()
     assert issubclass(MissingPackage, ViewfuseError)
     assert len(sample_sheet(explained).rows) == 80
-    write_explanation(tmp_path, explained)
+    write_sheets(tmp_path, sheets(explained))
     assert {path.name for path in tmp_path.iterdir()} == {"samples.csv", "clusters.csv", "features.csv"}
 
 
 def test_formulas_stay_text_in_the_files(tmp_path):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["=cmd(1)", "=cmd(2)"])
     views = Views({"a": frame}, ids=[f"=cmd{i}" for i in range(20)])
-    write_explanation(tmp_path, tiny(2, pretrain_epochs=1, joint_epochs=0).fit(views).explain(views))
+    write_sheets(tmp_path, sheets(tiny(2, pretrain_epochs=1, joint_epochs=0).fit(views).explain(views)))
     for name, column in {"samples.csv": 0, "clusters.csv": 2, "features.csv": 2}.items():
         rows = list(csv.reader((tmp_path / name).read_text().splitlines()))[1:]
         assert rows
@@ -266,7 +267,7 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     shown = run("explain", tmp_path / "model", *files, "--out", out)
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
-    assert lines[0].split() == ["label", "size", "typical", "samples", "most", "telling", "feature"]
+    assert lines[0].split() == ["label", "size", "typical", "samples", "most", "distinguishing", "feature"]
     assert len(lines) == 6
     for c in range(3):
         assert lines[1 + c].split()[:2] == [str(c), str(explained.sizes[c])]

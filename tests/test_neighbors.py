@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
+from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors import view_index as search
-from viewfuse.neighbors.donors import MultiViewIndex, neighbor_lists
+from viewfuse.neighbors.donors import neighbor_lists
+from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.view_index import NO_NEIGHBOR, ViewIndex, nearest
-from viewfuse.settings import Settings
 
 
 @st.composite
@@ -33,7 +34,7 @@ def incomplete_data(draw, max_rows=14, max_views=4):
 def lists_of(values, mask, available, settings):
     tensors = [torch.from_numpy(view) for view in values]
     neighbor_ids = MultiViewIndex(tensors, torch.from_numpy(mask)).neighbors_of_own(settings.search_depth)
-    return neighbor_lists(neighbor_ids, torch.from_numpy(available), torch.from_numpy(mask), settings)
+    return neighbor_lists(neighbor_ids, torch.from_numpy(available), torch.from_numpy(mask), settings.list_length)
 
 
 @given(incomplete_data(), st.integers(1, 20), st.sampled_from([1, 2, 6, 30]), st.booleans())
@@ -43,7 +44,7 @@ def test_lists_are_those_of_algorithm_1(data, k, depth, drop):
     if drop:  # views dropped by augmentation are missing for the sample, but not for its neighbours
         available &= rng.random(mask.shape) >= 0.5
         available[np.arange(len(mask)), mask.argmax(axis=1)] = True
-    members, valid = lists_of(values, mask, available, Settings(n_neighbors=k, donor_depth=depth))
+    members, valid = lists_of(values, mask, available, Config(n_neighbors=k, donor_depth=depth))
     for i in range(len(mask)):
         for v in range(mask.shape[1]):
             expected = reference.knn_list(values, mask, available[i], i, v, k, depth)
@@ -59,14 +60,14 @@ def test_nobody_is_their_own_donor(data):
     values, mask, _ = data
     available = np.zeros_like(mask)
     available[np.arange(len(mask)), mask.argmax(axis=1)] = True
-    members, _ = lists_of(values, mask, available, Settings(n_neighbors=5))
+    members, _ = lists_of(values, mask, available, Config(n_neighbors=5))
     assert not (members == torch.arange(len(mask))[:, None, None]).any()
 
 
 def test_without_imputation_a_list_is_the_sample_itself():
     values = [np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)]
     mask = np.array([[True, False], [True, True], [True, True]])
-    members, valid = lists_of(values, mask, mask, Settings(knn_imputation=False, donor_depth=9))
+    members, valid = lists_of(values, mask, mask, Config(knn_imputation=False, donor_depth=9))
     assert members.shape == (3, 2, 1)
     assert (members == NO_NEIGHBOR).all()
     assert (valid[:, :, 0].numpy() == mask).all()

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 import reference
 from test_neighbors import incomplete_data
-from viewfuse.batches import Batch, index_training_set, plain_batch
+from training_tools import index_samples
 from viewfuse.errors import SettingError
-from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
+from viewfuse.methods.urrl.batches import Batch, plain_batch
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import Mask, TransformerBlock, attend
-from viewfuse.settings import Settings
 
 
 def network_for(values, settings, seed=0) -> Network:
@@ -24,7 +25,7 @@ def network_for(values, settings, seed=0) -> Network:
 
 def double_batch(values, mask, settings) -> Batch:
     tensors = [torch.from_numpy(view).double() for view in values]
-    stored = index_training_set(tensors, torch.from_numpy(mask), settings)
+    stored = index_samples(tensors, torch.from_numpy(mask), settings)
     return plain_batch(stored, stored, settings)
 
 
@@ -82,16 +83,16 @@ def test_adaptive_mask(n_views, k, seed):
     rng = np.random.default_rng(seed)
     valid, available = rng.random((1, n_views, k)) < 0.3, rng.random((1, n_views)) < 0.5
     tensors = torch.from_numpy(valid), torch.from_numpy(available)
-    three = adaptive_mask(*tensors, Settings(imputed_bias=-7.0))[0].numpy()
+    three = adaptive_mask(*tensors, Config(imputed_bias=-7.0))[0].numpy()
     assert (three == reference.tam(valid[0], available[0], -7.0)).all()
-    two = adaptive_mask(*tensors, Settings(three_level_mask=False))[0].numpy()
+    two = adaptive_mask(*tensors, Config(three_level_mask=False))[0].numpy()
     assert (two == reference.tam(valid[0], available[0], 0.0)).all()
 
 
 @given(incomplete_data(max_rows=8), st.integers(1, 9))
 def test_embedding_is_that_of_the_paper(data, k):
     values, mask, _ = data
-    settings = Settings(n_neighbors=k, embedding_dim=8, hidden_dim=6, n_heads=2)
+    settings = Config(n_neighbors=k, embedding_dim=8, hidden_dim=6, n_heads=2)
     network = network_for(values, settings)
     found = network.encode(double_batch(values, mask, settings)).detach().numpy()
     for i in range(len(mask)):
@@ -101,7 +102,7 @@ def test_embedding_is_that_of_the_paper(data, k):
 
 
 def test_decoder_has_four_layers_per_view():
-    settings = Settings(embedding_dim=8, hidden_dim=6)
+    settings = Config(embedding_dim=8, hidden_dim=6)
     network = network_for([np.zeros((1, 3)), np.zeros((1, 5))], settings)
     z = np.random.default_rng(0).normal(size=(4, 8))
     for decoder, rebuilt in zip(network.decoders, network.decode(torch.from_numpy(z)), strict=True):
@@ -112,7 +113,7 @@ def test_decoder_has_four_layers_per_view():
 @given(incomplete_data(), st.sampled_from([-0.5, -10.0, -np.inf]))
 def test_training_mode_company_and_order_change_nothing(data, gamma):
     values, mask, rng = data
-    settings = Settings(embedding_dim=8, hidden_dim=6, n_heads=2, imputed_bias=gamma)
+    settings = Config(embedding_dim=8, hidden_dim=6, n_heads=2, imputed_bias=gamma)
     network = network_for(values, settings)
     batch = double_batch(values, mask, settings)
     together = network.train().encode(batch)
@@ -127,7 +128,7 @@ def test_training_mode_company_and_order_change_nothing(data, gamma):
 @given(incomplete_data())
 def test_the_order_of_views_changes_nothing_in_the_network(data):
     values, mask, rng = data
-    settings = Settings(embedding_dim=8, hidden_dim=6, n_heads=2)
+    settings = Config(embedding_dim=8, hidden_dim=6, n_heads=2)
     network = network_for(values, settings)
     batch = double_batch(values, mask, settings)
     before = network.encode(batch)
@@ -141,7 +142,7 @@ def test_the_order_of_views_changes_nothing_in_the_network(data):
 @pytest.mark.parametrize("choice", ["first", "second", "third", "mean", "concat"])
 @pytest.mark.parametrize("field", ["neighbor_output", "view_output"])
 def test_output_choices(choice, field):
-    settings = Settings(**{field: choice}, n_neighbors=3, embedding_dim=8, hidden_dim=6, n_heads=2)
+    settings = Config(**{field: choice}, n_neighbors=3, embedding_dim=8, hidden_dim=6, n_heads=2)
     rng = np.random.default_rng(0)
     values = [rng.normal(size=(7, width)).astype(np.float32) for width in (2, 4, 3)]
     network = network_for(values, settings)
@@ -161,20 +162,20 @@ def test_output_choices(choice, field):
 
 def test_a_token_that_does_not_exist_cannot_be_the_output():
     with pytest.raises(SettingError, match="no fourth output: the Transformer has 2 token"):
-        network_for([np.zeros((1, 3))] * 2, Settings(view_output="fourth"))
+        network_for([np.zeros((1, 3))] * 2, Config(view_output="fourth"))
 
 
 def test_without_the_distance_code_the_width_is_that_of_the_view():
-    network = network_for([np.zeros((1, 3))], Settings(distance_code=False))
+    network = network_for([np.zeros((1, 3))], Config(distance_code=False))
     assert network.neighbor_encoders[0].out_width == 3
-    assert network_for([np.zeros((1, 3))], Settings(n_neighbors=4)).neighbor_encoders[0].out_width == 7
+    assert network_for([np.zeros((1, 3))], Config(n_neighbors=4)).neighbor_encoders[0].out_width == 7
 
 
 def test_weights_come_from_the_generator_alone():
     before = torch.random.get_rng_state()
-    one, two = (network_for([np.zeros((1, 3))], Settings(), seed=s) for s in (1, 1))
+    one, two = (network_for([np.zeros((1, 3))], Config(), seed=s) for s in (1, 1))
     assert torch.equal(before, torch.random.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not torch.equal(
-        one.decoders[0][0].weight, network_for([np.zeros((1, 3))], Settings(), seed=2).decoders[0][0].weight
+        one.decoders[0][0].weight, network_for([np.zeros((1, 3))], Config(), seed=2).decoders[0][0].weight
     )

@@ -15,15 +15,16 @@ import torch
 from click.testing import CliRunner
 
 from conftest import make_blobs
-from viewfuse import URRL, DataError, Diverged, SettingError, training
+from viewfuse import URRL, DataError, Diverged, SettingError
 from viewfuse.bench.experiments import catalogue, figures, launch, plans, run_folders, runner, tables
 from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet, Loaded
 from viewfuse.bench.experiments.published import published
 from viewfuse.bench.experiments.records import Record, read_records, write_records
 from viewfuse.bench.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
 from viewfuse.cli import main
+from viewfuse.engine import loop
+from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.report.maps import pyplot
-from viewfuse.settings import Settings
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
 SMALL = "embedding_dim = 8, hidden_dim = 8, batch_size = 20, pretrain_epochs = 1, joint_epochs = 1"
@@ -54,7 +55,7 @@ def start(tmp_path_factory):
     (root / "tiny.toml").write_text(PLAN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
-        patch.setattr(training, "TOGETHER", {"cpu": 2})
+        patch.setattr(loop, "MAX_STACKED", {"cpu": 2})
         yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "say": len, **asked})
 
 
@@ -135,9 +136,17 @@ def test_settings_are_the_papers_and_the_defaults():
     ours, scaling = plans.settings_for("paper", scene, plans.Condition())
     assert (ours.epochs(scene.n), ours.donor_depth, ours.learning_rate, scaling) == ((50, 0), 1, 3e-4, "minmax")
     default = URRL(n_clusters=15)
-    assert plans.settings_for("default", scene, plans.Condition()) == (default._settings(), default.scaling)
+    assert plans.settings_for("default", scene, plans.Condition()) == (default._config(), default.scaling)
     assert default.n_init == "auto"
-    assert set(plans._paper_settings()["settings"]) <= {f.name for f in fields(Settings)}
+    assert set(PAPER) <= {f.name for f in fields(Config)}
+
+
+def test_the_preset_of_the_paper_is_the_setting_of_the_bench():
+    entry = CATALOGUE["landuse21"]  # for which the paper has no epochs of its own
+    preset = URRL.paper(entry.classes, random_state=3)
+    assert plans.settings_for("paper", entry, plans.Condition()) == (preset._config(), preset.scaling)
+    assert (preset.n_init, preset.random_state) == (1, 3)
+    assert (preset._config().watched, preset._config().center_start) == (False, "ward")
 
 
 @pytest.mark.parametrize("key", ["handwritten", "landuse21", "caltech7x200_reextracted"])
@@ -145,7 +154,7 @@ def test_nobody_watches_in_the_papers_setting(key):
     entry = CATALOGUE[key]
     ours, _ = plans.settings_for("paper", entry, plans.Condition())
     assert not ours.watched
-    assert ours.epochs(entry.n) == (entry.epochs or Settings(schedule="paper").epochs(entry.n))
+    assert ours.epochs(entry.n) == (entry.epochs or Config(schedule="paper").epochs(entry.n))
     assert plans.settings_for("default", entry, plans.Condition())[0].watched
 
 
@@ -187,18 +196,6 @@ def test_a_wrong_plan_is_refused(tmp_path, monkeypatch, old, new, message):
 # --- runs
 
 
-@pytest.mark.parametrize(("setting", "count"), [("paper", 1), ("default", 3)])
-def test_few_samples_are_trained_on_as_a_user_would(monkeypatch, setting, count):
-    asked = []
-    monkeypatch.setattr("viewfuse.seeds.FEW_SAMPLES", 200)
-    monkeypatch.setattr(runner, "fit_models", lambda *arguments, **rest: asked.extend(arguments[3]) or [])
-    group = plans.expand(plans.read_plan("table2"), CATALOGUE["tcga_brca150"], settings=[setting], methods=["urrl"])[:2]
-    with pytest.raises(ValueError, match="zip"):
-        runner._trained(group, [np.zeros(150)] * 2, torch.device("cpu"))
-    assert [seeds[0] for seeds in asked] == [0, 1]
-    assert [len(seeds) for seeds in asked] == [count] * 2
-
-
 def test_a_killed_bench_ends_with_the_same_numbers(start, whole, tmp_path, monkeypatch):
     run_group, done = runner.run_group, []
 
@@ -235,7 +232,7 @@ def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
     said = []
     start(copied, say=said.append)
     assert not [line for line in said if "group" in line]
-    monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})
+    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 4})
     start(copied, say=said.append)
     assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
 
@@ -258,7 +255,7 @@ def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copi
         raise Diverged("the loss is not finite")
 
     monkeypatch.setattr(runner, "run_group", diverging)
-    monkeypatch.setattr(training, "TOGETHER", {"cpu": 4})  # so that the trainings are others than those that are done
+    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 4})  # so that the trainings are others than those that are done
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
 
@@ -281,7 +278,7 @@ def test_a_run_says_what_it_is_and_what_it_ran_on(whole):
     run = whole / "tiny--urrl--paper--a--m0.5--s1"
     facts, environment = read_facts(run), json.loads((run / "environment.json").read_text())
     assert (facts["seed"], facts["missing_rate"], facts["missing_number"]) == (1, 0.5, 2)
-    assert Settings(**facts["settings"]).n_neighbors == 1
+    assert Config(**facts["settings"]).n_neighbors == 1
     assert environment["device"] == "cpu"
     assert {"torch", "numpy", "scikit-learn", "scipy", "python", "viewfuse"} <= set(environment["versions"])
     assert "commit" in environment

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from conftest import make_blobs
-from viewfuse import URRL, BadModelFile, CannotWrite, Views, persistence
-from viewfuse.persistence import FORMAT, MANIFEST
+from viewfuse import URRL, BadModelFile, CannotWrite, Views
+from viewfuse.fitted import persistence
+from viewfuse.fitted.persistence import FORMAT, MANIFEST
 from viewfuse.utils.atomic import TEMPORARY, exclusive, write_file, writing
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 32}

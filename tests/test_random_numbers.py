@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from viewfuse.random_numbers import Draws, epoch_keys, generator_for_start, shuffled
+from viewfuse.engine.rng import Draws, epoch_keys, generator_for_start, shuffled
 
 CPU = torch.device("cpu")
 COUNT = 50_000

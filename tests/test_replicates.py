@@ -14,19 +14,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import make_blobs
 from test_training import SMALL, stored_blobs
-from viewfuse import Diverged, Views, training
-from viewfuse.adam import Adam
-from viewfuse.batches import Samples, index_training_set, plain_batch
+from training_tools import index_samples, train, train_replicates
+from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.network import build_network, fully_connected
-from viewfuse.nn import streams as graphs
+from viewfuse.engine import loop
+from viewfuse.engine.graphed_step import GraphedStep
+from viewfuse.engine.loop import embed_stored
+from viewfuse.engine.passes import embed
+from viewfuse.engine.replicates import Replicates, ReplicateSpec, pool, stack
+from viewfuse.methods.urrl.batches import plain_batch
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.network import build_network, fully_connected
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn import streams as streams_module
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU
-from viewfuse.nn.streams import GraphedStep
-from viewfuse.replicates import Replicates, ReplicateSpec, pool, stack
-from viewfuse.settings import Settings
-from viewfuse.training import embed, embed_stored, train, train_replicates
 
 SEEDS = [3, 0, 8]
+NUMBERS = {"view_dropout": 0.2, "clustering_weight": 0.1}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -38,7 +43,7 @@ def masked_sets(settings, device=CPU, n=60):
         views = Views(make_blobs(n, 3, seed=seed)[0])
         scaled = fit_scaler(views, "minmax").apply(views)
         values = [torch.tensor(a, device=device) for a in scaled.arrays]
-        sets.append(index_training_set(values, torch.tensor(scaled.mask, device=device), settings))
+        sets.append(index_samples(values, torch.tensor(scaled.mask, device=device), settings))
     return sets
 
 
@@ -51,7 +56,7 @@ def in_double(samples):
 
 
 def side_by_side(monkeypatch):
-    monkeypatch.setattr(training, "TOGETHER", {"cpu": 16, "cuda": 16})
+    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 16, "cuda": 16})
 
 
 def distance(run, other):
@@ -73,7 +78,7 @@ def assert_same(runs, others, tolerance):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shared):
-    settings = Settings(**SMALL, n_clusters=3)
+    settings = Config(**SMALL, n_clusters=3)
     sets = [stored_blobs(settings)] * 3 if shared else masked_sets(settings)
     alone = [train(samples, settings, seed) for samples, seed in zip(sets, SEEDS, strict=True)]
     assert_same(train_replicates(sets, settings, SEEDS), alone, 1e-9)  # on a CPU: one after another
@@ -88,7 +93,7 @@ def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shar
     "switches", [{}, {"augmentation": False}, {"neighbor_output": "mean", "view_output": "concat"}]
 )
 def test_steps_in_double_precision_are_the_same_side_by_side(shared, switches):
-    settings = Settings(**SMALL, **switches, n_clusters=3)
+    settings = Config(**SMALL, **switches, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
     together = networks_for(settings, torch.float64)
@@ -109,8 +114,8 @@ def stepped(networks, sets, settings, joint, epoch, first=0):
     for r, (network, samples) in enumerate(zip(networks, sets, strict=True), first):
         if joint:
             network.centers.data = torch.from_numpy(np.random.default_rng(r).normal(size=(3, 16)))
-        numbers = ((0.2, 0.5, 0.8)[r], (0.1, 0.3, 2.0)[r])
-        trainees.append(ReplicateSpec(network, samples, settings, SEEDS[r], *numbers))
+        numbers = {"view_dropout": (0.2, 0.5, 0.8)[r], "clustering_weight": (0.1, 0.3, 2.0)[r]}
+        trainees.append(ReplicateSpec(network, samples, URRLMethod(settings), SEEDS[r], numbers))
     replicates = Replicates(trainees, joint=joint)
     terms = replicates.run_epoch(epoch).clone()
     replicates.unstack()
@@ -118,7 +123,7 @@ def stepped(networks, sets, settings, joint, epoch, first=0):
 
 
 def test_a_stacked_network_computes_what_its_networks_compute():
-    settings = Settings(**SMALL, n_clusters=3)
+    settings = Config(**SMALL, n_clusters=3)
     networks = networks_for(settings, torch.float64)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     batches = [plain_batch(samples, samples, settings) for samples in sets]
@@ -142,16 +147,16 @@ def test_the_prelu_of_a_gpu_goes_back_as_it_should(n):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_embeddings_of_all_are_those_of_each(monkeypatch, shared):
-    monkeypatch.setattr("viewfuse.replicates._ROWS_PER_PASS", {"cpu": 21})
-    monkeypatch.setattr("viewfuse.replicates._LEAST_ROWS_PER_PASS", 7)
-    settings = Settings(**SMALL, n_clusters=3)
+    monkeypatch.setattr("viewfuse.engine.replicates._ROWS_PER_PASS", {"cpu": 21})
+    monkeypatch.setattr("viewfuse.engine.replicates._LEAST_ROWS_PER_PASS", 7)
+    settings = Config(**SMALL, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
     runs = [
-        ReplicateSpec(network, samples, settings, 0, 0.2, 0.0)
+        ReplicateSpec(network, samples, URRLMethod(settings), 0, NUMBERS)
         for network, samples in zip(networks_for(settings, torch.float64), sets, strict=True)
     ]
-    expected = torch.stack([embed(run.network, run.stored, run.stored, settings) for run in runs])
+    expected = torch.stack([embed(run.method, run.network, run.stored, run.stored) for run in runs])
     assert torch.allclose(Replicates(runs, joint=False).embed(), expected, atol=1e-12)
     assert torch.allclose(Replicates(runs[1:2], joint=True).embed(), expected[1:2], atol=1e-12)
 
@@ -178,22 +183,9 @@ def test_prelu_is_torchs(device):
     assert all(torch.allclose(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_adam_is_torchs():
-    weights = [torch.nn.Parameter(torch.randn(shape)) for shape in ((3, 4), (5,))]
-    others = [torch.nn.Parameter(w.detach().clone()) for w in weights]
-    ours, theirs = Adam(weights, 1e-2, 1e-3), torch.optim.Adam(others, lr=1e-2, weight_decay=1e-3)
-    for _ in range(20):
-        for w, other in zip(weights, others, strict=True):
-            w.grad = torch.randn_like(w)
-            other.grad = w.grad.clone()
-        ours.step()
-        theirs.step()
-    assert all(torch.allclose(w, other, atol=1e-6) for w, other in zip(weights, others, strict=True))
-
-
 def test_a_replicate_that_diverges_is_named(monkeypatch):
     side_by_side(monkeypatch)
-    settings = Settings(**SMALL, n_clusters=3)
+    settings = Config(**SMALL, n_clusters=3)
     sets = masked_sets(settings)
     sets[1].values[0][sets[1].present[:, 0]] = 1e30
     with pytest.raises(Diverged, match=r"not finite in epoch 1, step 1 \(seed 0\)"):
@@ -205,8 +197,8 @@ def test_a_replicate_that_diverges_is_named(monkeypatch):
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
     # With ten bits of each factor rounding differs so much between shapes that trainings drift apart.
-    monkeypatch.setattr("viewfuse.training.tensor_cores", lambda device: nullcontext())
-    settings = Settings(**SMALL, n_clusters=3)
+    monkeypatch.setattr("viewfuse.methods.urrl.training.tensor_cores", lambda device: nullcontext())
+    settings = Config(**SMALL, n_clusters=3)
     sets = masked_sets(settings, GPU)
     sets = sets[:1] * 3 if shared else sets
     alone = [train(samples, settings, seed) for samples, seed in zip(sets, SEEDS, strict=True)]
@@ -217,7 +209,7 @@ def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
 @needs_gpu
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_recorded_step_does_what_the_step_does(monkeypatch, n):
-    settings = Settings(**{**SMALL, "batch_size": 8}, n_clusters=3)
+    settings = Config(**{**SMALL, "batch_size": 8}, n_clusters=3)
     samples, made, record = masked_sets(settings, GPU)[0], [], GraphedStep._record
     monkeypatch.setattr(GraphedStep, "_record", lambda self: made.append(record(self)) or made[-1])
     recorded, again = (train_replicates([samples] * n, settings, SEEDS[:n]) for _ in range(2))
@@ -266,13 +258,14 @@ def streams(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: found.append(FakeStream(len(found))) or found[-1])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[-1])
     monkeypatch.setattr(torch.cuda, "stream", on)
-    monkeypatch.setattr(graphs, "_streams", {})
-    with graphs._side_by_side(3, CPU):
+    monkeypatch.setattr(streams_module, "_streams", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with streams_module.parallel_views(3, CPU):
         yield found
 
 
 def test_views_run_side_by_side_and_are_waited_for(streams):
-    on = graphs.map_views(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
+    on = streams_module.map_views(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
     assert on == [(0, 1), (1, 2), (2, 3)]
     assert streams[0].waits == [1, 2, 3]
     assert [stream.waits for stream in streams[1:]] == [[0]] * 3
@@ -280,24 +273,24 @@ def test_views_run_side_by_side_and_are_waited_for(streams):
 
 def test_what_is_put_aside_under_one_name_shares_a_stream_and_is_waited_for(streams):
     for name in ("lesson", "gradients", "lesson"):
-        with graphs.side_stream(name):
+        with streams_module.side_stream(name):
             assert len({on for _, on in in_turn_on()}) == 1  # there views take turns
     assert len(streams) == 6
-    graphs.join_streams("gradients")
+    streams_module.join_streams("gradients")
     assert streams[0].waits == [5]
-    graphs.join_streams()
+    streams_module.join_streams()
     assert streams[0].waits == [5, 4, 5]
     assert len({on for _, on in in_turn_on()}) == 3
 
 
 def in_turn_on():
-    return graphs.map_views(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
+    return streams_module.map_views(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
 
 
 def test_a_later_recording_uses_the_streams_of_the_one_before(streams):
-    with graphs.side_stream("lesson"):
+    with streams_module.side_stream("lesson"):
         pass
-    with graphs._side_by_side(3, CPU), graphs.side_stream("gradients"):
+    with streams_module.parallel_views(3, CPU), streams_module.side_stream("gradients"):
         pass
     assert len(streams) == 5
 
@@ -317,18 +310,18 @@ def test_gradients_of_stacked_weights_are_not_copied(layer):
 
 
 def test_a_network_keeps_no_gradients():
-    settings = Settings(**SMALL, n_clusters=3)
+    settings = Config(**SMALL, n_clusters=3)
     run = train(masked_sets(settings)[0], settings, 0)
     assert all(weight.grad is None for weight in run.network.parameters())
 
 
 def test_what_was_trained_together_leaves_no_memory_behind():
-    settings = Settings(**SMALL, n_clusters=3)
+    settings = Config(**SMALL, n_clusters=3)
     samples = masked_sets(settings)[0]
     gc.disable()
     try:
         replicates = Replicates(
-            [ReplicateSpec(networks_for(settings, n=1)[0], samples, settings, 0, 0.2, 0.1)], joint=True
+            [ReplicateSpec(networks_for(settings, n=1)[0], samples, URRLMethod(settings), 0, NUMBERS)], joint=True
         )
         replicates.run_epoch(0)
         gone = weakref.ref(replicates)

@@ -1,4 +1,4 @@
-"""Settings refuse what cannot be."""
+"""Config refuse what cannot be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from viewfuse import SettingError
-from viewfuse.settings import Settings
+from viewfuse.methods.urrl.config import Config
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,11 @@ from viewfuse.settings import Settings
 )
 def test_wrong_values_are_named(field, value, wanted):
     with pytest.raises(SettingError, match=f"{field} must be {wanted}"):
-        Settings(**{field: value})
+        Config(**{field: value})
 
 
 def test_numpy_numbers_are_numbers():
-    settings = Settings(
-        n_clusters=np.int64(3), noise=np.float32(0.1), imputed_bias=-np.inf, view_dropout=np.float64(0.2)
-    )
+    settings = Config(n_clusters=np.int64(3), noise=np.float32(0.1), imputed_bias=-np.inf, view_dropout=np.float64(0.2))
     assert settings.n_clusters == 3
 
 
@@ -55,13 +53,13 @@ def test_numpy_numbers_are_numbers():
     ],
 )
 def test_lengths_of_lists(fields, length, depth):
-    settings = Settings(**fields)
+    settings = Config(**fields)
     assert (settings.list_length, settings.search_depth) == (length, depth)
 
 
 def test_no_joint_stage_without_the_clustering_module():
-    assert Settings(pretrain_epochs=3, joint_epochs=5).epochs(100) == (3, 5)
-    assert Settings(pretrain_epochs=3, joint_epochs=5, clustering_module=False).epochs(100) == (3, 0)
+    assert Config(pretrain_epochs=3, joint_epochs=5).epochs(100) == (3, 5)
+    assert Config(pretrain_epochs=3, joint_epochs=5, clustering_module=False).epochs(100) == (3, 0)
 
 
 @pytest.mark.parametrize(
@@ -77,17 +75,17 @@ def test_no_joint_stage_without_the_clustering_module():
     ],
 )
 def test_small_sets_get_enough_steps_and_large_ones_not_too_many(n, epochs):
-    assert Settings().epochs(n) == epochs
+    assert Config().epochs(n) == epochs
 
 
 @pytest.mark.parametrize(
     ("n", "epochs"), [(1, 170), (150, 170), (1400, 17), (2000, 11), (8000, 11), (10**5, 1), (10**6, 1)]
 )
 def test_scalings_are_compared_halfway(n, epochs):
-    assert Settings().trial_epochs(n) == epochs
-    assert Settings(pretrain_epochs=3).trial_epochs(n) == min(3, epochs)
+    assert Config().trial_epochs(n) == epochs
+    assert Config(pretrain_epochs=3).trial_epochs(n) == min(3, epochs)
 
 
 @pytest.mark.parametrize(("n", "epochs"), [(150, 100), (2000, 100), (2500, 80), (10**6, 1)])
 def test_the_schedule_of_the_paper(n, epochs):
-    assert Settings(schedule="paper").epochs(n) == (epochs, epochs)
+    assert Config(schedule="paper").epochs(n) == (epochs, epochs)

@@ -11,18 +11,22 @@ from sklearn.cluster import KMeans
 
 import reference
 from conftest import make_blobs
+from training_tools import index_samples, train
 from viewfuse import Diverged, Views
-from viewfuse.batches import draws_per_sample, index_training_set, two_branches
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.lessons import StepBatch
-from viewfuse.network import build_network
-from viewfuse.nn.streams import tensor_cores
-from viewfuse.random_numbers import epoch_keys
-from viewfuse.replicates import Replicates, total_loss
+from viewfuse.engine.graphed_step import tensor_cores
+from viewfuse.engine.loop import TrainState
+from viewfuse.engine.passes import embed
+from viewfuse.engine.replicates import Replicates
+from viewfuse.engine.rng import epoch_keys
+from viewfuse.methods.urrl.augment import draws_per_sample, two_branches
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses import soft_assignment, total
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.network import build_network
+from viewfuse.methods.urrl.step import StepBatch
 from viewfuse.selection import centers as centers_module
 from viewfuse.selection.centers import drawn_centers, in_order, initial_centers, ward_centers
-from viewfuse.settings import Settings
-from viewfuse.training import TrainState, embed, train
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
 
@@ -30,31 +34,31 @@ SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs":
 def stored_blobs(settings, n=60, missing=0.3):
     views = Views(make_blobs(n, 3, missing=missing)[0])
     scaled = fit_scaler(views, "minmax").apply(views)
-    return index_training_set([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
+    return index_samples([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
 
 def run_for(settings, **data):
     stored = stored_blobs(settings, **data)
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, torch.Generator().manual_seed(0))
-    return TrainState(network, stored, settings, 0, 0.2, 0.1)
+    return TrainState(network, stored, URRLMethod(settings), 0, {"view_dropout": 0.2, "clustering_weight": 0.1})
 
 
 def draws_for(run, n_rows, seed=0):
-    count = sum(draws_per_sample(run.stored, run.settings))
+    count = sum(draws_per_sample(run.stored, run.method.config))
     return torch.rand(1, n_rows, count, generator=torch.Generator().manual_seed(seed))
 
 
 def losses_of(run, rows, rate=0.2, *, seed=0, joint=False):
     draws = draws_for(run, len(rows), seed)
-    lesson = StepBatch.of(run.stored, rows[None], run.settings, rate, draws)
-    terms = lesson.terms(run.network, run.network.tokens(lesson.given), run.settings, joint=joint)
+    batch = StepBatch.of(run.stored, rows[None], run.method.config, rate, draws)
+    terms = batch.losses(run.network, run.network.tokens(batch.given), run.method.config, joint=joint)
     return torch.cat(terms).detach()
 
 
 def orders(n, size, epochs, seed=0):
     """Row numbers of every step, of shape (epochs, steps, rows)."""
-    settings = Settings(**{**SMALL, "batch_size": size})
+    settings = Config(**{**SMALL, "batch_size": size})
     run = run_for(settings, n=n, missing=0.0)
     run.seed = seed
     replicates = Replicates([run], joint=False)
@@ -71,7 +75,7 @@ def test_batches_are_full_and_hold_no_row_twice(n, size):
 
 
 def test_losses_of_a_batch_are_those_of_the_two_branches():
-    settings = Settings(**SMALL, noise=0.3, feature_dropout=0.2, n_clusters=3)
+    settings = Config(**SMALL, noise=0.3, feature_dropout=0.2, n_clusters=3)
     run = run_for(settings)
     run.network.centers.data.normal_()
     rows = torch.arange(7)
@@ -88,7 +92,7 @@ def test_losses_of_a_batch_are_those_of_the_two_branches():
     ]
     assert terms.tolist() == pytest.approx(expected, rel=1e-4)
     assert reference.loss_aug(augmented, plain) != pytest.approx(expected[1], rel=1e-3)
-    assert float(total_loss(terms, 0.5, 0.1)) == pytest.approx(float(terms[0] + 0.5 * terms[1] + 0.1 * terms[2]))
+    assert float(total(terms, 0.5, 0.1)) == pytest.approx(float(terms[0] + 0.5 * terms[1] + 0.1 * terms[2]))
 
 
 def test_every_epoch_has_an_order_of_its_own():
@@ -99,7 +103,7 @@ def test_every_epoch_has_an_order_of_its_own():
 
 
 def test_dropped_views_are_reconstructed_and_missing_ones_are_not():
-    settings = Settings(**SMALL)
+    settings = Config(**SMALL)
     run = run_for(settings)
     rows = torch.arange(10)
     before = losses_of(run, rows, 0.9)[0]
@@ -117,14 +121,14 @@ def test_dropped_views_are_reconstructed_and_missing_ones_are_not():
 
 
 def test_without_augmentation_there_is_no_robustness_loss_and_one_branch():
-    run = run_for(Settings(**SMALL, augmentation=False))
+    run = run_for(Config(**SMALL, augmentation=False))
     terms = losses_of(run, torch.arange(9))
     assert float(terms[1]) == 0
     assert torch.equal(terms, losses_of(run, torch.arange(9), seed=5))
 
 
 def test_history_has_a_row_per_epoch_and_the_loss_falls():
-    settings = Settings(**{**SMALL, "pretrain_epochs": 12, "joint_epochs": 3}, n_clusters=3, learning_rate=3e-3)
+    settings = Config(**{**SMALL, "pretrain_epochs": 12, "joint_epochs": 3}, n_clusters=3, learning_rate=3e-3)
     history = train(stored_blobs(settings), settings, 0).history
     assert history["epoch"] == list(range(1, 16))
     assert history["stage"] == ["pre-training"] * 12 + ["joint"] * 3
@@ -134,12 +138,12 @@ def test_history_has_a_row_per_epoch_and_the_loss_falls():
 
 
 def test_joint_stage_moves_the_centres_and_pretraining_does_not():
-    settings = Settings(**SMALL, n_clusters=3)
+    settings = Config(**SMALL, n_clusters=3)
     stored = stored_blobs(settings)
-    first = Settings(**{**SMALL, "joint_epochs": 0}, n_clusters=3)
+    first = Config(**{**SMALL, "joint_epochs": 0}, n_clusters=3)
     kmeans = train(stored, first, 0)
-    labels = kmeans.network.assign(embed(kmeans.network, stored, stored, first)).argmax(dim=1)
-    points = embed(kmeans.network, stored, stored, first)
+    labels = soft_assignment(embed(kmeans.method, kmeans.network, stored, stored), kmeans.network.centers).argmax(dim=1)
+    points = embed(kmeans.method, kmeans.network, stored, stored)
     for c in range(3):  # without a joint stage the centres are those of k-means
         assert torch.allclose(kmeans.network.centers[c], points[labels == c].mean(dim=0), atol=1e-4)
     joint = train(stored, settings, 0)
@@ -256,7 +260,7 @@ def test_k_means_ends_where_scikit_learn_ends(monkeypatch):
     ],
 )
 def test_a_number_that_is_not_finite_stops_the_run_and_is_named(epochs, words):
-    settings = Settings(**{**SMALL, "pretrain_epochs": epochs}, n_clusters=3)
+    settings = Config(**{**SMALL, "pretrain_epochs": epochs}, n_clusters=3)
     stored = stored_blobs(settings)
     stored.values[0][stored.present[:, 0]] = 1e30
     with pytest.raises(Diverged, match=words):
@@ -264,7 +268,7 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_named(epochs, words):
 
 
 def test_a_huge_learning_rate_stops_within_an_epoch():
-    settings = Settings(**{**SMALL, "learning_rate": 1e6}, n_clusters=3)
+    settings = Config(**{**SMALL, "learning_rate": 1e6}, n_clusters=3)
     with pytest.raises(Diverged, match="epoch 1"):
         train(stored_blobs(settings), settings, 0)
 
@@ -288,19 +292,19 @@ def test_random_numbers_of_an_epoch_depend_on_seed_and_epoch_alone():
     ],
 )
 def test_every_ablation_trains(switches):
-    settings = Settings(**SMALL, **switches, n_clusters=3)
+    settings = Config(**SMALL, **switches, n_clusters=3)
     run = train(stored_blobs(settings), settings, 0)
     assert all(np.isfinite(run.history["total"]))
     assert len(run.history["epoch"]) == (2 if switches.get("clustering_module") is False else 4)
 
 
 def test_an_embedding_does_not_depend_on_its_company_to_the_bit():
-    settings = Settings(**SMALL, n_clusters=3)
+    settings = Config(**SMALL, n_clusters=3)
     run = run_for(settings, n=150)
-    together = embed(run.network, run.stored, run.stored, settings)
+    together = embed(run.method, run.network, run.stored, run.stored)
     order = torch.randperm(150)
-    shuffled = embed(run.network, run.stored.take(order), run.stored, settings)
-    alone = embed(run.network, run.stored.take(slice(149, 150)), run.stored, settings)
+    shuffled = embed(run.method, run.network, run.stored.take(order), run.stored)
+    alone = embed(run.method, run.network, run.stored.take(slice(149, 150)), run.stored)
     assert torch.equal(together[order], shuffled)
     assert torch.equal(together[149:], alone)
 

@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from viewfuse.adam import Adam
-from viewfuse.batches import draws_per_sample, two_branches, view_dropout_rate
 from viewfuse.bench.speed.adapter import OurTraining, plain_batch, scaled_table
 from viewfuse.bench.speed.child import handwritten
 from viewfuse.bench.speed.measure import interleaved
 from viewfuse.bench.speed.reference import PlainNetwork, PlainTraining
+from viewfuse.methods.urrl.augment import draws_per_sample, two_branches, view_dropout_rate
+from viewfuse.methods.urrl.config import Config
 from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.layers import PReLU
-from viewfuse.settings import Settings
 
-CPU, SETTINGS = torch.device("cpu"), Settings(n_clusters=10)
+CPU, SETTINGS = torch.device("cpu"), Config(n_clusters=10)
 
 
 def there_and_back(module, x, *more):

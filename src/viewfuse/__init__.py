@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 from typing import TYPE_CHECKING, Any
-
-# Threads that wait actively for long come to a standstill as soon as another program wants one of their cores: training
-# was a hundred times slower beside a busy process. A short wait costs little there and keeps the pace where nothing
-# else runs. It must be said before the threads are made, that is, before torch.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 from viewfuse.data.views import Views
 from viewfuse.errors import (
@@ -22,6 +16,7 @@ from viewfuse.errors import (
     JointStageWarning,
     MissingPackage,
     NotEnoughMemory,
+    OutOfRangeWarning,
     SettingError,
     SuspiciousDataWarning,
     ViewfuseError,
@@ -29,7 +24,8 @@ from viewfuse.errors import (
 from viewfuse.io.readers import read_chunks, read_views
 
 if TYPE_CHECKING:
-    from viewfuse.estimator import URRL
+    from viewfuse.methods.registry import load
+    from viewfuse.methods.urrl.estimator import URRL
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,10 +39,12 @@ __all__ = [
     "JointStageWarning",
     "MissingPackage",
     "NotEnoughMemory",
+    "OutOfRangeWarning",
     "SettingError",
     "SuspiciousDataWarning",
     "ViewfuseError",
     "Views",
+    "load",
     "read_chunks",
     "read_views",
 ]
@@ -56,10 +54,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    """Import the estimator, and torch with it, only when it is asked for."""
-    if name == "URRL":
-        from viewfuse.estimator import URRL
+_LAZY = {"URRL": "viewfuse.methods.urrl.estimator", "load": "viewfuse.methods.registry"}
+"""Where names are that need torch, which is only imported when one of them is asked for."""
 
-        return URRL
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'viewfuse' has no attribute {name!r}")

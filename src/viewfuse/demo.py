@@ -18,7 +18,7 @@ from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
 from viewfuse.io.writers import write_history, write_labels
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.report.maps import draw_map
-from viewfuse.selection.rules import in_words
+from viewfuse.selection.messages import in_words
 
 N_DIGITS = 10
 

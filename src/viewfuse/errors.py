@@ -51,3 +51,7 @@ class SuspiciousDataWarning(UserWarning):
 
 class JointStageWarning(UserWarning):
     """The joint stage made the clusters worse, was ended, and the network is as it was before."""
+
+
+class OutOfRangeWarning(UserWarning):
+    """New samples lie far outside of what the model was fitted on; their clusters mean little."""

@@ -26,7 +26,7 @@ def command() -> None:
 
 @command.command(short_help="Time and memory, beside a plain reference.")
 @options.out("Folder for speed.json and speed.png.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one.")
+@options.device
 @click.option(
     "--full", is_flag=True, help="Also up to a fixed accuracy, and up to a million samples; takes hours on a CPU."
 )
@@ -55,8 +55,7 @@ def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
 _PLAN_OPTIONS = (
     click.option("--data-dir", type=options.PATH, required=True, metavar="DIR", help="Folder of .npz and .mat files."),
     options.out("Folder for the runs; one that holds some of them already is gone on with."),
-    click.option("--device", default="auto", show_default=True,
-                 help="cpu, cuda, ...; auto takes a GPU if there is one."),
+    options.device,
     click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; by default the plan's."),
     click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
     click.option("--method", "methods", multiple=True, type=click.Choice(METHODS), help="Only this one. Repeatable."),

@@ -14,14 +14,15 @@ from viewfuse.io.writers import write_embedding
 @options.model
 @options.inputs
 @options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids).")
+@options.device
 @options.force
 @options.as_json
-def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
+def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
     options.check_new_path(out, force, inputs)
-    from viewfuse import URRL
+    from viewfuse import load
 
-    fitted = URRL.load(model)
+    fitted = load(model, device=device)
     source = inputs.open()
     width = fitted.cluster_centers_.shape[1]
     chunks = options.chunks(source, "embedding")

@@ -9,37 +9,39 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.io.writers import as_json as json_text
-from viewfuse.io.writers import write_explanation
+from viewfuse.io.writers import write_sheets
 
 if TYPE_CHECKING:
-    from viewfuse.explanation import Explanation
+    from viewfuse.fitted.explanation import Explanation
 
 
 @click.command()
 @options.model
 @options.inputs
 @options.out("Folder for the tables.")
+@options.device
 @options.force
 @options.as_json
-def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
+def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
     options.check_new_folder(out, force, inputs)
-    from viewfuse import URRL
+    from viewfuse import load
+    from viewfuse.fitted.explanation import sheets
 
-    fitted = URRL.load(model)
+    fitted = load(model, device=device)
     explanation = fitted.explain(inputs.open().read())
-    write_explanation(out, explanation)
+    write_sheets(out, sheets(explanation))
     clusters = describe(explanation)
     if as_json:
         click.echo(json_text({"samples": len(explanation.ids), "clusters": clusters, "written to": str(out)}))
         return
     rows = [(c["label"], c["size"], " ".join(map(str, c["typical"])), _in_words(c["feature"])) for c in clusters]
-    click.echo(options.table(("label", "size", "typical samples", "most telling feature"), rows, text=(0, 2, 3)))
+    click.echo(options.table(("label", "size", "typical samples", "most distinguishing feature"), rows, text=(0, 2, 3)))
     click.echo(f"\nwritten to {out}")
 
 
 def describe(explanation: Explanation) -> list[dict[str, Any]]:
-    """Per cluster its size, its typical samples and the feature that tells most, over all views."""
+    """Per cluster its size, its typical samples and the most distinguishing feature, over all views."""
     best: dict[int, dict[str, Any]] = {}
     for row in sorted(explanation.differences, key=lambda row: -abs(row.difference)):
         best.setdefault(row.label, row._asdict())

@@ -15,11 +15,11 @@ from viewfuse.cli import options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage
+from viewfuse.fitted.coreset import representatives
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.io.writers import write_embedding, write_h5mu, write_history, write_labels, write_stability
+from viewfuse.methods.urrl.config import Config
 from viewfuse.report.maps import draw_map
-from viewfuse.representatives import representatives
-from viewfuse.settings import Settings
 from viewfuse.utils.atomic import write_file
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
 def _settings(function: Callable[..., None]) -> Callable[..., None]:
     """One option per parameter of the estimator, under its name and with its default."""
     for name, (kind, text) in _SETTINGS.items():
-        flag, default = f"--{name.replace('_', '-')}", getattr(Settings, name)
+        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
         shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
         function = click.option(flag, **shape, show_default=True, help=text)(function)
     return function
@@ -81,7 +81,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     help="auto (tries mixed, standard and minmax), or one of these, view, none.",
 )
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one.")
+@options.device
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
 @click.option(
     "--n-init",
@@ -89,7 +89,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar=_METAVARS[int_or_text],
     default="auto",
     show_default=True,
-    help="Trainings, of which the best is kept; auto: three for fewer than 200 samples, else one.",
+    help="Trainings, of which the best is kept; auto: one.",
 )
 @click.option("--keep", type=int, help="Training samples that the saved model keeps; all by default.")
 @_settings
@@ -101,7 +101,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL
-    from viewfuse.persistence import check_model_folder
+    from viewfuse.fitted.persistence import check_model_folder
 
     check_model_folder(out / "model")
     began = time.perf_counter()
@@ -123,16 +123,12 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
 
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
-    """For people: decisions in words, no parameters, and data_warnings last, where they are seen."""
-    from viewfuse.selection.rules import in_words
+    """For people: decisions in words, no parameters, and remarks last, where they are seen."""
+    from viewfuse.selection.messages import by_label
 
-    names = ("scaling", "pre-training", "joint stage", "verdict")
-    words = {
-        n: line.removeprefix(n).lstrip(": ") for n, line in zip(names, in_words(summary["decisions"]), strict=True)
-    }
     facts = {name: value for name, value in summary.items() if name not in ("params", "decisions", "remarks")}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    return facts | words | remarked
+    return facts | by_label(summary["decisions"]) | remarked
 
 
 def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> None:

@@ -14,14 +14,15 @@ from viewfuse.io.writers import write_views
 @options.model
 @options.inputs
 @options.out("Folder for the filled views: one CSV file each.")
+@options.device
 @options.force
 @options.as_json
-def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
+def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
     options.check_new_folder(out, force, inputs)
-    from viewfuse import URRL
+    from viewfuse import load
 
-    fitted = URRL.load(model)
+    fitted = load(model, device=device)
     source = inputs.open()
     filled = (fitted.impute(views) for views in options.chunks(source, "imputing"))
     write_views(out, fitted.view_names_, filled)

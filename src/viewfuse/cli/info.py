@@ -14,11 +14,13 @@ from viewfuse.cli import options
 @options.as_json
 def command(model: Path, as_json: bool) -> None:
     """Filled in by the group."""
-    from viewfuse.persistence import check
+    from viewfuse.fitted.persistence import check
 
     manifest = check(model)
     views = [f"{view['name']} ({view['width']} columns)" for view in manifest["views"]]
-    facts = {"clusters": manifest["settings"]["n_clusters"], "views": views, "samples": manifest["n_samples"]}
+    method = manifest["method"]
+    facts = {"method": method["name"], "clusters": method["config"]["n_clusters"], "views": views}
+    facts |= {"samples": manifest["n_samples"]}
     size = sum(file["bytes"] for file in manifest["files"].values())
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     options.show(

@@ -22,6 +22,9 @@ _ROWS_AT_A_TIME = 10_000
 
 model = click.argument("model", type=PATH)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+device = click.option(
+    "--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one."
+)
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 _INPUTS = (
     click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE..."),

@@ -11,30 +11,33 @@ from numpy.typing import NDArray
 from viewfuse.cli import options
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite
-from viewfuse.io.writers import write_labels
+from viewfuse.io.writers import write_predictions
 
 
 @click.command()
 @options.model
 @options.inputs
 @options.out("File for the labels (.csv).")
+@options.device
 @options.force
 @options.as_json
-def command(model: Path, inputs: options.Inputs, out: Path, force: bool, as_json: bool) -> None:
+def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
     options.check_new_path(out, force, inputs)
     if out.suffix != ".csv":
         raise CannotWrite(f"{out}: labels are written as .csv; give this ending")
-    from viewfuse import URRL
+    from viewfuse import load
 
-    fitted = URRL.load(model)
+    fitted = load(model, device=device)
     source = inputs.open()
-    sizes = np.zeros(len(fitted.cluster_centers_), dtype=np.int64)
+    sizes, far_out = np.zeros(len(fitted.cluster_centers_), dtype=np.int64), []
 
-    def place(views: Views) -> tuple[Views, NDArray[np.float32]]:
-        chances = fitted.predict_proba(views)
-        sizes[:] += np.bincount(chances.argmax(axis=1), minlength=len(sizes))
-        return views, chances
+    def place(views: Views) -> tuple[Views, NDArray[np.float32], NDArray[np.bool_]]:
+        probabilities, far = fitted.predict_proba(views), fitted.out_of_range(views)
+        sizes[:] += np.bincount(probabilities.argmax(axis=1), minlength=len(sizes))
+        far_out.append(int(far.sum()))
+        return views, probabilities, far
 
-    write_labels(out, map(place, options.chunks(source, "predicting")))
-    options.show({"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist(), "written to": str(out)}, as_json)
+    write_predictions(out, map(place, options.chunks(source, "predicting")))
+    facts = {"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist(), "out_of_range": sum(far_out)}
+    options.show({**facts, "written to": str(out)}, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,12 @@ from viewfuse.errors import SettingError
 from viewfuse.utils import memory
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
+
+
+def check_scaling(kind: str, allowed: Sequence[str]) -> None:
+    """Refuse what is no name of a scaling."""
+    if kind not in allowed:
+        raise SettingError(f"scaling must be one of {', '.join(allowed)}; got {kind!r}")
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,7 @@ class Scaler:
     whole: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise SettingError(f"scaling must be one of {', '.join(KINDS)}; got {self.kind!r}")
+        check_scaling(self.kind, KINDS)
 
     def apply(self, views: Views) -> Views:
         """Scaled views; missing rows stay zero."""
@@ -64,8 +70,7 @@ def fit_scaler(views: Views, kind: str) -> Scaler:
         divided by one number, so that their mean variance is 1), "mixed" ("standard" or "view", whichever suits the
         view, see `viewfuse.data.mixed_scaling`) or "none". Constant columns become 0.
     """
-    if kind not in KINDS:
-        raise SettingError(f"scaling must be one of {', '.join(KINDS)}; got {kind!r}")
+    check_scaling(kind, KINDS)
     whole = views_as_a_whole(views) if kind == "mixed" else (kind == "view",) * len(views.arrays)
     pairs = [
         _measure(array, views.mask[:, v], {"mixed": "view" if whole[v] else "standard"}.get(kind, kind))

@@ -12,6 +12,8 @@ from viewfuse.data.alignment import aligned, checked_ids, checked_mask, is_table
 from viewfuse.data.tables import Table, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
 
+_ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns")
+
 
 class Views:
     """Named float32 arrays that describe the same samples, and which of their rows are there.
@@ -78,8 +80,11 @@ class Views:
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
+        unknown = sorted(set(parts) - set(_ATTRIBUTES))
+        if unknown:
+            raise TypeError(f"Views have no {', '.join(unknown)}; what can be replaced is {', '.join(_ATTRIBUTES)}")
         copy = object.__new__(Views)
-        for name in ("names", "arrays", "mask", "ids", "columns"):
+        for name in _ATTRIBUTES:
             setattr(copy, name, parts.get(name, getattr(self, name)))
         return copy
 

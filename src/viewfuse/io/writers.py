@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +21,31 @@ from viewfuse.io.escaping import marked
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
 
-if TYPE_CHECKING:
-    from viewfuse.explanation import Explanation
-
 Parts = Iterable[tuple[Views, NDArray[np.float32]]]
 """Samples, a few at a time, each time with their results of shape (samples, width)."""
 
 
+_LABEL_COLUMNS = ("id", "label", "confidence", "views_present")
+
+
 def write_labels(path: Path, parts: Parts) -> None:
-    """One line per sample: id, label, confidence, the views that it has; `parts` come with chances."""
-    _write_rows(path, ("id", "label", "confidence", "views_present"), (row for part in parts for row in _labels(*part)))
+    """One line per sample: id, label, confidence, the views that it has; `parts` come with probabilities."""
+    _write_rows(path, _LABEL_COLUMNS, (row for part in parts for row in _labels(*part)))
 
 
-def _labels(views: Views, chances: NDArray[np.float32]) -> Iterator[Sequence[Any]]:
-    names = np.array(views.names)
-    best = zip(views.ids.tolist(), chances.argmax(axis=1).tolist(), chances.max(axis=1), views.mask, strict=True)
+def write_predictions(path: Path, parts: Iterable[tuple[Views, NDArray[np.float32], NDArray[np.bool_]]]) -> None:
+    """As `write_labels`, and whether a sample is far outside of what the model was fitted on."""
+    rows = (
+        (*row, int(is_far))
+        for views, probabilities, far in parts
+        for row, is_far in zip(_labels(views, probabilities), far, strict=True)
+    )
+    _write_rows(path, (*_LABEL_COLUMNS, "out_of_range"), rows)
+
+
+def _labels(views: Views, probabilities: NDArray[np.float32]) -> Iterator[Sequence[Any]]:
+    names, labels = np.array(views.names), probabilities.argmax(axis=1).tolist()
+    best = zip(views.ids.tolist(), labels, probabilities.max(axis=1), views.mask, strict=True)
     return ((name, label, f"{sure:.4f}", " ".join(names[mask])) for name, label, sure, mask in best)
 
 
@@ -50,17 +60,18 @@ def write_history(path: Path, history: Mapping[str, Sequence[Any]]) -> None:
     _write_rows(path, tuple(history), zip(*history.values(), strict=True))
 
 
-def write_explanation(folder: Path, explanation: Explanation) -> None:
-    """The three tables of an explanation."""
-    from viewfuse.explanation import cluster_sheet, feature_sheet, sample_sheet  # with torch, which others need not
+class Sheet(NamedTuple):
+    """A table without pandas, and how its fractions are written."""
 
-    sheets = {
-        "samples.csv": (sample_sheet(explanation), ".4f"),
-        "clusters.csv": (cluster_sheet(explanation), ".4f"),
-        "features.csv": (feature_sheet(explanation), ".7g"),  # in the data's units, of which float32 has 7 digits
-    }
-    for name, (sheet, digits) in sheets.items():
-        _write_rows(folder / name, sheet.header, _rounded(sheet.rows, digits))
+    header: Sequence[str]
+    rows: list[tuple[Any, ...]]
+    digits: str = ".4f"
+
+
+def write_sheets(folder: Path, sheets: Mapping[str, Sheet]) -> None:
+    """Tables as CSV files, by name."""
+    for name, sheet in sheets.items():
+        _write_rows(folder / name, sheet.header, _rounded(sheet.rows, sheet.digits))
 
 
 def _rounded(rows: Iterable[Sequence[Any]], digits: str) -> Iterator[Sequence[Any]]:

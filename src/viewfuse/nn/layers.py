@@ -16,6 +16,9 @@ from torch.nn import functional
 
 from viewfuse.nn.streams import side_stream
 
+_PRELU_BACKWARD = getattr(torch.ops.aten, "_prelu_kernel_backward", None)
+"""Not part of torch's public face, so it may go."""
+
 
 def times(x: Tensor, matrix: Tensor) -> Tensor:
     """`x` @ `matrix`: shapes (rows, ..., in) and (in, out), or (replicates, in, out), to (rows, ..., out)."""
@@ -65,9 +68,17 @@ class _StackedPReLU(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         rows, slopes = ctx.saved_tensors
-        of_rows, of_slopes = torch.ops.aten._prelu_kernel_backward(gradient, rows, slopes[:, None])
+        of_rows, of_slopes = prelu_backward(gradient, rows, slopes[:, None])
         with _for_the_optimiser(of_slopes):
             return of_rows, of_slopes.sum(dim=1)
+
+
+def prelu_backward(gradient: Tensor, rows: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of PReLU for its input and, number by number, for its slope; one kernel where torch has it."""
+    if _PRELU_BACKWARD is not None:
+        of_rows, of_slopes = _PRELU_BACKWARD(gradient, rows, slopes)
+        return of_rows, of_slopes
+    return torch.where(rows > 0, gradient, slopes * gradient), torch.where(rows > 0, 0.0, rows * gradient)
 
 
 class _StackedScale(Function):

@@ -1,1 +1,4 @@
-"""What is decided without labels: scores of partitions, the rules that use them, where centres start."""
+"""What is decided without labels: scores of partitions, the rules that use them, and the words that tell it.
+
+`scores` measure, `rules` choose, `messages` tell; `centers` places the centres that the joint stage begins with.
+"""

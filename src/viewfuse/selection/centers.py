@@ -7,16 +7,16 @@ from math import inf, log
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 from torch.nn import functional
 
-from viewfuse.selection.rules import best_start, neighbor_agreement, size_entropy
+from viewfuse.selection.rules import best_start
+from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
+_WARD_ALL_ROWS = 10_000
 _GROUPS = 1_000
 _ROWS_AT_A_TIME = 65_536
 _ROWS_PER_GROUPING = 8_192
@@ -32,40 +32,55 @@ def initial_centers(
     """Centres of shape (clusters, embedding): k-means from Ward's clusters and from twenty k-means++ starts.
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
-    other clusters from every start; `best_start` tells which are taken. Many samples are represented
-    by the means of small groups, which count as much as they have members; a few rounds with all samples follow.
+    other clusters from every start; `best_start` tells which are taken. Many samples are represented by the means of
+    small groups, which count as much as they have members; a few rounds with all samples follow.
 
     Parameters
     ----------
     neighbor_ids : the neighbours of the samples, see `neighbor_agreement`; without them sums of squares decide
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
-    points, weights = embedding, torch.ones_like(embedding[:, 0])
-    if len(embedding) > _WARD_ROWS:
-        points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
-        # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
-        places = torch.arange(max(len(points), n_clusters), device=points.device) % len(points)
-        points, weights = points[places], weights[places]
-    means = points.cpu().numpy()
+    points, weights = _represented(embedding, n_clusters, state)
     if n_clusters == 1:
-        return np.average(means, axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
+        return np.average(points.cpu().numpy(), axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
     ward = torch.from_numpy(ward_centers(points, n_clusters)).to(points)
     starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state)])
     found, spread = k_means(points, weights, starts, _ROUNDS)
-    labels = [_nearest(embedding, own) for own in found]
+    labels = [nearest_center(embedding, own) for own in found]
     scores = [0.0 if neighbor_ids is None else neighbor_agreement(own, neighbor_ids) for own in labels]
     best = found[best_start(scores, spread.tolist(), [size_entropy(own, n_clusters) for own in labels])]
-    if len(embedding) > _WARD_ROWS:
+    if len(points) < len(embedding):
         best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
-    return in_order(best.cpu().numpy().astype(np.float32), means)
+    return in_order(best.cpu().numpy().astype(np.float32), points.cpu().numpy())
 
 
-def _nearest(points: Tensor, centers: Tensor) -> Tensor:
+def paper_centers(embedding: Tensor, n_clusters: int) -> NDArray[np.float32]:
+    """theta_C in the paper: the means of Ward's clusters of all samples, of shape (clusters, embedding).
+
+    Beyond `_WARD_ALL_ROWS` samples, where Ward's method takes too much memory, of the means of small groups.
+    """
+    points = embedding
+    if len(embedding) > _WARD_ALL_ROWS:
+        points = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), np.random.RandomState(0))[0]
+    return in_order(ward_centers(points, n_clusters), points.cpu().numpy())
+
+
+def _represented(embedding: Tensor, n_clusters: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
+    """Points of shape (points, embedding) that stand for the samples, and how many each stands for."""
+    if len(embedding) <= _WARD_ROWS:
+        return embedding, torch.ones_like(embedding[:, 0])
+    points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
+    # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
+    places = torch.arange(max(len(points), n_clusters), device=points.device) % len(points)
+    return points[places], weights[places]
+
+
+def nearest_center(points: Tensor, centers: Tensor) -> Tensor:
     """The nearest centre of each point, of shape (points,)."""
     middle = centers.mean(dim=0)  # centred, as large offsets would leave few digits to the differences
     moved = (centers - middle).to(points)
     half_squares = moved.square().sum(dim=1) / 2
-    parts = torch.split(points, _ROWS_AT_A_TIME)
+    parts = torch.split(points, _ROWS_PER_GROUPING)
     return torch.cat(
         [torch.addmm(half_squares, rows - middle.to(rows), moved.T, alpha=-1).argmin(dim=1) for rows in parts]
     )
@@ -150,7 +165,7 @@ def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArr
     Several starts often end in the same clusters, and rounding decides which of them is the best. The numbers of the
     clusters must not hang on that.
     """
-    nearest = (points @ centers.T - np.square(centers).sum(axis=1) / 2).argmax(axis=1)
+    nearest = nearest_center(torch.from_numpy(points), torch.from_numpy(centers)).numpy()
     first = np.full(len(centers), len(points))
     np.minimum.at(first, nearest, np.arange(len(points)))
     return centers[np.argsort(first, kind="stable")]
@@ -159,14 +174,12 @@ def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArr
 def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
     """Means of groups around random samples, of shape (groups, embedding), and their sizes: one step of k-means."""
     n_groups = min(n_groups, len(embedding))
-    rows = torch.from_numpy(np.sort(state.choice(len(embedding), n_groups, replace=False))).to(embedding.device)
-    seeds = embedding[rows]
-    half_squares = seeds.square().sum(dim=1) / 2
-    sums, sizes = torch.zeros_like(seeds), torch.zeros(n_groups, device=embedding.device)
-    for chunk in torch.split(embedding, _ROWS_PER_GROUPING):
-        group = torch.addmm(half_squares, chunk, seeds.T, alpha=-1).argmin(dim=1)
-        _add(sums, group, chunk)
-        sizes += torch.bincount(group, minlength=n_groups)
+    chosen = np.sort(state.choice(len(embedding), n_groups, replace=False))
+    seeds = embedding[torch.from_numpy(chosen).to(embedding.device)]
+    group = nearest_center(embedding, seeds)
+    sums, sizes = torch.zeros_like(seeds), torch.bincount(group, minlength=n_groups).to(seeds)
+    for rows in torch.split(torch.arange(len(embedding), device=group.device), _ROWS_PER_GROUPING):
+        _add(sums, group[rows], embedding[rows])
     kept = sizes > 0  # of equal samples only one leads a group
     return sums[kept] / sizes[kept, None], sizes[kept]
 
@@ -181,16 +194,9 @@ def _add(sums: Tensor, group: Tensor, rows: Tensor) -> None:
 
 def ward_centers(points: Tensor, n_clusters: int) -> NDArray[np.float32]:
     """Means of Ward's clusters, of shape (clusters, embedding)."""
-    n = len(points)
-    # Distances from a matrix product, and a tree cut by hand, take less than half of the time (docs/performance.md).
-    rows, columns = torch.triu_indices(n, n, 1, device=points.device)  # the order that SciPy wants
-    distances = _squared_distances(points, points).sqrt_()[rows, columns].cpu().numpy()
-    merges = linkage(distances, "ward")[: n - n_clusters, :2].astype(np.int64)
-    nodes = np.repeat(np.arange(n, n + len(merges)), 2)
-    edges = coo_array((np.ones(nodes.size), (nodes, merges.ravel())), shape=(n + len(merges),) * 2)
-    labels = connected_components(edges, directed=False)[1][:n]
     means = points.cpu().numpy()
-    return np.stack([means[labels == c].mean(axis=0) for c in np.unique(labels)])
+    labels = AgglomerativeClustering(n_clusters, linkage="ward").fit_predict(means)
+    return np.stack([means[labels == c].mean(axis=0) for c in range(n_clusters)])
 
 
 def _squared_distances(some: Tensor, points: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
 from importlib.resources import files
 from itertools import groupby, product
 from math import ceil
@@ -16,7 +15,7 @@ from typing import Any
 from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet
 from viewfuse.data.scaling import KINDS
 from viewfuse.errors import SettingError
-from viewfuse.settings import Settings
+from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 
 NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding", "decisions")
 SETTINGS = ("paper", "default")
@@ -32,7 +31,7 @@ class Condition:
 
     Attributes
     ----------
-    settings : what is different from the setting, by the names of `Settings`
+    settings : what is different from the setting, by the names of `Config`
     scaling : instead of that of the setting
     views : only so many views, the first ones
     trained : shares of the epochs of the two stages
@@ -91,7 +90,7 @@ class Run:
     setting: str
     condition: str
     scaling: str
-    settings: Settings | None
+    settings: Config | None
     keep_embedding: bool
     place: tuple[float, ...]
 
@@ -147,7 +146,7 @@ def _plan(name: str, table: Mapping[str, Any]) -> Plan:
 
 
 def _check_samples(condition: Condition) -> None:
-    check_known("setting of a condition", tuple(condition.settings), [f.name for f in fields(Settings)])
+    check_known("setting of a condition", tuple(condition.settings), [f.name for f in fields(Config)])
     if condition.scaling is not None:
         check_known("scaling", [condition.scaling], ("auto", *KINDS))
     if not isinstance(condition.watched, bool):
@@ -161,26 +160,21 @@ def check_known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
             raise SettingError(f"{what} {name!r} is unknown; choose from {', '.join(known)}")
 
 
-@cache
-def _paper_settings() -> Mapping[str, Any]:
-    return tomllib.loads(_package_file("hyperparameters.toml"))
-
-
-def settings_for(setting: str, entry: DataSet, condition: Condition) -> tuple[Settings, str]:
-    """Settings and scaling of a training."""
+def settings_for(setting: str, entry: DataSet, condition: Condition) -> tuple[Config, str]:
+    """Config and scaling of a training."""
     chosen: dict[str, Any] = {"n_clusters": entry.classes}
     scaling = DEFAULT_SCALING
     if setting == "paper":
-        scaling = _paper_settings()["scaling"]
-        chosen |= _paper_settings()["settings"]
+        scaling = PAPER_SCALING
+        chosen |= PAPER
         if entry.epochs is not None:
             chosen |= dict(zip(("pretrain_epochs", "joint_epochs"), entry.epochs, strict=True))
-    settings = Settings(**{**chosen, **condition.settings})
+    settings = Config(**{**chosen, **condition.settings})
     watched = condition.watched and setting != "paper"  # the paper runs every joint stage to its end
     return _with_epochs(settings, entry.n, condition.trained, watched), condition.scaling or scaling
 
 
-def _with_epochs(settings: Settings, n: int, trained: tuple[float, float], watched: bool) -> Settings:
+def _with_epochs(settings: Config, n: int, trained: tuple[float, float], watched: bool) -> Config:
     """Epochs as numbers, which also says that nobody watches, where that is wanted."""
     is_watched = settings.watched and settings.clustering_module
     if trained == (1.0, 1.0) and (watched or not is_watched):

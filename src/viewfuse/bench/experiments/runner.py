@@ -19,7 +19,7 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
-from viewfuse import metrics, training
+from viewfuse import metrics
 from viewfuse.baselines import kmeans_labels, knn_filled, mean_filled
 from viewfuse.bench import machine
 from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load
@@ -34,10 +34,11 @@ from viewfuse.bench.experiments.run_folders import (
     write_run,
 )
 from viewfuse.data.views import Views
+from viewfuse.engine import loop
+from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, Diverged
+from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.model import fit_models
-from viewfuse.seeds import replicate_seeds
 
 Say = Callable[[str], None]
 _FILLED = {"kmeans-mean": mean_filled, "kmeans-knn": knn_filled}
@@ -87,7 +88,7 @@ def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
 
 def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], say: Say) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
-    groups = grouped(runs, training.MAX_STACKED[choice.device.type])
+    groups = grouped(runs, loop.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
     for number, group in enumerate(groups):
         # The simple alternatives are the same on every device.
@@ -159,9 +160,9 @@ class _Found(NamedTuple):
 
 
 def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
-    settings, n_init = group[0].settings, "auto" if group[0].setting == "default" else 1
+    settings = group[0].settings
     assert settings is not None
-    seeds = [replicate_seeds(run.seed, n_init, len(sets[0])) for run in group]
+    seeds = [replicate_seeds(run.seed, 1) for run in group]
     fitted = fit_models(sets, settings, group[0].scaling, seeds, device, progress=False)
     found: list[_Found] = []
     for run, one in zip(group, fitted, strict=True):

@@ -20,9 +20,9 @@ from viewfuse import URRL
 from viewfuse.bench.speed.reference import PlainModel
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import EmptyClusterWarning, ViewfuseError
+from viewfuse.methods.urrl.config import Config
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.settings import Settings
 
 WIDTHS = (64, 128, 32)
 N_CLUSTERS = 10
@@ -100,7 +100,7 @@ def run(fit: Fit) -> dict[str, Any]:
 def _labels(fit: Fit, data: list[NDArray[np.float32]], device: torch.device) -> NDArray[np.int64]:
     sizes: dict[str, Any] = {"n_clusters": N_CLUSTERS, "pretrain_epochs": fit.epochs, "joint_epochs": fit.epochs}
     if fit.who == "plain":
-        return PlainModel(data, Settings(**sizes, clustering_weight=WEIGHT), 0, device).labels
+        return PlainModel(data, Config(**sizes, clustering_weight=WEIGHT), 0, device).labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClusterWarning)  # few epochs leave some
         return (

@@ -21,10 +21,10 @@ from viewfuse.bench.speed.adapter import OurTraining, losses_of_both, scaled_tab
 from viewfuse.bench.speed.child import N_CLUSTERS, WEIGHT, Fit, handwritten, measured, mixture
 from viewfuse.bench.speed.reference import PlainModel, PlainTraining
 from viewfuse.bench.speed.reference_data import Table
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import TERMS
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.neighbors.view_index import nearest
-from viewfuse.replicates import TERMS
-from viewfuse.settings import Settings
 
 Facts = dict[str, Any]
 Training = OurTraining | PlainTraining
@@ -105,7 +105,7 @@ def interleaved(
 
 def training_speed(device: torch.device, size: Size) -> Facts:
     """Steps of the joint stage per second, on Handwritten with the mask .5/4."""
-    table, settings = _handwritten_table(size), Settings(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
+    table, settings = _handwritten_table(size), Config(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
     counts = (1, 10) if device.type == "cuda" else (1,)
     ours = {n: OurTraining(table, settings, 0, device, n) for n in counts}
     plain = PlainTraining(table, settings, 0, device)
@@ -138,7 +138,7 @@ def _rates(times: Sequence[float], count: int) -> Facts:
     return {"steps_per_second": count / median(times), "slowest": count / max(times), "fastest": count / min(times)}
 
 
-def _compared(run: OurTraining, settings: Settings) -> Facts:
+def _compared(run: OurTraining, settings: Config) -> Facts:
     """The losses of one batch by both, with the same weights."""
     rows = torch.linspace(0, len(run.stored) - 1, min(settings.batch_size, len(run.stored)), dtype=torch.int64)
     both = losses_of_both(run.networks[0], run.stored, rows.to(run.stored.present.device), settings)
@@ -154,7 +154,7 @@ def seconds_to_accuracy(device: torch.device, size: Size, target: float = TARGET
     """Seconds of training until the clusters match the digits so well, from scaled arrays on."""
     runs: dict[str, list[Facts]] = {"ours": [], "plain": []}
     epochs: dict[str, Any] = {"pretrain_epochs": size.most_epochs, "joint_epochs": size.most_epochs}
-    settings = Settings(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT, **epochs)
+    settings = Config(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT, **epochs)
     for seed in size.seeds:
         table, digits = _handwritten_table(size, seed), handwritten(seed)[1][:: size.every]
         for name, kind in (("ours", OurTraining), ("plain", PlainTraining)):
@@ -170,7 +170,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _until(
-    start: Callable[[], Training], digits: NDArray[np.int64], settings: Settings, device: torch.device, target: float
+    start: Callable[[], Training], digits: NDArray[np.int64], settings: Config, device: torch.device, target: float
 ) -> Facts:
     """Train until the target or the last epoch; the time of scoring is not counted."""
     first, second = settings.epochs(len(digits))
@@ -218,7 +218,7 @@ def predict_speed(device: torch.device, size: Size) -> Facts:
     ours = URRL(
         N_CLUSTERS, scaling="minmax", pretrain_epochs=1, joint_epochs=0, random_state=0, device=str(device)
     ).fit(old)
-    settings = Settings(n_clusters=N_CLUSTERS, pretrain_epochs=1, joint_epochs=0, clustering_weight=WEIGHT)
+    settings = Config(n_clusters=N_CLUSTERS, pretrain_epochs=1, joint_epochs=0, clustering_weight=WEIGHT)
     plain = PlainModel(old, settings, 0, device)
     single = [view[:1] for view in new]
     many = interleaved({"ours": lambda: ours.predict(new), "plain": lambda: plain.predict(new)}, size.portions, device)
@@ -245,7 +245,7 @@ def step_floor(device: torch.device, size: Size, steps_per_second: float) -> Fac
     table = _handwritten_table(size)
     peaks = machine.peaks(device, size.side, size.floats)
     counts = roofline.counted(
-        [view.shape[1] for view in table.values], Settings(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
+        [view.shape[1] for view in table.values], Config(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
     )
     bound = roofline.lower_bound(counts, peaks)
     step = 1e3 / steps_per_second

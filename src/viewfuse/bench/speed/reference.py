@@ -17,15 +17,14 @@ from sklearn.preprocessing import MinMaxScaler
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from viewfuse import losses
-from viewfuse.batches import view_dropout_rate
 from viewfuse.bench.speed.reference_data import Item, NeighborSearch, PlainSamples, Table
-from viewfuse.network import Network, adaptive_mask, build_network, cosine_distances
+from viewfuse.engine.rng import generator_for_start
+from viewfuse.methods.urrl import losses
+from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import TransformerBlock
-from viewfuse.random_numbers import generator_for_start
-from viewfuse.replicates import total_loss
 from viewfuse.selection.centers import initial_centers
-from viewfuse.settings import Settings
 
 _HIDDEN = -1e30
 """Finite: minus infinity makes torch's encoder give NaN for a list in which nothing is filled."""
@@ -43,7 +42,7 @@ class PlainNetwork(nn.Module):
     widths : columns per view
     """
 
-    def __init__(self, widths: Sequence[int], settings: Settings) -> None:
+    def __init__(self, widths: Sequence[int], settings: Config) -> None:
         super().__init__()
         hidden, size, ratio = settings.hidden_dim, settings.embedding_dim, settings.feedforward_ratio
         coded = [width + settings.list_length for width in widths]
@@ -113,7 +112,7 @@ def batch_losses(network: PlainNetwork, batch: Item, *, joint: bool) -> tuple[Te
     return rebuilding, losses.robustness(plain, augmented), clustering
 
 
-def _start(widths: Sequence[int], settings: Settings, seed: int) -> PlainNetwork:
+def _start(widths: Sequence[int], settings: Config, seed: int) -> PlainNetwork:
     """A network with the weights that the package starts with: how soon training gets anywhere depends on them."""
     with torch.random.fork_rng(devices=[]):  # torch's layers draw weights from the global generator first
         plain = PlainNetwork(widths, settings)
@@ -124,7 +123,7 @@ def _start(widths: Sequence[int], settings: Settings, seed: int) -> PlainNetwork
 class PlainTraining:
     """Training on scaled samples, with a DataLoader and torch's Adam."""
 
-    def __init__(self, stored: Table, settings: Settings, seed: int, device: torch.device) -> None:
+    def __init__(self, stored: Table, settings: Config, seed: int, device: torch.device) -> None:
         self.settings, self._seed, self._device, self.stored = settings, seed, device, stored
         self.search = NeighborSearch(stored, settings.search_depth)
         neighbor_ids = self.search.of_stored(len(stored))
@@ -151,7 +150,7 @@ class PlainTraining:
         terms = batch_losses(self.network, batch, joint=self._joint)
         self._adam.zero_grad()
         weight = torch.tensor(float(self.settings.clustering_weight))
-        torch.autograd.backward(total_loss(terms, self.settings.robustness_weight, weight))
+        torch.autograd.backward(losses.total(terms, self.settings.robustness_weight, weight))
         self._adam.step()
         return torch.stack(terms).detach()
 
@@ -201,7 +200,7 @@ class PlainModel:
     """
 
     def __init__(
-        self, arrays: Sequence[NDArray[np.float32]], settings: Settings, seed: int, device: torch.device
+        self, arrays: Sequence[NDArray[np.float32]], settings: Config, seed: int, device: torch.device
     ) -> None:
         self._device = device
         self._scalers = [MinMaxScaler().fit(array) for array in arrays]

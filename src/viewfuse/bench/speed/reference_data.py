@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 from torch.utils.data import Dataset
 
-from viewfuse.settings import Settings
+from viewfuse.methods.urrl.config import Config
 
 Lists = list[list[list[int]]]
 """Per sample and view the stored samples nearest to it, nearest first; empty where the view is missing."""
@@ -106,7 +106,7 @@ class PlainSamples(Dataset[Item]):
     """
 
     def __init__(
-        self, samples: Table, stored: Table, neighbor_ids: Lists, settings: Settings, rate: float | None, seed: int = 0
+        self, samples: Table, stored: Table, neighbor_ids: Lists, settings: Config, rate: float | None, seed: int = 0
     ) -> None:
         self._samples, self._stored, self._near = samples, stored, neighbor_ids
         self._settings, self._rate = settings, rate

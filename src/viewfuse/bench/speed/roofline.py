@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from viewfuse.settings import Settings
+from viewfuse.methods.urrl.config import Config
 
 _PASSES = 3
 """Forward, and backward for the inputs and for the weights: three products of the same size."""
@@ -16,7 +16,7 @@ _ACTIVATION_TRAFFIC = 4
 """Per activation: written forward and read backward, and the same for its gradient."""
 
 
-def counted(widths: Sequence[int], settings: Settings) -> dict[str, Any]:
+def counted(widths: Sequence[int], settings: Config) -> dict[str, Any]:
     """Operations and bytes of one step of the package, and operations of the plain reference.
 
     The package asks for one output of each neighbour list; the plain reference computes them all.
@@ -37,7 +37,7 @@ def lower_bound(counts: Mapping[str, float], peaks: Mapping[str, float]) -> dict
     return {"arithmetic_ms": arithmetic, "traffic_ms": traffic, "floor_ms": max(arithmetic, traffic)}
 
 
-def multiply_adds(widths: Sequence[int], settings: Settings, asked: int) -> int:
+def multiply_adds(widths: Sequence[int], settings: Config, asked: int) -> int:
     """Of the matrix products of one forward pass over both branches; `asked` outputs of each neighbour list."""
     rows, length, size = 2 * settings.batch_size, settings.list_length, settings.embedding_dim
     per_sample = sum(_per_list(width, settings, asked) for width in widths)
@@ -48,7 +48,7 @@ def multiply_adds(widths: Sequence[int], settings: Settings, asked: int) -> int:
     return rows * (per_sample + embed) + settings.batch_size * (decode + distances)
 
 
-def _per_list(width: int, settings: Settings, asked: int) -> int:
+def _per_list(width: int, settings: Config, asked: int) -> int:
     """One neighbour list: distance code, attention, feed-forward part."""
     length, wide = settings.list_length, width + settings.list_length
     code, attention = length**2 * width, 2 * asked * length * wide
@@ -60,11 +60,11 @@ def _products(width: int, ratio: int) -> int:
     return (4 + 2 * ratio) * width**2
 
 
-def _embed_widths(width: int, settings: Settings) -> list[int]:
+def _embed_widths(width: int, settings: Config) -> list[int]:
     return [width, settings.hidden_dim, settings.hidden_dim, settings.embedding_dim]
 
 
-def _decode_widths(width: int, settings: Settings) -> list[int]:
+def _decode_widths(width: int, settings: Config) -> list[int]:
     return [settings.embedding_dim, *[settings.hidden_dim] * 3, width]
 
 
@@ -72,7 +72,7 @@ def _chain(widths: Sequence[int]) -> int:
     return sum(wide * narrow for wide, narrow in pairwise(widths))
 
 
-def weights(widths: Sequence[int], settings: Settings) -> int:
+def weights(widths: Sequence[int], settings: Config) -> int:
     """Numbers that are learned, less biases, norms and slopes, which are few."""
     coded = [width + settings.list_length for width in widths]
     blocks = sum(_products(width, settings.feedforward_ratio) for width in (*coded, settings.embedding_dim))
@@ -80,7 +80,7 @@ def weights(widths: Sequence[int], settings: Settings) -> int:
     return blocks + sum(_chain(chain) for chain in chains) + settings.n_clusters * settings.embedding_dim
 
 
-def _traffic(widths: Sequence[int], settings: Settings) -> int:
+def _traffic(widths: Sequence[int], settings: Config) -> int:
     """Numbers moved for the inputs, read and written once, and for the outputs of the layers."""
     rows, length = 2 * settings.batch_size, settings.list_length
     coded = [width + length for width in widths]

@@ -1,22 +1,23 @@
-"""The joint stage, watched: it ends where it no longer helps, and the network goes back to its best clusters."""
+"""Early stopping of the joint stage: it ends where it no longer helps, and the best state is restored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from viewfuse.engine.method import Method
+from viewfuse.engine.passes import clusters
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
-from viewfuse.network import Network
-from viewfuse.selection.rules import neighbor_agreement, size_entropy
+from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _FALL = 0.05
 _GAIN = 0.001
 _PATIENCE = 3
 _MERGED = 0.01
-_ROWS_AT_ONCE = 1024
 
 
 @dataclass
@@ -25,12 +26,12 @@ class JointStage:
 
     Attributes
     ----------
-    seen : consistency of the clusters by the epoch after which it was looked at, the first one before the stage
+    seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
     size_entropy : of the cluster sizes, likewise
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
     settled : whether it was ended as its clusters no longer got better
-    merged : whether the clusters would have been the most consistent ones, had they not been merged
+    merged : whether the clusters would have been the best ones, had they not been merged
     """
 
     seen: dict[int, float] = field(default_factory=dict)
@@ -49,26 +50,28 @@ class JointStage:
 class EarlyStopping:
     """Looks after the joint stage of one network.
 
-    The stage is ended where losses are no longer finite, where clusters are emptied, or where the clusters are less
-    consistent than they were at their best by `_FALL`; and where `_PATIENCE` looks in a row found nothing better, by
-    `_GAIN` at least. A state in which the cluster sizes are less even than before the stage by `_MERGED` is not kept.
+    The stage is ended where losses are no longer finite, where clusters are emptied, or where the neighbour agreement
+    is lower than its best by `_FALL`; and where `_PATIENCE` evaluations in a row found nothing better, by `_GAIN` at
+    least. A state in which the size entropy is lower than before the stage by `_MERGED` is not kept.
 
     Parameters
     ----------
-    neighbor_ids : the neighbours of the training samples, see `viewfuse.selection.rules.consistency`
+    neighbor_ids : the neighbours of the training samples, see `neighbor_agreement`
     settles : whether it ends where it brings nothing more
     """
 
-    def __init__(self, network: Network, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True) -> None:
-        self._network, self._near, self._stage = network, neighbor_ids, stage
+    def __init__(
+        self, method: Method, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True
+    ) -> None:
+        self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
         self._patience = _PATIENCE if settles else inf
-        # Without neighbours, or with one cluster, all clusters are equally consistent, and the last ones are kept.
-        self._tells = len(network.centers) > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
+        # Without neighbours, or with one cluster, all clusters are equally good, and the last ones are kept.
+        self._tells = method.n_clusters > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
         self._best, self._n_clusters, self._waited = -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
-        """Note how consistent the clusters are, and keep the network if they are better than ever.
+        """Score the clusters, and keep the network if they are better than ever.
 
         Parameters
         ----------
@@ -81,16 +84,16 @@ class EarlyStopping:
         if diverged or not torch.isfinite(embedding).all():
             self._stage.ended = diverged or f"the embedding is not finite after epoch {epoch}"
             return
-        self._judge(epoch, clusters(self._network, embedding))
+        self._judge(epoch, clusters(self._method, self._network, embedding))
 
     def _judge(self, epoch: int, labels: Tensor) -> None:
         found = int((labels.bincount() > 0).sum())
-        score = self._stage.seen[epoch] = neighbor_agreement(labels, self._near)
-        even = self._stage.size_entropy[epoch] = size_entropy(labels, len(self._network.centers))
+        score = self._stage.seen[epoch] = neighbor_agreement(labels, self._neighbor_ids)
+        even = self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
-            self._stage.ended = f"the consistency of the clusters fell from {self._best:.3f} to {score:.3f}"
+            self._stage.ended = f"the neighbour agreement of the clusters fell from {self._best:.3f} to {score:.3f}"
         elif score > self._best + _GAIN or not self._tells:
             self._keep_unless_merged(epoch, score, even)
         else:
@@ -112,9 +115,3 @@ class EarlyStopping:
     def restore_best(self) -> None:
         """Give the network the weights that were kept."""
         self._network.load_state_dict(self._weights)
-
-
-@torch.no_grad()
-def clusters(network: Network, embedding: Tensor) -> Tensor:
-    """The cluster of every sample, of shape (samples,), given their embeddings."""
-    return torch.cat([network.assign(rows).argmax(dim=1) for rows in torch.split(embedding, _ROWS_AT_ONCE)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import ceil
 from numbers import Integral, Real
@@ -11,11 +12,12 @@ from viewfuse.errors import SettingError
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SCHEDULES = ("default", "paper")
+STARTS = ("best", "ward")
 OUTPUTS = (*ORDINALS, "mean", "concat")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Config:
     """Hyperparameters and module switches of URRL-IMVC (paper, appendix "Implementation Details").
 
     Attributes
@@ -39,6 +41,9 @@ class Settings:
     imputed_bias : gamma, the attention bias of a view that is filled from donors.
     knn_imputation, augmentation, distance_code, three_level_mask, clustering_module :
         the modules KNNI, Aug (with the robustness loss), CDPE, TAM and CM of the paper's ablation.
+    early_stopping : whether a joint stage whose length is "auto" ends where it no longer helps, and is taken back
+        where it made the clusters worse.
+    center_start : "best" of k-means solutions (`viewfuse.selection.centers`), or "ward" as in the paper.
     neighbor_output, view_output : which Transformer output the two encoders hand on:
         "first", "second", ... "eighth", "mean", or "concat" (concatenation and a linear layer).
     """
@@ -67,6 +72,8 @@ class Settings:
     distance_code: bool = True
     three_level_mask: bool = True
     clustering_module: bool = True
+    early_stopping: bool = True
+    center_start: str = "best"
     neighbor_output: str = "first"
     view_output: str = "mean"
 
@@ -80,6 +87,7 @@ class Settings:
             _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
         for name in _SWITCHES:
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
+        _require(self, "center_start", self.center_start in STARTS, f"one of {', '.join(STARTS)}")
         _require(self, "schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
         for name in ("neighbor_output", "view_output"):
             _require(self, name, getattr(self, name) in OUTPUTS, f"one of {', '.join(OUTPUTS)}")
@@ -110,7 +118,7 @@ class Settings:
     @property
     def watched(self) -> bool:
         """Whether the joint stage ends where it no longer helps: where the user did not say how long it lasts."""
-        return isinstance(self.joint_epochs, str)
+        return self.early_stopping and isinstance(self.joint_epochs, str)
 
     @property
     def pretrained_as_needed(self) -> bool:
@@ -143,6 +151,30 @@ class Settings:
         return min(most_epochs, ceil(min(max(some * per_epoch, least), most) / per_epoch))
 
 
+PAPER: Mapping[str, Any] = {
+    "schedule": "paper",
+    "n_neighbors": 4,  # k
+    "donor_depth": 1,  # Algorithm 1 as printed, whatever k is
+    "embedding_dim": 256,  # d_e
+    "batch_size": 64,  # B
+    "learning_rate": 3e-4,
+    "weight_decay": 4e-5,
+    "view_dropout": "auto",  # equation "aug ratio", epsilon = 0.15
+    "noise": 0.05,  # phi_2
+    "feature_dropout": 0.05,  # phi_3
+    "robustness_weight": 1e-3,  # lambda_1
+    "clustering_weight": 0.1,  # lambda_2
+    "imputed_bias": -10.0,  # gamma
+    "hidden_dim": 256,  # not stated, as are the next two
+    "n_heads": 4,
+    "feedforward_ratio": 2,
+    "early_stopping": False,
+    "center_start": "ward",
+}
+"""The paper's appendix "Implementation Details". Its scaling is not stated; min-max reproduces Scene15."""
+PAPER_SCALING = "minmax"
+
+
 _TRIAL, _PRETRAINING, _JOINT = (11, 340, 1500, 170), (22, 680, 3000, 170), (30, 900, 3000, 200)
 """Epochs, unless these are fewer or more than so many steps; at most so many epochs."""
 
@@ -151,10 +183,10 @@ _POSITIVE_INTEGERS = (
     "n_clusters", "n_neighbors", "donor_depth", "embedding_dim", "hidden_dim",
     "n_heads", "feedforward_ratio", "batch_size",
 )  # fmt: skip
-_SWITCHES = tuple(f.name for f in fields(Settings) if f.type == "bool")
+_SWITCHES = tuple(f.name for f in fields(Config) if f.type == "bool")
 
 
-def _require(settings: Settings, name: str, condition: bool, wanted: str) -> None:
+def _require(settings: Config, name: str, condition: bool, wanted: str) -> None:
     if not condition:
         raise SettingError(f"{name} must be {wanted}; got {getattr(settings, name)!r}")
 

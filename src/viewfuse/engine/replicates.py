@@ -6,28 +6,26 @@ import copy
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.optim import Adam
 
-from viewfuse.adam import Adam
-from viewfuse.batches import Samples, draws_per_sample, plain_batch
-from viewfuse.lessons import StepBatch
+from viewfuse.engine.graphed_step import GraphedStep
+from viewfuse.engine.method import Method, PreparedBatch
+from viewfuse.engine.passes import fixed_rows
+from viewfuse.engine.rng import Draws, epoch_keys, shuffled
+from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
-from viewfuse.network import Network
-from viewfuse.nn.streams import GraphedStep, join_streams, side_stream
-from viewfuse.random_numbers import Draws, epoch_keys, shuffled
-from viewfuse.settings import Settings
+from viewfuse.nn.streams import join_streams, side_stream
 
-Number = TypeVar("Number", Tensor, float)
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 4096}
 _LEAST_ROWS_PER_PASS = 64
-TERMS = ("reconstruction", "robustness", "clustering")
 
 
-def stack(networks: Sequence[Network]) -> Network:
+def stack(networks: Sequence[nn.Module]) -> nn.Module:
     """The networks as one, whose weights have a leading axis for them; a single network stays as it is."""
     if len(networks) == 1:
         return networks[0]
@@ -37,7 +35,7 @@ def stack(networks: Sequence[Network]) -> Network:
     return together
 
 
-def _matched(together: Network, networks: Sequence[Network]) -> Iterator[tuple[Parameter, ...]]:
+def _matched(together: nn.Module, networks: Sequence[nn.Module]) -> Iterator[tuple[Parameter, ...]]:
     """Each weight of the stacked network with those of the networks."""
     return zip(together.parameters(), *(network.parameters() for network in networks), strict=True)
 
@@ -46,16 +44,10 @@ def pool(sets: Sequence[Samples]) -> Samples:
     """Different sets of samples as one, in which each finds its neighbours where they now are."""
     if len(sets) == 1:
         return sets[0]
-    shifted = [
-        torch.where(s.neighbor_ids == NO_NEIGHBOR, NO_NEIGHBOR, s.neighbor_ids + i * len(s)) for i, s in enumerate(sets)
-    ]
+    lists = [(s.neighbor_ids, i * len(s)) for i, s in enumerate(sets)]
+    shifted = [torch.where(ids == NO_NEIGHBOR, NO_NEIGHBOR, ids + first) for ids, first in lists]
     values = [torch.cat(views) for views in zip(*(s.values for s in sets), strict=True)]
     return Samples(values, torch.cat([s.present for s in sets]), torch.cat(shifted))
-
-
-def total_loss(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
-    """L in the paper: the weighted sum of the terms."""
-    return terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
 
 
 @dataclass
@@ -67,16 +59,14 @@ class ReplicateSpec:
     network : on the device of `stored`
     stored : the training samples
     seed : root of every random number
-    view_dropout : phi_1 in force
-    clustering_weight : lambda_2 in force
+    numbers : hyperparameters that may differ between replicates, by name
     """
 
-    network: Network
+    network: Any
     stored: Samples
-    settings: Settings
+    method: Method
     seed: int
-    view_dropout: float
-    clustering_weight: float
+    numbers: dict[str, float]
 
 
 class Replicates:
@@ -87,42 +77,49 @@ class Replicates:
 
     Parameters
     ----------
-    trainees : with samples of equal shapes and equal settings; some may share their samples
+    specs : with samples of equal shapes and equal methods; some may share their samples
     joint : whether it is the joint stage, in which the clustering loss counts and the centres are trained as well
+    prefetch : whether the next batch is made while this one is learned from; by default on a GPU
     """
 
-    def __init__(self, trainees: Sequence[ReplicateSpec], *, joint: bool) -> None:
-        first, self._networks = trainees[0], [one.network for one in trainees]
-        self._seeds, self._joint = [one.seed for one in trainees], joint
-        self._settings = settings = first.settings
-        different = list({id(one.stored): one.stored for one in trainees}.values())
-        self.network, self._stored = stack(self._networks), pool(different)
-        self._n, size = len(first.stored), min(settings.batch_size, len(first.stored))
+    def __init__(self, specs: Sequence[ReplicateSpec], *, joint: bool, prefetch: bool | None = None) -> None:
+        first, self._networks = specs[0], [one.network for one in specs]
+        self._seeds, self._joint, self._method = [one.seed for one in specs], joint, first.method
+        different = list({id(one.stored): one.stored for one in specs}.values())
+        self.network: Any = stack(self._networks)
+        self._stored = pool(different)
+        self._n, size = len(first.stored), min(first.method.optimization.batch_size, len(first.stored))
         self._device = self._stored.present.device
-        places = [next(i for i, one in enumerate(different) if one is trainee.stored) for trainee in trainees]
+        places = [next(i for i, one in enumerate(different) if one is spec.stored) for spec in specs]
         self._first_rows = torch.tensor(places, device=self._device) * self._n
-        self._rates = self._numbers([one.view_dropout for one in trainees]).view(-1, 1, 1)
-        self._clustering_weights = self._numbers([one.clustering_weight for one in trainees])
+        self._numbers = {name: self._tensor([one.numbers[name] for one in specs]) for name in first.numbers}
         self._prepare_steps(self._n // size, size)
-        first_half = {id(one) for one in self.network.first_half()}
-        trained = [one for one in self.network.parameters() if joint or one is not self.network.centers]
-        halves = [[one for one in trained if (id(one) in first_half) is early] for early in (True, False)]
-        self._adams = [Adam(half, settings.learning_rate, settings.weight_decay) for half in halves]
+        self._prefetch = self._device.type == "cuda" if prefetch is None else prefetch
+        self._adams = self._optimizers()
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step = GraphedStep(lambda: own._update(), self._device, len(self._stored.values))
 
-    def _numbers(self, values: Sequence[float]) -> Tensor:
+    def _tensor(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self._device)
 
+    def _optimizers(self) -> list[Adam]:
+        """One for the weights that get their gradients first, one for those that `encode_views` uses."""
+        _, rate, decay = self._method.optimization
+        late = {id(one) for one in self._method.view_weights(self.network)}
+        trained = self._method.trained_weights(self.network, joint=self._joint)
+        halves = [[one for one in trained if (id(one) in late) is is_late] for is_late in (False, True)]
+        on_gpu = self._device.type == "cuda"
+        return [Adam(half, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu) for half in halves]
+
     def _prepare_steps(self, steps: int, size: int) -> None:
-        """Room for what the steps of an epoch read and write."""
-        count, dtype = len(self._seeds), self.network.centers.dtype
-        self._draws = Draws(count, size * sum(draws_per_sample(self._stored, self._settings)), self._device)
+        """Memory for what the steps of an epoch read and write."""
+        count, dtype = len(self._seeds), next(self.network.parameters()).dtype
+        self._draws = Draws(count, size * self._method.draws_per_sample(self._stored), self._device)
         self._order = torch.zeros(steps, count, size, dtype=torch.int64, device=self._device)
         self._done = torch.zeros(1, dtype=torch.int64, device=self._device)
         self._made = torch.zeros_like(self._done)
-        self._lesson: StepBatch | None = None
-        self._terms = torch.zeros(steps, count, len(TERMS), dtype=dtype, device=self._device)
+        self._next: PreparedBatch | None = None
+        self._terms = torch.zeros(steps, count, len(self._method.terms), dtype=dtype, device=self._device)
 
     @torch.no_grad()
     def unstack(self) -> None:
@@ -142,11 +139,10 @@ class Replicates:
         """Embeddings of the samples as they are, of shape (networks, samples, embedding)."""
         size = max(_LEAST_ROWS_PER_PASS, _ROWS_PER_PASS[self._device.type] // len(self._seeds))
         parts = []
-        for start in range(0, self._n, size):
-            own = torch.arange(start, start + size, device=self._device).clamp(max=self._n - 1)
+        for own in fixed_rows(self._n, size, self._device):
             rows = own + self._first_rows[:, None]
-            batch = plain_batch(self._stored.take(rows.flatten()), self._stored, self._settings)
-            parts.append(torch.unflatten(self.network.encode(batch), 0, rows.shape))
+            found = self._method.embed(self.network, self._stored.take(rows.flatten()), self._stored)
+            parts.append(torch.unflatten(found, 0, rows.shape))
         return torch.cat(parts, dim=1)[:, : self._n]
 
     def run_epoch(self, epoch: int) -> Tensor:
@@ -159,57 +155,56 @@ class Replicates:
         self._draws.begin(keys[:, 0])
         self._done.zero_()
         self._made.zero_()
-        if self._device.type == "cuda" and steps > 1:
-            self._make_ready(self._next_lesson())
+        if self._prefetch and steps > 1:
+            self._keep(self._next_batch())
         for _ in range(steps):
             self._step()
         return self._terms.cpu()
 
-    def _next_lesson(self) -> StepBatch:
+    def _next_batch(self) -> PreparedBatch:
         rows = self._order.index_select(0, self._made)[0]
         self._made.add_(1).remainder_(len(self._order))
         draws = torch.unflatten(self._draws.next(), 1, (rows.shape[1], -1))
-        return StepBatch.of(self._stored, rows, self._settings, self._rates, draws)
+        return self._method.prepare(self._stored, rows, self._numbers, draws)
 
-    def _make_ready(self, lesson: StepBatch) -> None:
+    def _keep(self, batch: PreparedBatch) -> None:
         """Put it where the recorded step finds it."""
-        if self._lesson is None:
-            self._lesson = lesson
+        if self._next is None:
+            self._next = batch
         else:
-            self._lesson.copy_(lesson)
+            self._next.copy_(batch)
 
     def _update(self) -> None:
         """One step of every network."""
-        if self._lesson is None:
-            self._learn(self._next_lesson())
+        if self._next is None:
+            self._learn(self._next_batch())
             self._end_step()
             return
-        with side_stream("lesson"):  # what comes next is made beside all else
-            upcoming = self._next_lesson()
-        self._learn(self._lesson)
-        with side_stream("lesson"):
-            self._lesson.copy_(upcoming)
+        with side_stream("next batch"):
+            upcoming = self._next_batch()
+        self._learn(self._next)
+        with side_stream("next batch"):
+            self._next.copy_(upcoming)
         self._end_step()
 
-    def _learn(self, lesson: StepBatch) -> None:
+    def _learn(self, batch: PreparedBatch) -> None:
         """Note the losses, compute all gradients, and update the second half, whose gradients come first, meanwhile."""
         for adam in self._adams:
             adam.zero_grad()
-        tokens = self.network.tokens(lesson.given)
-        cut = tokens.detach().requires_grad_()
-        terms = lesson.terms(self.network, cut, self._settings, joint=self._joint)
+        encoded = self._method.encode_views(self.network, batch)
+        cut = encoded.detach().requires_grad_()
+        terms = self._method.losses(self.network, cut, batch, joint=self._joint)
         # The sum over replicates gives each the gradient of its own loss.
-        total = total_loss(terms, self._settings.robustness_weight, self._clustering_weights)
-        torch.autograd.backward(total.sum())
+        torch.autograd.backward(self._method.total(terms, self._numbers).sum())
         with side_stream("second half"):
             join_streams("gradients")
-            self._adams[1].step()
-        torch.autograd.backward(tokens, cut.grad)
+            self._adams[0].step()
+        torch.autograd.backward(encoded, cut.grad)
         join_streams("gradients")
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
 
     def _end_step(self) -> None:
         """Update the first half, beside all that is still under way."""
-        self._adams[0].step()
+        self._adams[1].step()
         self._done += 1
         join_streams()

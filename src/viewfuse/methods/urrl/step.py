@@ -7,11 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from viewfuse import losses
-from viewfuse.batches import Samples, plain_batch, two_branches
-from viewfuse.network import Input, Network
+from viewfuse.methods.urrl import losses
+from viewfuse.methods.urrl.augment import two_branches
+from viewfuse.methods.urrl.batches import plain_batch
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.network import Input, Network
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.copies import copy_all_
 from viewfuse.nn.streams import join_streams, side_stream
-from viewfuse.settings import Settings
 
 
 class StepBatch(NamedTuple):
@@ -29,20 +32,18 @@ class StepBatch(NamedTuple):
     present: Tensor
 
     @classmethod
-    def of(cls, stored: Samples, rows: Tensor, settings: Settings, rate: float | Tensor, draws: Tensor) -> StepBatch:
+    def of(cls, stored: Samples, rows: Tensor, config: Config, rate: float | Tensor, draws: Tensor) -> StepBatch:
         """From stored samples; for the parameters see `two_branches`."""
-        if settings.augmentation:
-            samples, batch = two_branches(stored, rows, settings, rate, draws)
+        if config.augmentation:
+            samples, batch = two_branches(stored, rows, config, rate, draws)
         else:
             samples = stored.take(rows.flatten())
-            batch = plain_batch(samples, stored, settings)
+            batch = plain_batch(samples, stored, config)
         shape = (len(rows), -1, rows.shape[1])
         values = [torch.unflatten(view, 0, shape)[:, 0].contiguous() for view in samples.values]
-        return cls(Input.of(batch, settings), values, torch.unflatten(samples.present, 0, shape)[:, 0])
+        return cls(Input.of(batch, config), values, torch.unflatten(samples.present, 0, shape)[:, 0])
 
-    def terms(
-        self, network: Network, tokens: Tensor, settings: Settings, *, joint: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def losses(self, network: Network, tokens: Tensor, config: Config, *, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
         """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
 
         Parameters
@@ -54,7 +55,7 @@ class StepBatch(NamedTuple):
         plain, last = branches[0], branches[-1]  # one and the same without augmentation
         zero = plain.new_zeros(len(plain))
         with side_stream("losses", plain, last):
-            robustness = losses.robustness(plain, last) if settings.augmentation else zero
+            robustness = losses.robustness(plain, last) if config.augmentation else zero
             clustering = losses.clustering(last, network.centers) if joint else zero
         rebuilding = losses.reconstruction(network.decode(last), self.values, self.present)
         join_streams("losses")
@@ -62,7 +63,7 @@ class StepBatch(NamedTuple):
 
     def copy_(self, other: StepBatch) -> None:
         """Become the other, in the same memory."""
-        torch._foreach_copy_(self._numbers(), other._numbers())
+        copy_all_(self._numbers(), other._numbers())
         self.present.copy_(other.present)
 
     def _numbers(self) -> list[Tensor]:

@@ -9,19 +9,16 @@ import numpy as np
 
 from viewfuse.errors import SettingError
 
-FEW_SAMPLES = 200
-"""Below, trainings of the same samples differ most, and take least."""
 
-
-def replicate_seeds(random_state: Any, n_init: Any, n_samples: int) -> list[int]:
+def replicate_seeds(random_state: Any, n_init: Any) -> list[int]:
     """One seed per training: that of the random state itself, and others that have nothing to do with it.
 
     Parameters
     ----------
-    n_init : how many; "auto" is three for fewer than `FEW_SAMPLES` samples, else one
+    n_init : how many; "auto" is one
     """
     if isinstance(n_init, str) and n_init == "auto":
-        n_init = 3 if n_samples < FEW_SAMPLES else 1
+        n_init = 1
     if not isinstance(n_init, Integral) or isinstance(n_init, bool) or int(n_init) < 1:
         raise SettingError(f"n_init must be 'auto' or an integer of at least 1; got {n_init!r}")
     seed = _seed(random_state)

@@ -11,8 +11,8 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -25,22 +25,21 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 import viewfuse
-from viewfuse.batches import Samples
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
-from viewfuse.model import Model
-from viewfuse.neighbors.donors import MultiViewIndex
+from viewfuse.fitted.model import FittedMethod, Model
+from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.network import empty_network
-from viewfuse.settings import Settings
+from viewfuse.neighbors.samples import Samples
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 knew one method only, and had no name for it; it can still be read."""
 MANIFEST = "manifest.json"
 _TENSORS = "tensors-*.safetensors"
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that `save` gives; what else matches `_TENSORS` is somebody's own."""
-_OUR_KEYS = {"format", "versions", "views", "settings", "files", "checksum"}
+_OUR_KEYS = {"format", "versions", "views", "files", "checksum"}
 _LONGEST_MANIFEST = 2**30
 
 
@@ -57,6 +56,9 @@ class Saved:
     model: Model
     arrays: dict[str, NDArray[Any]]
     facts: dict[str, Any]
+
+
+BuildMethod = Callable[[Mapping[str, Any]], FittedMethod]
 
 
 def save(folder: Path, saved: Saved) -> None:
@@ -81,11 +83,16 @@ def _write(folder: Path, saved: Saved, *, alone: bool) -> None:
             old.unlink(missing_ok=True)
 
 
-def load(folder: Path) -> Saved:
-    """Read a model; everything is checked before it is used."""
+def load(folder: Path, methods: Mapping[str, BuildMethod]) -> Saved:
+    """Read a model; everything is checked before it is used.
+
+    Parameters
+    ----------
+    methods : by name, what makes a method from its saved configuration
+    """
     manifest, tensors = _read_both(folder)
     try:
-        return _assemble(manifest, tensors)
+        return _assemble(manifest, tensors, methods)
     except Exception as error:  # whatever a manifest that somebody made up leads to
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadModelFile(
@@ -125,12 +132,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadModelFile(f"{path} is damaged ({error}); use another copy of the model") from None
-    if found != FORMAT:
+    if found not in range(1, FORMAT + 1):
         raise BadModelFile(
-            f"{path} has format {found!r}, but this viewfuse reads format {FORMAT}; use the viewfuse that wrote it"
+            f"{path} has format {found!r}, but this viewfuse reads format {FORMAT} and older ones; "
+            "use the viewfuse that wrote it"
         )
     if checksum != _checksum(manifest) or not _names_one_file(manifest.get("files")):
         raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
+    return _upgraded(manifest) if found == 1 else manifest
+
+
+def _upgraded(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of format 1 as one of today."""
+    manifest["method"] = {"name": "urrl", "config": manifest.pop("settings", {})}
+    facts = manifest.get("facts")
+    if isinstance(facts, dict) and isinstance(facts.get("decisions"), dict) and "verdict" in facts["decisions"]:
+        facts["decisions"]["reliability"] = facts["decisions"].pop("verdict")
     return manifest
 
 
@@ -165,7 +182,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         ],
         "n_samples": len(model.stored),
         "scaling": model.scaler.kind,
-        "settings": asdict(model.settings),
+        "method": {"name": model.method.name, "config": model.method.saved()},
         "facts": saved.facts,
         "arrays": sorted(saved.arrays),
         "files": files,
@@ -191,7 +208,7 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
         found[f"stored.{v}"] = view
         found[f"shift.{v}"] = torch.from_numpy(model.scaler.shifts[v])
         found[f"factor.{v}"] = torch.from_numpy(model.scaler.factors[v])
-    found["present"], found["near"] = model.stored.present, model.stored.neighbor_ids
+    found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
     return {**found, **{f"array.{name}": torch.from_numpy(x) for name, x in saved.arrays.items()}}
 
 
@@ -216,30 +233,27 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
         raise BadModelFile(f"{path} is no safetensors file ({error}); use another copy of the model") from None
 
 
-def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Saved:
-    settings = Settings(**manifest["settings"])
+def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], methods: Mapping[str, BuildMethod]) -> Saved:
+    method = methods[manifest["method"]["name"]](manifest["method"]["config"])
     views = manifest["views"]
     widths, n = [int(view["width"]) for view in views], int(manifest["n_samples"])
-    _check_tensors(tensors, widths, n, settings)
-    network = empty_network(widths, settings)
+    neighbor_ids = tensors["neighbor_ids"] if "neighbor_ids" in tensors else tensors["near"]  # so called in format 1
+    _check_tensors(tensors, neighbor_ids, widths, n)
+    network = method.empty(widths)
     network.load_state_dict(_under("network.", tensors), assign=True)
-    values = [tensors[f"stored.{v}"] for v in range(len(views))]
-    present = tensors["present"]
-    stored = Samples(values, present, tensors["near"], MultiViewIndex(values, present))
+    values, present = [tensors[f"stored.{v}"] for v in range(len(views))], tensors["present"]
+    stored = Samples(values, present, neighbor_ids, MultiViewIndex(values, present))
     shifts = tuple(tensors[f"shift.{v}"].numpy() for v in range(len(views)))
     factors = tuple(tensors[f"factor.{v}"].numpy() for v in range(len(views)))
     scaler = Scaler(manifest["scaling"], shifts, factors)
     names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
-    model = Model(names, columns, settings, scaler, stored, index_rows(values, stored.present), network)
+    model = Model(names, columns, method, scaler, stored, index_rows(values, present), network)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 
-def _check_tensors(tensors: Mapping[str, Tensor], widths: Sequence[int], n: int, settings: Settings) -> None:
+def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: Sequence[int], n: int) -> None:
     """Kinds and shapes of what prediction relies on, and neighbours that exist."""
-    wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
-        "present": (torch.bool, (n, len(widths))),
-        "near": (torch.int64, (n, len(widths), settings.search_depth)),
-    }
+    wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {"present": (torch.bool, (n, len(widths)))}
     for v, width in enumerate(widths):
         wanted[f"stored.{v}"] = torch.float32, (n, width)
         wanted[f"shift.{v}"] = wanted[f"factor.{v}"] = torch.float64, (width,)
@@ -247,7 +261,8 @@ def _check_tensors(tensors: Mapping[str, Tensor], widths: Sequence[int], n: int,
         found = tensors[name]
         if found.dtype != dtype or tuple(found.shape) != shape:
             raise ValueError(f"{name} is {found.dtype} {tuple(found.shape)} instead of {dtype} {shape}")
-    neighbor_ids = tensors["near"]
+    if neighbor_ids.dtype != torch.int64 or neighbor_ids.dim() != 3 or neighbor_ids.shape[:2] != (n, len(widths)):
+        raise ValueError(f"the neighbours are {neighbor_ids.dtype} {tuple(neighbor_ids.shape)}")
     if n < 1 or (neighbor_ids.numel() and (neighbor_ids.min() < -1 or neighbor_ids.max() >= n)):
         raise ValueError("the neighbours are not among the samples")
 

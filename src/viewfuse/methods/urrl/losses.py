@@ -6,12 +6,15 @@ Every tensor may have further axes before those named; the losses are then compu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from viewfuse.nn.streams import map_views
+
+Number = TypeVar("Number", Tensor, float)
 
 
 def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present: Tensor) -> Tensor:
@@ -54,7 +57,7 @@ def log_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
 
 
 def soft_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
-    """Q in the paper: the chance of each cluster, of shape (batch, clusters)."""
+    """Q in the paper: the probability of each cluster, of shape (batch, clusters)."""
     return log_assignment(embedding, centers).exp()
 
 
@@ -69,3 +72,8 @@ def clustering(embedding: Tensor, centers: Tensor) -> Tensor:
     log_q = log_assignment(embedding, centers)
     costs = functional.kl_div(log_q, target(log_q.detach().exp()), reduction="none")
     return costs.sum(dim=-1).mean(dim=-1)
+
+
+def total(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
+    """L in the paper: the weighted sum of the terms."""
+    return terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]

@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.batches import Samples, hide_view, plain_batch
 from viewfuse.data.views import Views
+from viewfuse.engine.passes import passes
 from viewfuse.errors import MissingPackage
-from viewfuse.model import Model
-from viewfuse.neighbors.donors import neighbor_lists
+from viewfuse.fitted.model import Model
+from viewfuse.io.writers import Sheet
+from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
-from viewfuse.training import passes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TOP = 5
-"""Typical samples per cluster, and telling features per cluster and view."""
+"""Typical samples per cluster, and distinguishing features per cluster and view."""
 _CELLS_PER_CHUNK = 4_000_000
 """Values held in float64 at a time: 32 MB."""
 
@@ -45,13 +45,6 @@ class Difference(NamedTuple):
     mean_of_others: float
 
 
-class Sheet(NamedTuple):
-    """A table without pandas."""
-
-    header: Sequence[str]
-    rows: list[tuple[Any, ...]]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """Why samples are where they are.
@@ -61,17 +54,17 @@ class Explanation:
     ids : array of shape (samples,)
     view_names : tuple of str
     labels : int64 array of shape (samples,)
-    confidence : float32 array of shape (samples,): the chance of the label
+    confidence : float32 array of shape (samples,): the probability of the label
     second_labels : int64 array of shape (samples,): the next likely cluster; -1 where there is only one
-    second_confidence : float32 array of shape (samples,): its chance; 0 where there is only one
+    second_confidence : float32 array of shape (samples,): its probability; 0 where there is only one
     weights : float32 array of shape (samples, views); rows sum to 1. How far the embedding would move if nothing
         stood in that view, as a share of what this gives for all views; 0 for a view in which nothing stands.
     donors : object array of shape (samples, views) of tuples: ids of the training samples that stand in for a missing
         view, in the order of their list; who was met twice counts twice. Empty where the sample has the view.
     sizes : int64 array of shape (clusters,): the given samples in each
     typical : per cluster the ids of its surest samples, the surest first
-    differences : per cluster and view the features that set it apart from the other given samples, the most telling
-        first; measured on observed rows
+    differences : per cluster and view the features that set it apart from the other given samples, the largest
+        difference first; measured on observed rows
     """
 
     ids: NDArray[Any]
@@ -95,7 +88,7 @@ class Explanation:
         return _frame(cluster_sheet(self))
 
     def features(self) -> pd.DataFrame:
-        """One row per telling feature of a cluster, see `Difference`."""
+        """One row per distinguishing feature of a cluster, see `Difference`."""
         return _frame(feature_sheet(self))
 
     def __repr__(self) -> str:
@@ -113,10 +106,10 @@ def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanati
     training_ids : array of shape (training samples,)
     """
     samples, embedding = model.place(views)
-    chances = model.assign(embedding)
-    labels, confidence = chances.argmax(axis=1), chances.max(axis=1)
-    second_labels, second_confidence = _second_best(chances, labels)
-    n_clusters = chances.shape[1]
+    probabilities = model.assign(embedding)
+    labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    second_labels, second_confidence = _second_best(probabilities, labels)
+    n_clusters = probabilities.shape[1]
     return Explanation(
         ids=views.ids,
         view_names=views.names,
@@ -152,8 +145,15 @@ def cluster_sheet(explanation: Explanation) -> Sheet:
 
 
 def feature_sheet(explanation: Explanation) -> Sheet:
-    """One row per telling feature, see `Difference`."""
-    return Sheet(Difference._fields, [tuple(row) for row in explanation.differences])
+    """One row per distinguishing feature, see `Difference`."""
+    digits = ".7g"  # in the data's units, of which float32 has 7 digits
+    return Sheet(Difference._fields, [tuple(row) for row in explanation.differences], digits)
+
+
+def sheets(explanation: Explanation) -> dict[str, Sheet]:
+    """All three tables, by the names of their files."""
+    found = {"samples": sample_sheet, "clusters": cluster_sheet, "features": feature_sheet}
+    return {f"{name}.csv": sheet(explanation) for name, sheet in found.items()}
 
 
 def _joined(ids: Sequence[Hashable]) -> str:
@@ -172,13 +172,13 @@ def _frame(sheet: Sheet) -> pd.DataFrame:
 
 
 def _second_best(
-    chances: NDArray[np.float32], labels: NDArray[np.int64]
+    probabilities: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The likeliest cluster besides the label, and its chance; -1 and 0 where there is no other."""
-    rows = np.arange(len(chances))
-    if chances.shape[1] == 1:
+    """The likeliest cluster besides the label, and its probability; -1 and 0 where there is no other."""
+    rows = np.arange(len(probabilities))
+    if probabilities.shape[1] == 1:
         return np.full(len(rows), -1), np.zeros(len(rows), dtype=np.float32)
-    others = chances.copy()
+    others = probabilities.copy()
     others[rows, labels] = -1.0
     second = others.argmax(axis=1)
     return second, others[rows, second]
@@ -191,16 +191,10 @@ def _weights(model: Model, samples: Samples) -> NDArray[np.float32]:
 
 
 def _pass_weights(model: Model, samples: Samples) -> Tensor:
-    """Weights of shape (samples, views).
-
-    Each view is emptied in turn, as the network knows empty views. Attention would not tell: on Handwritten it was
-    nearly even among the views that a sample has, whatever was in them, and most of an embedding went past it.
-    """
-    batch = plain_batch(samples, model.stored, model.settings)
-    whole = model.network.encode(batch)
-    without = [model.network.encode(hide_view(batch, v)) for v in range(len(batch.tokens))]
-    holds = batch.valid.any(dim=2)
-    moved = torch.stack([(whole - part).norm(dim=1) for part in without], dim=1) * holds
+    """Weights of shape (samples, views)."""
+    moved = model.method.view_influence(model.network, samples, model.stored)
+    holds = moved > -torch.inf
+    moved = torch.where(holds, moved, 0.0)
     # An embedding that nothing moves owes as much to one view as to another.
     moved = torch.where(moved.sum(dim=1, keepdim=True) > 0, moved, holds.to(moved.dtype))
     return moved / moved.sum(dim=1, keepdim=True)
@@ -208,8 +202,8 @@ def _pass_weights(model: Model, samples: Samples) -> Tensor:
 
 def _donors(model: Model, samples: Samples, training_ids: NDArray[Any]) -> NDArray[Any]:
     """Ids of those who stand in for missing views: an object array of shape (samples, views) of tuples."""
-    stored, names = model.stored.present, training_ids.tolist()
-    parts = [neighbor_lists(part.neighbor_ids, part.present, stored, model.settings)[0] for part in passes(samples)]
+    names = training_ids.tolist()
+    parts = [model.method.members(part, model.stored) for part in passes(samples)]
     members = torch.cat(parts)[: len(samples)].cpu().numpy()
     present = samples.present.cpu().numpy()
     donors = np.empty(present.shape, dtype=object)

@@ -10,13 +10,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import Parameter, functional
 
-from viewfuse.batches import Batch
 from viewfuse.errors import SettingError
-from viewfuse.losses import soft_assignment
+from viewfuse.methods.urrl.batches import Batch
+from viewfuse.methods.urrl.config import ORDINALS, Config
 from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.layers import Linear, PReLU
 from viewfuse.nn.streams import map_views
-from viewfuse.settings import ORDINALS, Settings
 
 
 def cosine_distances(tokens: Tensor) -> Tensor:
@@ -28,7 +27,7 @@ def cosine_distances(tokens: Tensor) -> Tensor:
     return 1.0 - directions @ directions.transpose(-1, -2)
 
 
-def adaptive_mask(valid: Tensor, available: Tensor, settings: Settings) -> Tensor:
+def adaptive_mask(valid: Tensor, available: Tensor, config: Config) -> Tensor:
     """TAM in the paper, section 3.1.2: bias per view of 0 (own), gamma (from donors) or minus infinity (nothing).
 
     Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity.
@@ -42,7 +41,7 @@ def adaptive_mask(valid: Tensor, available: Tensor, settings: Settings) -> Tenso
     -------
     float tensor of shape (batch, views)
     """
-    imputed = settings.imputed_bias if settings.three_level_mask else 0.0
+    imputed = config.imputed_bias if config.three_level_mask else 0.0
     bias = torch.where(valid.any(dim=2), imputed, -torch.inf)
     return torch.where(available, 0.0, bias)
 
@@ -62,18 +61,18 @@ class Input(NamedTuple):
     view_mask: Mask
 
     @classmethod
-    def of(cls, batch: Batch, settings: Settings) -> Input:
+    def of(cls, batch: Batch, config: Config) -> Input:
         """With the distance code (CDPE in the paper, section 3.1.1) and the adaptive mask."""
 
         def coded(v: int) -> Tensor:
             tokens = batch.tokens[v]
-            return torch.cat([tokens, cosine_distances(tokens)], dim=-1) if settings.distance_code else tokens
+            return torch.cat([tokens, cosine_distances(tokens)], dim=-1) if config.distance_code else tokens
 
         dtype = batch.tokens[0].dtype
         return cls(
             map_views(coded, len(batch.tokens)),
             Mask.of(batch.valid.to(dtype).log()),  # 0 where filled, minus infinity where padded
-            Mask.of(adaptive_mask(batch.valid, batch.available, settings).to(dtype)),
+            Mask.of(adaptive_mask(batch.valid, batch.available, config).to(dtype)),
         )
 
 
@@ -101,12 +100,12 @@ class OutputChoice(nn.Module):
 class NeighborEncoder(nn.Module):
     """NDE in the paper, section 3.1.1: fuses the neighbour list of one view."""
 
-    def __init__(self, width: int, settings: Settings) -> None:
+    def __init__(self, width: int, config: Config) -> None:
         super().__init__()
-        length = settings.list_length
-        self.out_width = width + length if settings.distance_code else width
-        self.block = TransformerBlock(self.out_width, 1, settings.feedforward_ratio * self.out_width)
-        self.output = OutputChoice(settings.neighbor_output, length, self.out_width)
+        length = config.list_length
+        self.out_width = width + length if config.distance_code else width
+        self.block = TransformerBlock(self.out_width, 1, config.feedforward_ratio * self.out_width)
+        self.output = OutputChoice(config.neighbor_output, length, self.out_width)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
         """(batch, list length, out width), with a mask of shape (batch, list length), to (batch, out width)."""
@@ -116,12 +115,12 @@ class NeighborEncoder(nn.Module):
 class ViewEncoder(nn.Module):
     """VDE in the paper, section 3.1.2: maps all views to one width and fuses them."""
 
-    def __init__(self, widths: Sequence[int], settings: Settings) -> None:
+    def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
-        hidden, out = settings.hidden_dim, settings.embedding_dim
+        hidden, out = config.hidden_dim, config.embedding_dim
         self.embed = nn.ModuleList(fully_connected([width, hidden, hidden, out]) for width in widths)
-        self.block = TransformerBlock(out, settings.n_heads, settings.feedforward_ratio * out)
-        self.output = OutputChoice(settings.view_output, len(widths), out)
+        self.block = TransformerBlock(out, config.n_heads, config.feedforward_ratio * out)
+        self.output = OutputChoice(config.view_output, len(widths), out)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
         """(batch, views, embedding), where each view comes from its own `embed`, to (batch, embedding)."""
@@ -136,19 +135,19 @@ class Network(nn.Module):
     widths : columns per view
     """
 
-    def __init__(self, widths: Sequence[int], settings: Settings) -> None:
+    def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
-        self.settings = settings
-        hidden, size = settings.hidden_dim, settings.embedding_dim
-        encoders = [NeighborEncoder(width, settings) for width in widths]
+        self.config = config
+        hidden, size = config.hidden_dim, config.embedding_dim
+        encoders = [NeighborEncoder(width, config) for width in widths]
         self.neighbor_encoders = nn.ModuleList(encoders)
-        self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], settings)
+        self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], config)
         self.decoders = nn.ModuleList(fully_connected([size, hidden, hidden, hidden, width]) for width in widths)
-        self.centers = Parameter(torch.zeros(settings.n_clusters, size))
+        self.centers = Parameter(torch.zeros(config.n_clusters, size))
 
     def encode(self, batch: Batch) -> Tensor:
         """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
-        given = Input.of(batch, self.settings)
+        given = Input.of(batch, self.config)
         return self.fuse(self.tokens(given), given)
 
     def tokens(self, given: Input) -> Tensor:
@@ -164,17 +163,13 @@ class Network(nn.Module):
         fused: Tensor = self.view_encoder(tokens, given.view_mask)
         return fused
 
-    def first_half(self) -> list[Parameter]:
+    def view_weights(self) -> list[Parameter]:
         """The weights that `tokens` uses."""
         return [*self.neighbor_encoders.parameters(), *self.view_encoder.embed.parameters()]
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""
         return map_views(lambda v: self.decoders[v](embedding), len(self.decoders))
-
-    def assign(self, embedding: Tensor) -> Tensor:
-        """C = h(z): embeddings to chances of shape (batch, clusters)."""
-        return soft_assignment(embedding, self.centers)
 
 
 def fully_connected(widths: Sequence[int]) -> nn.Sequential:
@@ -185,17 +180,17 @@ def fully_connected(widths: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def build_network(widths: Sequence[int], settings: Settings, generator: Generator) -> Network:
+def build_network(widths: Sequence[int], config: Config, generator: Generator) -> Network:
     """A network on the CPU, its weights drawn from `generator` alone."""
-    network = empty_network(widths, settings).to_empty(device="cpu")
+    network = empty_network(widths, config).to_empty(device="cpu")
     init_weights(network, generator)
     return network
 
 
-def empty_network(widths: Sequence[int], settings: Settings) -> Network:
+def empty_network(widths: Sequence[int], config: Config) -> Network:
     """A network without memory for its weights, which draws nothing from the global generator."""
     with torch.device("meta"):
-        return Network(widths, settings).to(torch.float32)  # whatever the global default is
+        return Network(widths, config).to(torch.float32)  # whatever the global default is
 
 
 @torch.no_grad()

@@ -1,0 +1,120 @@
+"""Epochs of trainings: which run side by side, what is recorded, and when one has diverged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from viewfuse.engine.early_stopping import JointStage
+from viewfuse.engine.passes import embed
+from viewfuse.engine.replicates import Replicates, ReplicateSpec
+from viewfuse.errors import Diverged
+
+_CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
+MAX_STACKED = {"cpu": 1, "cuda": 32}
+"""Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
+
+History = dict[str, list[float | int | str]]
+
+
+@dataclass
+class TrainState(ReplicateSpec):
+    """What one training holds.
+
+    Attributes
+    ----------
+    clusters : int64 tensor of shape (samples,): those of the training samples before the joint stage; None until then
+    joint_stage : what was seen of the joint stage
+    diverged : which loss was not finite first, and where; empty while all were
+    history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
+    """
+
+    clusters: Tensor | None = None
+    joint_stage: JointStage = field(default_factory=JointStage)
+    diverged: str = ""
+    history: History = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("epoch", "stage", *self.method.terms, "total", "seconds"):
+            self.history.setdefault(name, [])
+
+    @property
+    def n_epochs(self) -> int:
+        """How many epochs there were."""
+        return len(self.history["epoch"])
+
+    @property
+    def objective(self) -> float:
+        """The loss of the last epoch; infinite before there was one."""
+        return float(self.history["total"][-1]) if self.history["total"] else inf
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is trained."""
+        return self.stored.present.device
+
+
+def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
+    """The trainings that run side by side: those that had as many epochs."""
+    groups: dict[int, list[TrainState]] = {}
+    for run in runs:
+        groups.setdefault(run.n_epochs, []).append(run)
+    for group in groups.values():
+        count = -(-len(group) // MAX_STACKED[group[0].device.type])
+        size = -(-len(group) // count)
+        yield from (group[start : start + size] for start in range(0, len(group), size))
+
+
+def run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
+    """One epoch of all; those that were stopped only keep the others company."""
+    began = time.perf_counter()
+    terms = replicates.run_epoch(epoch)
+    seconds = time.perf_counter() - began
+    for run, own in zip(runs, terms.unbind(dim=1), strict=True):
+        if not run.joint_stage.stopped:
+            run.diverged = run.diverged or _non_finite(own, epoch, run.method.terms)
+            _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
+    bar.set_postfix(loss=f"{runs[0].history['total'][-1]:.4f}", refresh=False)
+    bar.update()
+
+
+def _record(run: TrainState, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
+    row: list[float | int | str] = [epoch + 1, stage, *terms, run.method.total(terms, run.numbers), seconds]
+    for name, value in zip(run.history, row, strict=True):
+        run.history[name].append(value)
+
+
+def _non_finite(terms: Tensor, epoch: int, names: Sequence[str]) -> str:
+    """Where the first loss of an epoch that is not finite stands; empty if all are. `terms` : (steps, terms)."""
+    bad = ~torch.isfinite(terms)
+    if not bad.any():
+        return ""
+    step_number = int(bad.any(dim=1).nonzero()[0])
+    broken = " and ".join(name for name, is_bad in zip(names, bad[step_number].tolist(), strict=True) if is_bad)
+    return f"the {broken} loss is not finite in epoch {epoch + 1}, step {step_number + 1}"
+
+
+def broken_embedding(embedding: Tensor, epoch: int) -> str:
+    """The last update of an epoch can break the weights without a loss that shows it; empty if it did not."""
+    return "" if torch.isfinite(embedding).all() else f"the embedding is not finite after epoch {epoch}"
+
+
+def embed_stored(run: TrainState) -> Tensor:
+    """Embeddings of the training samples as they are, of shape (samples, embedding); stops if one is not finite."""
+    embedding = embed(run.method, run.network, run.stored, run.stored)
+    run.diverged = broken_embedding(embedding, run.n_epochs)
+    check_diverged([run])
+    return embedding
+
+
+def check_diverged(runs: Sequence[TrainState]) -> None:
+    """Stop with the first training that diverged."""
+    for run in runs:
+        if run.diverged:
+            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; {_CURE}")

@@ -1,0 +1,155 @@
+"""A fitted model: what is needed to place samples, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from viewfuse.data.scaling import Scaler
+from viewfuse.data.tables import labelled
+from viewfuse.data.views import Views
+from viewfuse.engine.method import Method
+from viewfuse.engine.passes import assign, embed, fixed_rows
+from viewfuse.errors import DataError
+from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
+from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
+
+_ROWS_TO_DECODE = 64
+_FAR = 10.0
+"""Times the range of the training samples: a value farther outside than this is out of range."""
+
+
+class FittedMethod(Method, Protocol):
+    """What a fitted model asks of its method, besides what the engine asks."""
+
+    @property
+    def name(self) -> str:
+        """Under which saved models name the method."""
+
+    @property
+    def neighbor_depth(self) -> int:
+        """Neighbours that are kept of each training sample and view."""
+
+    def saved(self) -> dict[str, Any]:
+        """The configuration, in a form that JSON can hold."""
+
+    def empty(self, widths: Sequence[int]) -> Any:
+        """A network without memory for its weights."""
+
+    def decode(self, network: Any, embedding: Tensor) -> list[Tensor]:
+        """Per view what is expected there, of shape (samples, columns)."""
+
+    def members(self, samples: Samples, stored: Samples) -> Tensor:
+        """Training samples that stand beside or for each sample, of shape (samples, views, list length)."""
+
+    def view_influence(self, network: Any, samples: Samples, stored: Samples) -> Tensor:
+        """How far the embedding would move without a view, of shape (samples, views); -inf if nothing stands there."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained network with the scaled training samples, among which new samples find their neighbours.
+
+    Attributes
+    ----------
+    names, columns : of the views that it was fitted on
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[Sequence[Hashable], ...]
+    method: FittedMethod
+    scaler: Scaler
+    stored: Samples
+    row_index: RowIndex
+    network: Any
+
+    def to(self, device: torch.device) -> Model:
+        """The model on `device`: itself where it is there already, else a copy."""
+        if self.stored.present.device == device:
+            return self
+        network = copy.deepcopy(self.network).to(device)
+        return replace(self, stored=self.stored.to(device), row_index=self.row_index.to(device), network=network)
+
+    def thinned(self, rows: NDArray[np.int64]) -> Model:
+        """The model with some of its training samples only, which are then each other's neighbours."""
+        kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
+        stored = index_training_set(kept.values, kept.present, self.method.neighbor_depth)
+        return replace(self, stored=stored, row_index=index_rows(stored.values, stored.present))
+
+    def embed(self, views: Views) -> Tensor:
+        """Embeddings of shape (samples, embedding) of samples with the model's views, any of them missing."""
+        return self.place(views)[1]
+
+    def place(self, views: Views) -> tuple[Samples, Tensor]:
+        """The samples with their neighbours among the stored ones, and what `embed` gives."""
+        stored = self.stored
+        values, present = scaled_tensors(views, self.scaler, stored.present.device)
+        known = find_rows(self.row_index, stored.values, stored.present, values, present)
+        samples = index_new_samples(values, present, stored, known)
+        embedding = embed(self.method, self.network, samples, stored)
+        _check_finite(embedding, views)
+        return samples, embedding
+
+    def assign(self, embedding: Tensor) -> NDArray[np.float32]:
+        """Probabilities of shape (samples, clusters)."""
+        return assign(self.method, self.network, embedding).cpu().numpy()
+
+    @torch.no_grad()
+    def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:
+        """Per view what the decoder expects, of shape (samples, columns), in the units of the data."""
+        n = len(embedding)
+        rows = fixed_rows(n, _ROWS_TO_DECODE, embedding.device)
+        parts = [self.method.decode(self.network, embedding[part]) for part in rows]
+        views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
+        return [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
+
+    def _within_range(self, v: int, values: Tensor) -> Tensor:
+        """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
+        bounds = self._bounds[v]
+        return values if bounds is None else values.clamp(*bounds)
+
+    @cached_property
+    def _bounds(self) -> list[tuple[Tensor, Tensor] | None]:
+        """Per view the least and the largest scaled value of every column among the training samples that have it."""
+        seen = [view[self.stored.present[:, v]] for v, view in enumerate(self.stored.values)]
+        return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
+
+    def out_of_range(self, views: Views) -> NDArray[np.bool_]:
+        """Which samples have a value far outside of the range of the training samples.
+
+        Far is ten times the range of the column, or of the view's columns on average, whichever is wider.
+        """
+        values, present = scaled_tensors(views, self.scaler, self.stored.present.device)
+        found = torch.zeros(len(views), dtype=torch.bool, device=present.device)
+        for v, (view, bounds) in enumerate(zip(values, self._bounds, strict=True)):
+            if bounds is not None:
+                width = bounds[1] - bounds[0]
+                slack = _FAR * torch.maximum(width, width.mean())
+                inside = (view >= bounds[0] - slack) & (view <= bounds[1] + slack)
+                found |= ~inside.all(dim=1) & present[:, v]
+        return found.cpu().numpy()
+
+
+def scaled_tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:
+    """Scaled values and who is present, in memory of their own: the model must not change when the caller's does."""
+    arrays = scaler.apply(views).arrays
+    if scaler.kind == "none":
+        arrays = tuple(np.array(array, order="C") for array in arrays)
+    return [torch.from_numpy(array).to(device) for array in arrays], torch.tensor(np.array(views.mask), device=device)
+
+
+def _check_finite(embedding: Tensor, views: Views) -> None:
+    bad = (~torch.isfinite(embedding).all(dim=1)).nonzero()
+    if len(bad):
+        raise DataError(
+            f"row {labelled(int(bad[0]), views.ids)}: its values are too far from those that the model was fitted on; "
+            "look for fill values and other units"
+        )

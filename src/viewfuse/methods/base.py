@@ -1,0 +1,232 @@
+"""What the estimators of all methods have in common: placing new samples, explaining, filling, saving, loading."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from types import NoneType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from viewfuse.data.alignment import checked_ids
+from viewfuse.data.views import Views, is_one_table
+from viewfuse.errors import BadModelFile, DataError, OutOfRangeWarning
+from viewfuse.fitted import persistence
+from viewfuse.fitted.coreset import representatives
+from viewfuse.fitted.explanation import Explanation, explain
+from viewfuse.fitted.model import Model
+from viewfuse.utils.devices import chosen_device
+
+_PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
+_NOT_SAVED = ("device",)
+"""Parameters that belong to a machine, and not to a model."""
+
+
+class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """An estimator with a fitted `Model`; methods add their parameters and `fit`.
+
+    Attributes
+    ----------
+    method_builders : by name, what makes a method from its saved configuration
+    """
+
+    method_builders: ClassVar[Mapping[str, persistence.BuildMethod]] = {}
+    device: str
+    _model: Model
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Embeddings of shape (samples, embedding_dim) of samples with any subset of the views."""
+        return self._embed(self._known_views(X))[1].cpu().numpy()
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
+        """Fit, and return the embedding of shape (samples, embedding_dim)."""
+        return self.fit(X, y, **fit_params).embedding_
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """Probability of each cluster, of shape (samples, clusters); rows sum to 1."""
+        model, embedding = self._embed(self._known_views(X))
+        return model.assign(embedding)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
+        return self.predict_proba(X).argmax(axis=1)
+
+    def out_of_range(self, X: Any) -> NDArray[np.bool_]:
+        """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
+        return self._placed_model().out_of_range(self._known_views(X))
+
+    def explain(self, X: Any) -> Explanation:
+        """Why each sample, which may have any subset of the views, is placed where `predict` places it.
+
+        Returns
+        -------
+        Explanation
+            Per sample the weight of each view, the donors of missing views and the second-best cluster; per cluster
+            its typical samples and the features that set it apart; ``samples()``, ``clusters()`` and ``features()``
+            are data frames of these.
+        """
+        views = self._known_views(X)
+        return explain(self._placed_model(), views, self.ids_)
+
+    def impute(self, X: Any) -> Any:
+        """Fill missing views with what the decoder expects there, in the units of the data.
+
+        Returns
+        -------
+        The kind that was given: a dict or list of float32 arrays with all of the model's views, Views, or one
+        array. Observed rows are returned as they were, in float32; filled values stay within the range of the
+        training samples.
+        """
+        views = self._known_views(X)
+        model = self._placed_model()
+        rebuilt = model.rebuild(model.embed(views))
+        arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
+        if isinstance(X, Views):
+            return views.replace(arrays=arrays, mask=np.ones_like(views.mask))
+        if isinstance(X, Mapping):
+            return dict(zip(views.names, arrays, strict=True))
+        return arrays[0] if is_one_table(X) else list(arrays)
+
+    def save(self, path: str | PathLike[str], *, keep: int | None = None) -> None:
+        """Write the fitted model into a folder: a manifest and its tensors, nothing that can run code.
+
+        The folder is new, empty, or holds a model, which is replaced in one step. A random generator given as
+        `random_state` becomes None, and `device` is left out: a model may be used on another machine.
+
+        Parameters
+        ----------
+        keep : training samples that travel along, among which new samples find their neighbours; all by default.
+            Fewer make a smaller model that is a little less accurate (docs/command-line.md has figures). Those are
+            chosen in proportion to the clusters' sizes, samples with many views first.
+        """
+        check_is_fitted(self)
+        rows = representatives(self.labels_, self._model.stored.present.cpu().numpy(), keep)
+        model = self._model if keep is None else self._model.thinned(rows)
+        arrays = {name: getattr(self, name)[rows] for name in _PER_SAMPLE}
+        arrays["cluster_centers_"] = self.cluster_centers_
+        persistence.save(Path(path), persistence.Saved(model, arrays, self._facts(rows)))
+
+    def _facts(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """What else is saved: anything that JSON can hold."""
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED}
+        if not isinstance(params["random_state"], (Integral, NoneType)):
+            params["random_state"] = None
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "params": params,
+            "history": self.history_,
+            "objectives": self.objectives_,
+            "decisions": self.decisions_,
+            "ids": self.ids_[rows].tolist(),
+            "n_features": self.n_features_in_,
+            "feature_names": None if names is None else names.tolist(),
+        }
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
+        """Read a model that `save` wrote; a damaged one is refused with the file and the reason.
+
+        Parameters
+        ----------
+        device : where it will predict: "cpu", "cuda", ...; "auto" takes a GPU where there is one
+        """
+        place = chosen_device(device)
+        saved = persistence.load(Path(path), cls.method_builders)
+        try:
+            return cls._restored(saved, device, place)
+        except Exception as error:  # whatever a manifest that somebody made up leads to
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BadModelFile(f"{path}: its facts are not those of a model ({reason}); save it again") from None
+
+    @classmethod
+    def _restored(cls, saved: persistence.Saved, device: str, place: torch.device) -> Self:
+        facts, n = saved.facts, len(saved.model.stored)
+        params = {name: value for name, value in facts["params"].items() if name not in _NOT_SAVED}
+        model = cls(**params, device=device)
+        model._model, model.history_, model.n_features_in_ = (
+            saved.model.to(place),
+            facts["history"],
+            facts["n_features"],
+        )
+        # The first models of format 1 had none of these.
+        model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
+        saved.arrays.setdefault("stability_", np.full(n, np.nan, dtype=np.float32))
+        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
+        model._n_features_out = saved.arrays["embedding_"].shape[1]
+        if facts["feature_names"] is not None:
+            model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
+        model.cluster_centers_ = saved.arrays["cluster_centers_"]
+        for name in _PER_SAMPLE:
+            if len(saved.arrays[name]) != n:
+                raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")
+            setattr(model, name, saved.arrays[name])
+        return model
+
+    def _known_views(self, X: Any) -> Views:
+        """New samples with the views of the model, in its order."""
+        check_is_fitted(self)
+        one_table = is_one_table(X) and len(self._model.names) == 1
+        views = Views(X, names=self._model.names) if one_table else Views.of(X)
+        if not len(views):
+            raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
+        if one_table:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        by_name = isinstance(X, (Mapping, Views))
+        return views.conform(self._model.names, self._model.columns, by_name=by_name)
+
+    def _remember_columns(self, X: Any, views: Views) -> None:
+        """Set what scikit-learn wants to know of the columns."""
+        self.__dict__.pop("feature_names_in_", None)
+        if not is_one_table(X):
+            self.n_features_in_ = sum(views.widths)
+            return
+        try:
+            validate_data(self, X, skip_check_array=True)
+        except TypeError as error:
+            raise DataError(f"the names of the columns cannot be used; {error}") from None
+
+    def _placed_model(self) -> Model:
+        """The model on the device that is asked for."""
+        check_is_fitted(self)
+        return self._model.to(chosen_device(self.device))
+
+    def _embed(self, views: Views) -> tuple[Model, torch.Tensor]:
+        """The model, and embeddings of shape (samples, embedding); warns of samples that are far out."""
+        model = self._placed_model()
+        embedding = model.embed(views)
+        far = np.flatnonzero(model.out_of_range(views))
+        if len(far):
+            warnings.warn(
+                f"{len(far)} of {len(views)} samples, such as {views.ids[far].tolist()[0]!r}, have values far outside "
+                "of those that the model was fitted on, so their clusters mean little; look for fill values and units",
+                OutOfRangeWarning,
+                stacklevel=4,
+            )
+        return model, embedding
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "_model" in state:
+            state["_model"] = copy.deepcopy(state["_model"]).to(torch.device("cpu"))
+        return state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def _untupled(ids: list[Any]) -> list[Any]:
+    """Ids of several levels, which JSON turned into lists, as tuples again."""
+    return [tuple(name) if isinstance(name, list) else name for name in ids]

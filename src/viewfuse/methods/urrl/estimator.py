@@ -1,0 +1,234 @@
+"""URRL: the method with scikit-learn's face."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields
+from types import NoneType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.checks import data_warnings
+from viewfuse.data.views import Views, is_one_table
+from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.errors import DataError, EmptyClusterWarning, JointStageWarning, SettingError, SuspiciousDataWarning
+from viewfuse.fitted.persistence import BuildMethod
+from viewfuse.methods.base import MultiViewClusterer
+from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
+from viewfuse.methods.urrl.fit import Fitted, fit_models
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.utils.devices import chosen_device
+
+
+class URRL(MultiViewClusterer):
+    """Cluster samples described by several views, some of them missing (URRL-IMVC, KDD '24).
+
+    Parameters
+    ----------
+    n_clusters : int, default 8
+        Number of clusters.
+    n_neighbors : int, default 4
+        Length of every neighbour list, the sample itself included.
+    embedding_dim, hidden_dim : int, default 256
+        Widths of the embedding and of the hidden layers.
+    scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
+        How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
+        divides all columns of a view by one number, "mixed" does either for each view
+        (:mod:`viewfuse.data.mixed_scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
+        "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
+    schedule : {"default", "paper"}, default "default"
+        What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
+        100 each as in the paper, fewer for more than 2000 samples. :meth:`paper` is all of the paper's setting.
+    pretrain_epochs, joint_epochs : int or "auto", default "auto"
+        Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides. With
+        "auto" pre-training may end halfway, where trainings agree, and the joint stage is watched: it ends where it
+        brings nothing more, and is taken back where it makes the clusters worse.
+    batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
+        Of Adam.
+    view_dropout : float or "auto", default "auto"
+        Probability that a view is hidden from the augmented branch; "auto" grows with the share of missing views.
+    noise, feature_dropout : float, default 0.05
+        Deviation of the noise added to, and share of the values set to zero in, the augmented branch.
+    robustness_weight : float, default 1e-3
+        Weight of the loss that keeps a sample in place when views are hidden.
+    clustering_weight : float or "auto", default "auto"
+        Weight of the clustering loss; "auto" is a share of the reconstruction loss, the paper's is 0.1.
+    imputed_bias : float, default -10
+        Attention bias of views that are filled from donors.
+    n_init : int or "auto", default "auto"
+        Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
+        (:mod:`viewfuse.selection`). On a GPU they run side by side. "auto" is one.
+    ablation : dict, optional
+        Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
+    device : str, default "auto"
+        "cpu", "cuda", "cuda:1", ...; "auto" takes a GPU where there is one.
+    random_state : int, RandomState or None
+        Seed. The global random generators are neither read nor changed.
+    verbose : bool, default False
+        Show a progress bar.
+
+    Attributes
+    ----------
+    labels_ : int array of shape (samples,)
+    embedding_ : float32 array of shape (samples, embedding_dim)
+    soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
+    cluster_centers_ : float32 array of shape (clusters, embedding_dim)
+    history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
+    objectives_ : list of the last losses of the trainings with the scaling that was kept
+    decisions_ : dict with "scaling", "pretraining", "joint_stage" and "reliability" (whether trainings agree): for each
+        a dict of what was "chosen", from which "evidence", and "why" in words
+    stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; NaN
+        where there was one training only
+    view_names_ : list of str
+    ids_ : array of shape (samples,): which sample a row of the above is
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from viewfuse import URRL
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0.0, 5.0], 30)[:, None]
+    >>> sound = rng.normal(size=(60, 4)) + group
+    >>> image = rng.normal(size=(60, 9)) - group
+    >>> image[::3] = np.nan  # every third sample has no image
+    >>> model = URRL(n_clusters=2, pretrain_epochs=20, joint_epochs=10, random_state=0)
+    >>> labels = model.fit_predict({"sound": sound, "image": image})
+    >>> len(set(labels[:30])), len(set(labels[30:])), bool(labels[0] != labels[-1])
+    (1, 1, True)
+    """
+
+    method_builders: ClassVar[Mapping[str, BuildMethod]] = {"urrl": URRLMethod.from_saved}
+
+    def __init__(
+        self,
+        n_clusters: int = Config.n_clusters,
+        *,
+        n_neighbors: int = Config.n_neighbors,
+        embedding_dim: int = Config.embedding_dim,
+        hidden_dim: int = Config.hidden_dim,
+        scaling: str = "auto",
+        schedule: str = Config.schedule,
+        pretrain_epochs: int | str = Config.pretrain_epochs,
+        joint_epochs: int | str = Config.joint_epochs,
+        batch_size: int = Config.batch_size,
+        learning_rate: float = Config.learning_rate,
+        weight_decay: float = Config.weight_decay,
+        view_dropout: float | str = Config.view_dropout,
+        noise: float = Config.noise,
+        feature_dropout: float = Config.feature_dropout,
+        robustness_weight: float = Config.robustness_weight,
+        clustering_weight: float | str = Config.clustering_weight,
+        imputed_bias: float = Config.imputed_bias,
+        n_init: int | str = "auto",
+        ablation: Mapping[str, Any] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.embedding_dim = embedding_dim
+        self.hidden_dim = hidden_dim
+        self.scaling = scaling
+        self.schedule = schedule
+        self.pretrain_epochs = pretrain_epochs
+        self.joint_epochs = joint_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.view_dropout = view_dropout
+        self.noise = noise
+        self.feature_dropout = feature_dropout
+        self.robustness_weight = robustness_weight
+        self.clustering_weight = clustering_weight
+        self.imputed_bias = imputed_bias
+        self.n_init = n_init
+        self.ablation = ablation
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, n_clusters: int, **params: Any) -> Self:
+        """The method as the paper prints it, with the paper's hyperparameters; nothing is decided from the data.
+
+        Parameters
+        ----------
+        params : what is to differ from the paper, such as ``random_state``
+        """
+        own = {name: value for name, value in PAPER.items() if name in cls._get_param_names()}
+        ablation = {name: value for name, value in PAPER.items() if name not in own}
+        return cls(n_clusters, **{**own, "scaling": PAPER_SCALING, "n_init": 1, "ablation": ablation, **params})
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on the samples and cluster them.
+
+        Parameters
+        ----------
+        X : list or dict of (samples, columns) arrays or data frames, Views, or one 2-D array
+            A row that is all NaN is a missing view.
+        y : ignored
+        """
+        config, device = self._config(), chosen_device(self.device)
+        _check_not_bare_sparse(X)
+        _check_no_second_view(X, y)
+        views = Views.of(X)
+        copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
+        seeds = replicate_seeds(self.random_state, self.n_init)
+        for line in data_warnings(views):
+            warnings.warn(line, SuspiciousDataWarning, stacklevel=2)
+        fitted = fit_models([views], config, self.scaling, [seeds], device, progress=bool(self.verbose))[0]
+        self._remember_columns(X, views)
+        self._remember(fitted, views)
+        _warn_of_empty_clusters(self.labels_, config.n_clusters)
+        if self.decisions_["joint_stage"]["ended"]:
+            warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=2)
+        return self
+
+    def _remember(self, fitted: Fitted, views: Views) -> None:
+        """Set what fitting gave."""
+        self._model = fitted.model
+        self.view_names_, self.ids_ = list(views.names), views.ids
+        self.history_, self.objectives_ = fitted.history, fitted.objectives
+        self.decisions_, self.stability_ = fitted.decisions, fitted.stability
+        self.embedding_ = fitted.embedding.cpu().numpy()
+        self.soft_labels_ = fitted.model.assign(fitted.embedding)
+        self.labels_ = self.soft_labels_.argmax(axis=1)
+        self.cluster_centers_ = fitted.model.network.centers.detach().cpu().numpy().copy()
+        self._n_features_out = self.embedding_.shape[1]
+
+    def _config(self) -> Config:
+        shared = {f.name: getattr(self, f.name) for f in fields(Config) if hasattr(self, f.name)}
+        if not isinstance(self.ablation, (Mapping, NoneType)):
+            raise SettingError(f"ablation must be None or a dict of settings; got {self.ablation!r}")
+        extra = dict(self.ablation or {})
+        wrong = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
+        if wrong:
+            allowed = [f.name for f in fields(Config) if f.name not in shared]
+            raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
+        return Config(**shared, **extra)
+
+
+def _check_not_bare_sparse(X: Any) -> None:
+    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
+    if is_one_table(X) and hasattr(type(X), "toarray"):
+        raise DataError("X is sparse, which is not supported for one table alone; pass [X], which is then made dense")
+
+
+def _check_no_second_view(X: Any, y: Any) -> None:
+    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
+
+
+def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:
+    found = len(np.unique(labels))
+    if found < n_clusters:
+        warnings.warn(
+            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters, or try joint_epochs=0",
+            EmptyClusterWarning,
+            stacklevel=3,
+        )

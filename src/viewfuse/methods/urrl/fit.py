@@ -1,0 +1,240 @@
+"""From views to a fitted model: scale, search, train under several scalings, choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from viewfuse.data.scaling import KINDS, Scaler, check_scaling, fit_scaler
+from viewfuse.data.views import Views
+from viewfuse.engine.loop import History, TrainState, check_diverged, embed_stored
+from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.errors import DataError
+from viewfuse.fitted.model import Model, scaled_tensors
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.training import (
+    init_state,
+    joint_stage_decision,
+    pretrain,
+    pretraining_decision,
+    train_jointly,
+)
+from viewfuse.neighbors.row_lookup import RowIndex, index_rows
+from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.selection.messages import told
+from viewfuse.selection.rules import SCALINGS, STABLE, best_of_each, best_scaling, reliability, scaling_decision
+from viewfuse.selection.scores import Candidate, agreement, neighbor_agreements, stability
+
+
+class Fitted(NamedTuple):
+    """A model with what its training gave.
+
+    Attributes
+    ----------
+    embedding : of the training samples, of shape (samples, embedding)
+    objectives : the last losses of the trainings with the same scaling
+    decisions : per thing that was decided what was chosen, from which evidence, and why in words
+    stability : float32 array of shape (samples,), see `viewfuse.selection.scores.stability`
+    """
+
+    model: Model
+    embedding: Tensor
+    history: History
+    seed: int
+    objectives: list[float]
+    decisions: dict[str, dict[str, Any]]
+    stability: NDArray[np.float32]
+
+    def labels(self) -> NDArray[np.int64]:
+        """The clusters of the training samples, of shape (samples,)."""
+        return self.model.assign(self.embedding).argmax(axis=1)
+
+
+def fit_models(
+    sets: Sequence[Views],
+    config: Config,
+    scaling: str,
+    seeds: Sequence[Sequence[int]],
+    device: torch.device,
+    *,
+    progress: bool,
+) -> list[Fitted]:
+    """Scale, search, train and choose: one model per set of samples.
+
+    All trainings of all sets, which have equal shapes, are independent of each other; on a GPU they run side by side.
+
+    Parameters
+    ----------
+    scaling : "auto" begins with every scaling in `SCALINGS`, and goes on with that of the best clusters
+    seeds : per set of samples those of its trainings; the one with the highest neighbour agreement is kept
+    """
+    for views in sets:
+        _check_samples(views, config.n_clusters)
+    check_scaling(scaling, ("auto", *KINDS))
+    trials = [_trials(views, scaling, config, own, device) for views, own in zip(sets, seeds, strict=True)]
+    n_samples = len(sets[0])
+    last = config.epochs(n_samples)[0]
+    first = config.trial_epochs(n_samples) if scaling == "auto" else last
+    pretrain([trial.run for own in trials for trial in own], first, progress=progress)
+    chosen = [_Chosen.of(own) for own in trials]
+    del trials  # and with them the samples under other scalings
+    unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
+    pretrain([trial.run for one in unsettled for trial in one.kept], last, progress=progress)
+    chosen = [one.sound() for one in chosen]
+    train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
+    return [one.best() for one in chosen]
+
+
+class _Prepared(NamedTuple):
+    """Samples before training, under one scaling."""
+
+    views: Views
+    scaler: Scaler
+    stored: Samples
+    row_index: RowIndex
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Samples with what one training makes of them."""
+
+    prepared: _Prepared
+    run: TrainState
+
+    def model(self) -> Model:
+        views, scaler, stored, index = self.prepared
+        method = self.run.method
+        assert isinstance(method, URRLMethod)
+        return Model(views.names, views.columns, method, scaler, stored, index, self.run.network)
+
+    def candidate(self, labels: NDArray[np.int64]) -> Candidate:
+        return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
+
+    def start(self) -> NDArray[np.int64]:
+        """The clusters after pre-training so far, of shape (samples,)."""
+        assert self.run.clusters is not None
+        return self.run.clusters.cpu().numpy()
+
+
+def _trials(views: Views, scaling: str, config: Config, seeds: Sequence[int], device: torch.device) -> list[_Trial]:
+    """The trainings of one set of samples: each scaling with each seed."""
+    ways = _prepared_ways(views, scaling, config, device)
+    places = [SCALINGS.index(way.scaler.kind) if scaling == "auto" else 0 for way in ways]
+    return [
+        _Trial(way, init_state(way.stored, config, seed_under_scaling(seed, place)))
+        for way, place in zip(ways, places, strict=True)
+        for seed in seeds
+    ]
+
+
+def _prepared_ways(views: Views, scaling: str, config: Config, device: torch.device) -> list[_Prepared]:
+    """The samples under each scaling that is tried."""
+    if scaling != "auto":
+        return [_prepared(views, fit_scaler(views, scaling), config, device)]
+    scalers = [fit_scaler(views, kind) for kind in SCALINGS]
+    # Where no view is scaled as a whole, "mixed" is "standard".
+    return [_prepared(views, one, config, device) for one in scalers if one.kind != "mixed" or any(one.whole)]
+
+
+def _prepared(views: Views, scaler: Scaler, config: Config, device: torch.device) -> _Prepared:
+    values, present = scaled_tensors(views, scaler, device)
+    stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
+    return _Prepared(views, scaler, stored, index_rows(values, present))
+
+
+class _Chosen(NamedTuple):
+    """What is known of a set of samples after the trial.
+
+    Attributes
+    ----------
+    kept : the trainings with the scaling that was chosen
+    starts : clusters of all trainings at that time, those of `kept` first
+    evidence : the best neighbour agreement by scaling
+    failed : scalings with which no training kept finite losses
+    """
+
+    kept: list[_Trial]
+    starts: list[NDArray[np.int64]]
+    evidence: dict[str, float]
+    failed: list[str]
+
+    @classmethod
+    def of(cls, trials: Sequence[_Trial]) -> _Chosen:
+        """Choose the scaling whose best clusters have the highest neighbour agreement."""
+        tried = dict.fromkeys(trial.prepared.scaler.kind for trial in trials)
+        trials = _sound(trials)
+        candidates = [trial.candidate(trial.start()) for trial in trials]
+        scores = neighbor_agreements(candidates)
+        evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
+        chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
+        kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
+        others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
+        failed = [scaling for scaling in tried if scaling not in evidence]
+        return cls(kept, [trial.start() for trial in (*kept, *others)], evidence, failed)
+
+    def sound(self) -> _Chosen:
+        """Without those that diverged since; stops if all did."""
+        starts = [start for trial, start in zip(self.kept, self.starts, strict=False) if not trial.run.diverged]
+        return self._replace(kept=_sound(self.kept), starts=starts + self.starts[len(self.kept) :])
+
+    @property
+    def settled(self) -> bool:
+        """Whether the trainings found nearly the same clusters, so that more pre-training would bring little."""
+        return self.agreed is not None and self.agreed >= STABLE
+
+    @property
+    def agreed(self) -> float | None:
+        """How far the trainings agreed when the scaling was chosen."""
+        return agreement(*_one_out(self.starts, 0))
+
+    def best(self) -> Fitted:
+        """The training whose clusters have the highest neighbour agreement, with the reasons."""
+        embeddings = [embed_stored(trial.run) for trial in self.kept]
+        labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
+        candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
+        (best,) = best_of_each(candidates, neighbor_agreements(candidates)).values()
+        model, run = self.kept[best].model(), self.kept[best].run
+        # Of a single one only what it found when the scaling was chosen can be compared.
+        own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
+        final = len(labels) > 1 or np.array_equal(own, labels[best])
+        whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
+        decisions = {
+            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),
+            "pretraining": pretraining_decision(run, self.agreed),
+            "joint_stage": joint_stage_decision(run),
+            "reliability": reliability(agreement(own, others), len(others) + 1, final=final, alone=len(labels) == 1),
+        }
+        objectives = [one.objective for one in candidates]
+        return Fitted(
+            model, embeddings[best], run.history, run.seed, objectives, told(decisions), stability(labels[best], others)
+        )
+
+
+def _sound(trials: Sequence[_Trial]) -> list[_Trial]:
+    """Those that did not diverge; stops if all did."""
+    sound = [trial for trial in trials if not trial.run.diverged]
+    if not sound:
+        check_diverged([trial.run for trial in trials])
+    return sound
+
+
+def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """The partition at a place, and the others."""
+    return labels[place], [own for i, own in enumerate(labels) if i != place]
+
+
+def _check_samples(views: Views, n_clusters: int) -> None:
+    if len(views) < n_clusters:
+        raise DataError(
+            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
+        )
+    for name, count in zip(views.names, views.mask.sum(axis=0), strict=True):
+        if not count:
+            raise DataError(f"view {name!r} is missing in every row, so nothing can be learned of it; leave it out")

@@ -1,0 +1,159 @@
+"""Training in two stages (Algorithm 2): pre-train, initialise the centres, train jointly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from viewfuse.engine.early_stopping import EarlyStopping
+from viewfuse.engine.graphed_step import tensor_cores
+from viewfuse.engine.loop import TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
+from viewfuse.engine.passes import clusters
+from viewfuse.engine.replicates import Replicates
+from viewfuse.engine.rng import generator_for_start
+from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.neighbors.samples import Samples
+from viewfuse.selection.centers import initial_centers, paper_centers
+from viewfuse.selection.rules import Decision, clustering_weight
+
+_EVALUATIONS = 8
+"""How often a joint stage is evaluated."""
+
+
+def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
+    """A network with the weights that its seed gives, for the samples and on their device."""
+    method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
+    network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
+    rate = config.view_dropout
+    rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
+    return TrainState(network, stored, method, seed, {"view_dropout": rate, "clustering_weight": 0.0})
+
+
+def pretrain(runs: Sequence[TrainState], until: int, *, progress: bool = False) -> None:
+    """The first stage up to an epoch, and the start of the cluster centres.
+
+    Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that go on from
+    there begin with a new Adam.
+    """
+    waiting = [run for run in runs if run.clusters is None or run.n_epochs < until]
+    groups = list(stacked_groups(waiting))
+    for number, group in enumerate(groups, 1):
+        name = "pre-training" if len(groups) == 1 else f"pre-training {number} of {len(groups)}"
+        begun = group[0].n_epochs
+        with tqdm(total=until, initial=begun, disable=not progress, unit="epoch", desc=name) as bar:
+            _pretrain_together(group, range(begun, until), bar)
+
+
+def train_jointly(runs: Sequence[TrainState], *, progress: bool = False) -> None:
+    """The second stage of trainings that have had the first, with equal configurations."""
+    for group in stacked_groups(runs):
+        if planned_epochs(group[0])[1]:
+            total = planned_epochs(group[0])[1]
+            with tqdm(total=total, disable=not progress, unit="epoch", desc="joint training") as bar:
+                _train_jointly_together(group, bar)
+
+
+def _config(run: TrainState) -> Config:
+    assert isinstance(run.method, URRLMethod)
+    return run.method.config
+
+
+def planned_epochs(run: TrainState) -> tuple[int, int]:
+    """Of the two stages."""
+    return _config(run).epochs(len(run.stored))
+
+
+def _pretrain_together(runs: Sequence[TrainState], epochs: range, bar: tqdm) -> None:
+    replicates = Replicates(runs, joint=False)
+    with tensor_cores(runs[0].device):
+        for epoch in epochs:
+            run_epoch(runs, replicates, epoch, "pre-training", bar)
+            if all(run.diverged for run in runs):
+                break
+        replicates.finish()
+        embeddings = replicates.embed()
+    for run, own in zip(runs, embeddings, strict=True):
+        run.diverged = run.diverged or broken_embedding(own, epochs.stop)
+        if not run.diverged:
+            _prepare_joint_stage(run, own)
+
+
+def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
+    """Weigh the clustering loss and place the centres, given the embeddings of shape (samples, embedding)."""
+    losses, config = run.history["reconstruction"], _config(run)
+    chosen = clustering_weight(float(losses[-1]) if losses else None)
+    asked = config.clustering_weight
+    run.numbers["clustering_weight"] = chosen if isinstance(asked, str) else asked
+    if config.center_start == "ward":
+        centers = paper_centers(embedding, config.n_clusters)
+    else:
+        centers = initial_centers(embedding, config.n_clusters, run.seed, run.stored.neighbor_ids)
+    run.network.centers.data.copy_(torch.from_numpy(centers))
+    run.clusters = clusters(run.method, run.network, embedding)
+    run.joint_stage.kept = run.n_epochs
+
+
+def _train_jointly_together(runs: Sequence[TrainState], bar: tqdm) -> None:
+    """The joint stage; where it is watched, every training ends with the best clusters that it had."""
+    first, (_, second) = runs[0].n_epochs, planned_epochs(runs[0])
+    replicates, watches = Replicates(runs, joint=True), _watches(runs)
+    due = {first + round(second * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
+    with tensor_cores(runs[0].device):
+        _evaluate(watches, runs, replicates, first)
+        for epoch in range(first, first + second):
+            run_epoch(runs, replicates, epoch, "joint", bar)
+            if not watches:
+                check_diverged(runs)
+            elif epoch + 1 in due:
+                _evaluate(watches, runs, replicates, epoch + 1)
+            if watches and all(run.joint_stage.stopped for run in runs):
+                break
+        replicates.finish()
+    for watch in watches:
+        watch.restore_best()
+    for run in runs if not watches else ():
+        run.joint_stage.kept = first + second
+
+
+def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
+    """One for each training; none where the user said how long the stage lasts."""
+    if not _config(runs[0]).watched:
+        return []
+    settles = _config(runs[0]).schedule == "default"
+    return [EarlyStopping(r.method, r.network, r.stored.neighbor_ids, r.joint_stage, settles=settles) for r in runs]
+
+
+def _evaluate(watches: Sequence[EarlyStopping], runs: Sequence[TrainState], replicates: Replicates, epoch: int) -> None:
+    if watches:
+        replicates.unstack()
+        for watch, run, embedding in zip(watches, runs, replicates.embed(), strict=True):
+            watch.evaluate(epoch, embedding, run.diverged)
+
+
+def pretraining_decision(run: TrainState, agreed: float | None) -> Decision:
+    """How long the first stage of a training lasted.
+
+    Parameters
+    ----------
+    agreed : how far trainings agreed when the scaling was chosen; None where there was one only
+    """
+    evidence = {} if agreed is None else {"agreement": agreed}
+    lasted = run.history["stage"].count("pre-training")
+    return {"chosen": lasted, "planned": planned_epochs(run)[0], "evidence": evidence}
+
+
+def joint_stage_decision(run: TrainState) -> Decision:
+    """After how many epochs of the joint stage the network is kept, and what was seen."""
+    stage, before = run.joint_stage, run.history["stage"].count("pre-training")
+    evidence = {
+        "neighbor_agreement_after_epoch": {str(epoch): score for epoch, score in stage.seen.items()},
+        "size_entropy_after_epoch": {str(epoch): score for epoch, score in stage.size_entropy.items()},
+        "clustering_weight": run.numbers["clustering_weight"],
+    }
+    facts = {"lasted": run.n_epochs - before, "ended": stage.ended, "merged": stage.merged}
+    return {"chosen": stage.kept - before, "evidence": evidence, **facts}

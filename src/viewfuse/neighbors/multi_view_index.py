@@ -1,0 +1,43 @@
+"""Nearest neighbours of samples in every view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from viewfuse.neighbors.view_index import NO_NEIGHBOR, ViewIndex
+
+
+class MultiViewIndex:
+    """Finds the neighbours of samples in every view, among the samples that have the view.
+
+    Parameters
+    ----------
+    values : per view a tensor of shape (samples, columns)
+    present : boolean tensor of shape (samples, views)
+    """
+
+    def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
+        self.values, self.present = values, present
+        self._rows = [present[:, v].nonzero().squeeze(1) for v in range(len(values))]
+        self._searchers = [ViewIndex(view[rows]) for view, rows in zip(values, self._rows, strict=True)]
+
+    def neighbors_of_own(self, depth: int) -> Tensor:
+        """Neighbours of the samples, none of which is its own, see `table`."""
+        return self._table(self.values, self.present, depth, same=True)
+
+    def neighbors_of_new(self, values: Sequence[Tensor], present: Tensor, depth: int) -> Tensor:
+        """Neighbours of other samples."""
+        return self._table(values, present, depth, same=False)
+
+    def _table(self, values: Sequence[Tensor], present: Tensor, depth: int, *, same: bool) -> Tensor:
+        """Int64 tensor of shape (samples, views, depth); NOBODY where the view is missing or the list ends."""
+        table = torch.full((*present.shape, depth), NO_NEIGHBOR, dtype=torch.int64, device=present.device)
+        for v, (rows, searcher) in enumerate(zip(self._rows, self._searchers, strict=True)):
+            asked = present[:, v].nonzero().squeeze(1)
+            neighbor_ids = searcher.nearest(values[v][asked], depth, same=same)
+            if len(rows):
+                table[asked, v] = torch.where(neighbor_ids == NO_NEIGHBOR, NO_NEIGHBOR, rows[neighbor_ids.clamp(min=0)])
+        return table

@@ -1,0 +1,92 @@
+"""Decisions in words: the only place where they become sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from viewfuse.selection.rules import Decision
+
+LABELS = {
+    "scaling": "scaling", "pretraining": "pre-training", "joint_stage": "joint stage", "reliability": "reliability",
+}  # fmt: skip
+"""How people call what was decided."""
+
+
+def told(decisions: Mapping[str, Decision]) -> dict[str, Decision]:
+    """The decisions, each with "why" in words."""
+    return {name: {**one, "why": f"{LABELS[name]}: {_WORDS[name](one)}"} for name, one in decisions.items()}
+
+
+def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What was decided and why, one sentence each."""
+    return [str(decision["why"]) for decision in decisions.values()]
+
+
+def by_label(decisions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Per label of what was decided, the sentence without it."""
+    return {LABELS[name]: str(one["why"]).removeprefix(f"{LABELS[name]}: ") for name, one in decisions.items()}
+
+
+def _scaling(decision: Decision) -> str:
+    chosen, scores, failed = decision["chosen"], decision["evidence"], decision["diverged"]
+    listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
+    if len(scores) == 1:
+        words = f"{chosen}, as asked" if not failed else f"{chosen}, the only one that could be trained"
+    elif scores[chosen] >= max(scores.values()):
+        words = f"{chosen}, as its clusters agree best with the neighbours in all views (neighbour agreement: {listed})"
+    else:
+        words = f"{chosen}, as no other has clusters that agree clearly better with the neighbours in all views "
+        words += f"(neighbour agreement: {listed})"
+    return words + _on_failures(failed) + _on_mixing(decision)
+
+
+def _on_failures(failed: list[str]) -> str:
+    return f"; training diverged with {' and '.join(failed)}" if failed else ""
+
+
+def _on_mixing(decision: Decision) -> str:
+    scores, failed, whole = decision["evidence"], decision["diverged"], decision["as_a_whole"]
+    if decision["chosen"] == "mixed":
+        return f"; one scale for all columns of {', '.join(whole)}" if whole else "; every column has its own scale"
+    if len(scores) > 1 and "mixed" not in (*scores, *failed):
+        return "; mixed was not tried, as no view should have one scale for all of its columns"
+    return ""
+
+
+def _pretraining(decision: Decision) -> str:
+    lasted, planned = decision["chosen"], decision["planned"]
+    if lasted < planned:
+        agreed = decision["evidence"]["agreement"]
+        return f"{lasted} of {planned} epochs, as trainings agree by then (adjusted Rand index {agreed:.2f})"
+    return f"all {lasted} epochs" if lasted else "none"
+
+
+def _joint_stage(decision: Decision) -> str:
+    kept, lasted = decision["chosen"], decision["lasted"]
+    if not lasted:
+        return "none, clusters by k-means on the embedding"
+    if decision["ended"]:
+        return f"ended early, {decision['ended']}; kept is the network after {kept} of its epochs"
+    if not kept:
+        why = "merged clusters" if decision["merged"] else "made the clusters no better"
+        return f"taken back after {lasted} epochs, as it {why}"
+    if kept < lasted:
+        best = "before clusters were merged" if decision["merged"] else "when its clusters were the best"
+        return f"kept is the network after {kept} of {lasted} epochs, {best}"
+    return f"all {lasted} epochs"
+
+
+def _reliability(decision: Decision) -> str:
+    name, n = decision["chosen"], decision["trainings"]
+    if name == "unknown":
+        return "unknown, as there was one training only; with n_init=3 it is known"
+    verb = "agree" if decision["final"] else "agreed, when the scaling was chosen,"
+    agreed = decision["evidence"]["agreement"]
+    cure = "; n_init=3 trains more of them and keeps the best" if name == "doubtful" and decision["alone"] else ""
+    return f"{name}, as {n} trainings {verb} with an adjusted Rand index of {agreed:.2f} (1: the same){cure}"
+
+
+_WORDS = {
+    "scaling": _scaling, "pretraining": _pretraining, "joint_stage": _joint_stage, "reliability": _reliability,
+}  # fmt: skip

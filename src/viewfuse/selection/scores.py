@@ -1,0 +1,147 @@
+"""Scores of partitions, none of which needs labels.
+
+**Neighbour agreement** of a partition: draw a view, a sample that has it, and one of the sample's nearest neighbours in
+that view. How much more often than two samples of that view drawn at random do they fall into one cluster? As with
+Cohen's kappa the share is corrected for chance, view by view, so that few, unequal, or unequally observed clusters gain
+nothing: 1 is the most, 0 is chance. Clusters that hold together in every view, although the network was free to follow
+any of them, have a high agreement. Partitions found under different scalings are compared on the neighbours of all of
+these scalings, which favours none.
+
+Merging clusters that overlap raises the agreement, too. It shows in the **size entropy**: the entropy of the cluster
+sizes over the largest possible one. A training is only compared with itself, so that sets of unequal clusters do not
+suffer.
+
+What they cannot see: structure that is in the data and not in the labels that somebody has in mind. Sets whose clusters
+overlap in every view differ little in agreement, and there the choice is close to arbitrary; `decisions_` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score
+from torch import Tensor
+
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
+
+AGREEMENT_DEPTH = 9
+"""Neighbours of a sample that count, whatever the method itself looks at."""
+
+
+def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
+    """How much more often than by chance samples share the cluster of their neighbours, on average over views.
+
+    A view whose samples all lie in one cluster tells nothing and is left out.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (samples,)
+    neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
+    """
+    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
+    there = nearest != NO_NEIGHBOR
+    chances = _chance_agreement(labels, there.any(dim=2))
+    tells = there.any(dim=2).any(dim=0) & (chances < 1.0)
+    if not tells.any():
+        return 0.0
+    same = (labels[nearest.clamp(min=0)] == labels[:, None, None]) & there
+    shares = same.sum(dim=(0, 2))[tells].double() / there.sum(dim=(0, 2))[tells]
+    return float(((shares - chances[tells]) / (1.0 - chances[tells])).mean())
+
+
+def _chance_agreement(labels: Tensor, members: Tensor) -> Tensor:
+    """Per view the chance that two different samples that have it share a cluster; 1 for fewer than two samples.
+
+    Parameters
+    ----------
+    members : boolean tensor of shape (samples, views)
+    """
+    empty = torch.zeros(int(labels.max()) + 1, members.shape[1], dtype=torch.int64, device=labels.device)
+    sizes = empty.index_add_(0, labels, members.long())  # (clusters, views)
+    n = sizes.sum(dim=0)
+    pairs = (n * (n - 1)).double()
+    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=0) / pairs.clamp(min=1.0), 1.0)
+
+
+def size_entropy(labels: Tensor, n_clusters: int) -> float:
+    """Entropy of the cluster sizes over that of equal sizes: 1 where all are equal, 0 where one cluster has all.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (samples,)
+    """
+    shares = labels.bincount().double() / len(labels)
+    return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one training found.
+
+    Attributes
+    ----------
+    labels : int64 array of shape (samples,)
+    neighbor_ids : the neighbours under its scaling, see `neighbor_agreement`
+    objective : the loss of the last epoch, which decides between equals
+    """
+
+    scaling: str
+    labels: NDArray[np.int64]
+    neighbor_ids: Tensor
+    objective: float
+
+
+def neighbor_agreements(candidates: Sequence[Candidate]) -> list[float]:
+    """The agreement of each partition, on average over views, and in each over the neighbours that scalings give it.
+
+    Scalings that treat a view alike count once there.
+    """
+    graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
+    labels = [torch.from_numpy(one.labels).to(one.neighbor_ids.device) for one in candidates]
+    views = [_different([ids[:, v : v + 1] for ids in graphs]) for v in range(graphs[0].shape[1])]
+    known = [own for own in views if (own[0] != NO_NEIGHBOR).any()] or views
+
+    def score(own: Tensor) -> float:
+        return float(np.mean([np.mean([neighbor_agreement(own, ids) for ids in view]) for view in known]))
+
+    return [score(own) for own in labels]
+
+
+def _different(graphs: Sequence[Tensor]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for ids in graphs:
+        if not any(torch.equal(ids, other) for other in found):
+            found.append(ids)
+    return found
+
+
+def agreement(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> float | None:
+    """Mean adjusted Rand index of a partition with others; None without others."""
+    return float(np.mean([adjusted_rand_score(labels, other) for other in others])) if others else None
+
+
+def stability(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+    """Per sample the share of the other partitions that put it where this one does; NaN without others.
+
+    Clusters of two partitions are matched one to one, so that as many samples as possible agree.
+    """
+    if not others:
+        return np.full(len(labels), np.nan, dtype=np.float32)
+    return np.mean([_matched(labels, other) == labels for other in others], axis=0, dtype=np.float32)
+
+
+def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The other partition with the cluster numbers of this one."""
+    size = int(max(labels.max(), other.max())) + 1
+    table = np.zeros((size, size), dtype=np.int64)
+    np.add.at(table, (other, labels), 1)
+    rows, columns = linear_sum_assignment(-table)
+    names = np.empty(size, dtype=np.int64)
+    names[rows] = columns
+    return names[other]

@@ -1,0 +1,27 @@
+"""Training for tests: both stages of one or several networks, without choices around them."""
+
+from __future__ import annotations
+
+from viewfuse.engine.loop import check_diverged
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.training import init_state, planned_epochs, pretrain, train_jointly
+from viewfuse.neighbors.samples import index_training_set
+
+
+def train(stored, config, seed):
+    """Both stages of Algorithm 2."""
+    return train_replicates([stored], config, [seed])[0]
+
+
+def train_replicates(sets, config, seeds):
+    """One training per set of samples and seed."""
+    runs = [init_state(samples, config, seed) for samples, seed in zip(sets, seeds, strict=True)]
+    pretrain(runs, planned_epochs(runs[0])[0])
+    check_diverged(runs)
+    train_jointly(runs)
+    return runs
+
+
+def index_samples(values, present, config):
+    """Training samples with as many neighbours as the configuration asks for."""
+    return index_training_set(values, present, URRLMethod(config).neighbor_depth)
