@@ -241,7 +241,7 @@ class URRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         array. Observed rows are returned as they were, in float32; filled values stay within the range of the
         training samples.
         """
-        views = self._known_views(X)
+        views = self._known_views(X).dense()
         embedding = self._embed(views)
         rebuilt = self._model.rebuild(embedding)
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))

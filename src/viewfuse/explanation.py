@@ -112,6 +112,7 @@ def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanati
     views : samples with the model's views, any of them missing
     training_ids : array of shape (training samples,)
     """
+    views = views.dense()
     samples, embedding = model.place(views)
     chances = model.assign(embedding)
     labels, confidence = chances.argmax(axis=1), chances.max(axis=1)

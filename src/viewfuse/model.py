@@ -159,6 +159,7 @@ def fit_models(
     scaling : "auto" begins with every scaling in `decisions.SCALINGS`, and goes on with that of the best clusters
     seeds : per set of samples those of its trainings; the most consistent one is kept
     """
+    sets = [views.dense() for views in sets]
     for views in sets:
         _check_samples(views, settings.n_clusters)
     if scaling not in ("auto", *KINDS):
