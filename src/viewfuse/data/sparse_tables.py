@@ -35,7 +35,7 @@ def is_sparse(array: Any) -> TypeGuard[csr_array]:
 
 def is_sparse_frame(view: Any) -> bool:
     """Whether a pandas frame has sparse columns of numbers only, in which what is not stored is zero."""
-    if not hasattr(view, "iloc") or not view.shape[1]:
+    if not hasattr(view, "iloc") or len(view.shape) != 2 or not view.shape[1]:
         return False
     kinds = set(view.dtypes)
     return all(hasattr(kind, "fill_value") and kind.subtype.kind in "fiub" and kind.fill_value == 0 for kind in kinds)
