@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 
+import mudata
 import numpy as np
 import pandas as pd
 import pytest
+from anndata import AnnData
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy import io, sparse
 
-from viewfuse import URRL, DataError, NotEnoughMemory, SuspiciousDataWarning, Views, baselines
+from viewfuse import URRL, DataError, NotEnoughMemory, SuspiciousDataWarning, Views, baselines, read_chunks, read_views
 from viewfuse.cli.inspect import describe
 from viewfuse.data import sparse_tables
 from viewfuse.data.checks import data_warnings, suspicious_columns
@@ -286,6 +288,30 @@ def test_wide_views_are_never_made_dense(wide, monkeypatch):
         tracemalloc.stop()
     with pytest.raises(NotEnoughMemory, match="20,000 samples x 30,000 columns needs 2,400,000,000 bytes"):
         Views([wide]).dense()
+
+
+def write_h5mu(path, matrix):
+    mudata.MuData({"X": AnnData(matrix.tocsr())}).write(path)
+
+
+def write_mat(path, matrix):
+    io.savemat(path, {"X": matrix.tocsc(), "Y": np.arange(matrix.shape[0])}, do_compression=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # of mudata's own
+@pytest.mark.parametrize(
+    ("ending", "write"), [("h5mu", write_h5mu), ("mat", write_mat), ("npz", sparse.save_npz)], ids=lambda x: str(x)[:4]
+)
+def test_wide_files_are_never_made_dense(tmp_path, wide, monkeypatch, ending, write):
+    path = tmp_path / f"wide.{ending}"
+    write(path, wide.tocsr())
+    monkeypatch.setattr(memory, "available", lambda: 200_000_000)
+    whole, parts = read_views(path), list(read_chunks(path, 9_000))
+    assert all(sparse.issparse(views.arrays[0]) for views in (whole, *parts))
+    assert whole.mask.all()  # zero rows are data
+    found = sparse.vstack([part.arrays[0] for part in parts])
+    assert abs(found - whole.arrays[0]).max() == 0
+    assert abs(whole.arrays[0] - wide.tocsr().astype(np.float32)).max() < 1e-6
 
 
 def test_the_bytes_of_sparse_files_are_counted(wide, monkeypatch):
