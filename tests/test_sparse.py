@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import io, sparse
 
-from viewfuse import URRL, DataError, NotEnoughMemory, SuspiciousDataWarning, Views, baselines, read_chunks, read_views
+from viewfuse import (
+    URRL,
+    DataError,
+    EmptySampleWarning,
+    NotEnoughMemory,
+    SuspiciousDataWarning,
+    Views,
+    baselines,
+    read_chunks,
+    read_views,
+)
 from viewfuse.cli.inspect import describe
 from viewfuse.data import sparse_tables
 from viewfuse.data.checks import data_warnings, suspicious_columns
@@ -118,7 +128,8 @@ def test_views_are_taken_without_a_copy_and_what_was_given_stays():
     wild = sparse.csr_array(
         (np.array([1.0, 2.0, 3.0], np.float32), np.array([2, 0, 0]), np.array([0, 3])), shape=(1, 3)
     )
-    assert Views([wild]).arrays[0].toarray().tolist() == [[5.0, 0.0, 1.0]]
+    (array,) = Views([wild]).arrays
+    assert (array.data.tolist(), array.indices.tolist()) == ([5.0, 1.0], [0, 2])
     assert wild.indices.tolist() == [2, 0, 0]
 
 
@@ -184,8 +195,8 @@ def test_columns_that_32_bits_cannot_tell_apart_are_refused(values):
 @pytest.mark.parametrize(
     "rows",
     [[2, 0], np.array([-1, 0]), slice(1, None), slice(None, None, -1), [], 1, (np.array([2]), ...),
-     [True, False, True], np.array([False, True, False])],
-    ids=str,
+     [True, False, True], np.array([False, True, False]), pd.Series([True, False, True])],
+    ids=lambda rows: type(rows).__name__,
 )  # fmt: skip
 def test_rows_are_picked_as_from_dense_views(rows):
     thin, dense = Views({"a": sparse.csc_array(A), "b": B})[rows], Views({"a": A, "b": B})[rows]
@@ -260,6 +271,20 @@ def test_sparse_views_are_not_hidden_by_nan():
         DataError, match=r"view 0 is sparse, and an empty row of it is data; .*Views\(data, mask=mask\)"
     ):
         apply_mask([sparse.csr_array(A), B], np.ones((3, 2)))
+
+
+def test_a_few_values_that_count_up_are_no_ids_among_zeros():
+    table = np.random.default_rng(0).normal(size=(60, 2))
+    table[:, 1] = [*range(1, 11), *[0] * 50]
+    table[:, 0] = range(60)
+    assert suspicious_columns(Views([sparse.csr_array(table)]), 0) == {"count the rows, and may be ids": ["0"]}
+
+
+def test_samples_of_files_that_store_only_nan_are_left_out():
+    matrix = sparse.csr_array(([1.0, NAN], ([0, 2], [1, 0])), shape=(3, 4))
+    source = Source([FileView("set.h5mu", "rna", matrix, range(4), ["x", "y", "z"])])
+    with pytest.warns(EmptySampleWarning, match="1 samples, such as 'z', have no view at all and are left out"):
+        assert source.read().ids.tolist() == ["x", "y"]
 
 
 @pytest.fixture
