@@ -42,7 +42,7 @@ def assert_reads(expected: Views, paths, **options):
     chunks = list(read_chunks(paths, 7, **options))
     assert [len(chunk) for chunk in chunks] == [7] * (len(expected) // 7) + [len(expected) % 7]
     for v in range(len(expected.names)):
-        assert np.array_equal(np.concatenate([chunk.arrays[v] for chunk in chunks]), expected.arrays[v])
+        assert np.array_equal(np.concatenate([chunk.dense().arrays[v] for chunk in chunks]), expected.arrays[v])
     assert np.array_equal(np.concatenate([chunk.mask for chunk in chunks]), expected.mask)
     assert [i for chunk in chunks for i in chunk.ids.tolist()] == expected.ids.tolist()
 
@@ -90,6 +90,7 @@ def test_matlab_5_numbered_and_sparse(tmp_path, full, turned):
     assert_reads(expected, tmp_path / "set.mat")
     io.savemat(tmp_path / "unlabelled.mat", named)
     assert_reads(expected, tmp_path / "unlabelled.mat")
+    assert [sparse.issparse(array) for array in read_views(tmp_path / "set.mat").arrays] == [True, False, False]
 
 
 def save_as_matlab_73(path, variables):
@@ -123,6 +124,7 @@ def test_matlab_73(tmp_path, full, turned):
     numbered = {"X1": sparse.csr_matrix(shown[0]), "X2": shown[1], "X3": shown[2], "Y": labels}
     save_as_matlab_73(tmp_path / "numbered.mat", numbered)
     assert_reads(Views(dict(zip(("X1", "X2", "X3"), full, strict=True))), tmp_path / "numbered.mat")
+    assert [sparse.issparse(array) for array in read_views(tmp_path / "numbered.mat").arrays] == [True, False, False]
 
 
 @pytest.fixture
@@ -217,9 +219,13 @@ def test_h5mu_there_and_back(tmp_path, views):
          "protein": pd.DataFrame(protein[9:], index=IDS[9:]).reindex(order)}
     )  # fmt: skip
     assert_reads(expected, tmp_path / "cells.h5mu")
-    assert list(read_views(tmp_path / "cells.h5mu").columns[0]) == ["g0", "g1", "g2"]
+    read = read_views(tmp_path / "cells.h5mu")
+    assert list(read.columns[0]) == ["g0", "g1", "g2"]
+    for found in (read, *read_chunks(tmp_path / "cells.h5mu", 7)):
+        assert [sparse.issparse(array) for array in found.arrays] == [True, False]
     chosen = read_views(tmp_path / "cells.h5mu", use={"rna": "layers/counts", "protein": "obsm/X_pca"})
-    assert np.array_equal(chosen.arrays[0][expected.mask[:, 0]], rna[:14] + 1)
+    assert sparse.issparse(chosen.arrays[0])
+    assert np.array_equal(chosen.dense().arrays[0][expected.mask[:, 0]], rna[:14] + 1)
     assert np.array_equal(chosen.arrays[1][expected.mask[:, 1]], protein[9:, :2] * 2)
 
     shuffled = np.random.default_rng(0).permutation(20)
@@ -255,14 +261,40 @@ def test_many_rows_go_through_a_temporary_file(tmp_path, frames, monkeypatch):
 
 def test_sparse_views_are_made_dense_where_memory_allows(views, monkeypatch):
     values = np.nan_to_num(views["rna"])
-    assert np.array_equal(Views([sparse.csr_matrix(values)]).arrays[0], values)
-    assert np.array_equal(Views([sparse.coo_array(values.astype(np.int64))]).arrays[0], values.astype(np.int64))
+    found = Views([sparse.csr_matrix(values)])
+    assert np.array_equal(found.dense().arrays[0], values)
     monkeypatch.setattr(memory, "available", lambda: 100)
     words = (
         r"view 'view_0', a sparse matrix, as a table of 20 samples x 3 columns needs 240 bytes, but only 100 are free"
     )
     with pytest.raises(NotEnoughMemory, match=words):
-        Views([sparse.csr_matrix(values)])
+        found.dense()
+
+
+@pytest.mark.parametrize("build", [sparse.csr_array, sparse.csc_matrix])
+def test_the_matrix_that_scipy_saves_is_one_view(tmp_path, full, build):
+    sparse.save_npz(tmp_path / "set.npz", build(full[0]))
+    assert_reads(Views([full[0]]), tmp_path / "set.npz")
+    assert sparse.issparse(read_views(tmp_path / "set.npz").arrays[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"indices": np.array([0, 7, 1])}, "is a sparse matrix whose indices lead out of it"),
+        ({"indptr": np.array([0, 5, 2, 3])}, "no readable .npz file|indices lead out of it"),
+        ({"shape": np.array([3, 2**50])}, "would grow from"),
+        ({"shape": np.array([3, 2, 2])}, "save it as a csr_array of real numbers"),
+        ({"format": b"bsr"}, "save it as a csr_array of real numbers"),
+        ({"data": np.array([1j, 2, 3])}, "save it as a csr_array of real numbers"),
+        ({"indices": np.array([0.0, 1.0, 1.0])}, "save it as a csr_array of real numbers"),
+    ],
+)
+def test_a_damaged_matrix_of_scipy_is_refused(tmp_path, changes, words):
+    parts = {"format": b"csr", "shape": [3, 2], "data": [1.0, 2, 3], "indices": [0, 1, 1], "indptr": [0, 1, 2, 3]}
+    np.savez(tmp_path / "set.npz", **{**parts, **changes})
+    with pytest.raises(DataError, match=words):
+        read_views(tmp_path / "set.npz")
 
 
 def test_memory_limits_are_seen():

@@ -17,7 +17,7 @@ def views():
 
 
 def same(one: Views, other: Views) -> bool:
-    arrays = all(np.array_equal(a, b) for a, b in zip(one.arrays, other.arrays, strict=True))
+    arrays = all(np.array_equal(a, b) for a, b in zip(one.dense().arrays, other.dense().arrays, strict=True))
     return (
         arrays
         and one.names == other.names

@@ -48,7 +48,7 @@ def knn_filled(data: Any) -> NDArray[np.float32]:
 
 
 def _scaled(data: Any) -> Views:
-    views = Views.of(data)
+    views = Views.of(data).dense()
     return fit_scaler(views, "minmax").apply(views)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import checked_mask, is_table
+from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.errors import DataError, SettingError
 
 
@@ -59,6 +60,11 @@ def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: Array
 
 
 def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
+    if is_sparse(view):
+        raise DataError(
+            f"view {name!r} is sparse, and an empty row of it is data; leave it as it is, and hide rows by "
+            "Views(data, mask=mask)"
+        )
     values = view if hasattr(view, "iloc") else np.asarray(view)
     if len(values.shape) != 2 or len(values) != len(shown):
         raise DataError(f"view {name!r} has shape {values.shape}, but the mask has {len(shown)} rows")

@@ -8,7 +8,8 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.data.checks import in_words, isolated_views, suspicious_columns
+from viewfuse.data.checks import in_words, isolated_views, suspicious_columns, zero_samples
+from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.io import writers as results
 
@@ -30,7 +31,7 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
     click.echo("\n" + options.table(("views that are there", "samples"), patterns))
     lines = [line for view in facts["views"] for line in in_words(view["name"], view["suspicious"])]
-    for line in lines + isolated_views(views):
+    for line in lines + zero_samples(views) + isolated_views(views):
         click.echo(f"\n{options.plain(line)}")
 
 
@@ -52,10 +53,11 @@ def describe(views: Views) -> dict[str, Any]:
 
 
 def _describe_view(views: Views, v: int) -> dict[str, Any]:
-    rows = views.arrays[v][views.mask[:, v]]
+    n = int(views.mask[:, v].sum())
     facts: dict[str, Any] = {"name": views.names[v], "columns": views.widths[v]}
-    facts |= {"present": len(rows), "missing": len(views) - len(rows)}
-    if not len(rows):
+    facts |= {"present": n, "missing": len(views) - n}
+    if not n:
         return {**facts, "low": None, "high": None, "suspicious": {}}
-    facts |= {"low": float(rows.min()), "high": float(rows.max())}
+    low, high = column_bounds(views.arrays[v], views.mask[:, v])
+    facts |= {"low": float(low.min()), "high": float(high.max())}
     return {**facts, "suspicious": suspicious_columns(views, v)}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError
 
 
@@ -69,7 +70,14 @@ def aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] |
         return given, indexes[0] if indexes else None
     _check_matchable(labelled, frames)
     union = list(dict.fromkeys(label for index in indexes for label in index))
-    return {name: None if view is None else view.reindex(union) for name, view in given.items()}, union
+    return {name: _in_order(view, union) for name, view in given.items()}, union
+
+
+def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
+    """A frame with one row per label, NaN where it has none."""
+    if view is None:
+        return None
+    return reindexed(view, labels) if is_sparse_frame(view) else view.reindex(labels)
 
 
 def _has_row_labels(view: Any) -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 CONSTANT = "never change"
 _FAR = 10.0
@@ -15,15 +21,18 @@ _MARKS = (-9.0, -99.0, -999.0, -9999.0, -99999.0)
 _MOST_ROWS = 20_000
 _FEW = 20
 _SHOWN = 5
+_MANY_ZERO = 0.1
+"""Of the samples that have a sparse view."""
 
 
 def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
     """Per reason, which columns of a view; of many rows some are looked at, evenly spread."""
     rows = np.flatnonzero(views.mask[:, v])
-    values = views.arrays[v][rows[:: max(1, len(rows) // _MOST_ROWS)]]
-    if not len(values):
+    values = take(views.arrays[v], rows[:: max(1, len(rows) // _MOST_ROWS)])
+    if not values.shape[0]:
         return {}
-    found = {why: np.flatnonzero(which) for why, which in _reasons(values).items()}
+    reasons = _sparse_reasons(values) if is_sparse(values) else _reasons(values)
+    found = {why: np.flatnonzero(which) for why, which in reasons.items()}
     return {why: [str(views.columns[v][int(c)]) for c in which] for why, which in found.items() if len(which)}
 
 
@@ -47,7 +56,21 @@ def data_warnings(views: Views) -> list[str]:
         if n > 1 and len(suspicious.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it tells nothing; leave it out")
         lines += in_words(name, suspicious) if n >= _FEW else []
-    return lines + isolated_views(views)
+    return lines + zero_samples(views) + isolated_views(views)
+
+
+def zero_samples(views: Views) -> list[str]:
+    """A line for every sparse view in which many samples are zero: zeros are data, but somebody may mean otherwise."""
+    lines = []
+    for v, (name, array) in enumerate(zip(views.names, views.arrays, strict=True)):
+        n = int(views.mask[:, v].sum())
+        zero = n_zero_rows(array, views.mask[:, v]) if is_sparse(array) and n >= _FEW else 0
+        if zero > _MANY_ZERO * n:
+            lines.append(
+                f"{name}: {zero} of its {n} samples are zero in all columns, which is taken for data; "
+                "if they lack the view, say so with a mask"
+            )
+    return lines
 
 
 def isolated_views(views: Views) -> list[str]:
@@ -77,6 +100,15 @@ def _reasons(rows: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
         | _lone_end(-ordered[::-1]),
         "count the rows, and may be ids": counting,
     }
+
+
+def _sparse_reasons(rows: csr_array) -> dict[str, NDArray[np.bool_]]:
+    """As `_reasons`, some columns at a time."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    for columns, values in column_blocks(rows):
+        for why, which in _reasons(values).items():
+            found.setdefault(why, np.zeros(rows.shape[1], dtype=bool))[columns] = which
+    return found
 
 
 def _lone_end(ordered: NDArray[np.float32]) -> NDArray[np.bool_]:

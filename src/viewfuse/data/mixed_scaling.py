@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.sparse_tables import dense_rows
 from viewfuse.data.views import Views
 
 _MOST_ROWS = 500
@@ -35,7 +36,7 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
     for pair in combinations(range(len(views.names)), 2):
         rows = _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])
         if len(rows) >= _FEWEST_ROWS:
-            near = [[_nearest(points, v) for points in _both_ways(views.arrays[v][rows])] for v in pair]
+            near = [[_nearest(points, v) for points in _both_ways(dense_rows(views.arrays[v], rows))] for v in pair]
             for v, own, other in zip(pair, near, near[::-1], strict=True):
                 columns, whole = (_overlap(neighbors, other) for neighbors in own)
                 gains[rows, v] += whole - columns

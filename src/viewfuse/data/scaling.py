@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
 from viewfuse.errors import SettingError
 from viewfuse.utils import memory
+
+if TYPE_CHECKING:
+    from viewfuse.data.sparse_tables import Values
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
 
@@ -42,7 +45,8 @@ class Scaler:
         check_scaling(self.kind, KINDS)
 
     def apply(self, views: Views) -> Views:
-        """Scaled views; missing rows stay zero."""
+        """Scaled views, all dense; missing rows stay zero."""
+        views = views.dense()
         if self.kind == "none":
             return views
         return views.replace(arrays=tuple(self._scaled(v, a, views.mask[:, v]) for v, a in enumerate(views.arrays)))
@@ -79,9 +83,7 @@ def fit_scaler(views: Views, kind: str) -> Scaler:
     return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs), whole)
 
 
-def _measure(
-    array: NDArray[np.float32], present: NDArray[np.bool_], kind: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _measure(array: Values, present: NDArray[np.bool_], kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shift and factor of every column, from the rows that are present, a part at a time."""
     if kind == "none" or not present.any():
         return np.zeros(array.shape[1]), np.ones(array.shape[1])

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.sparse_tables import (
+    SparseFrame,
+    bounds,
+    canonical,
+    dense_parts,
+    dense_rows,
+    is_sparse,
+    is_sparse_frame,
+    nan_rows,
+    rows_of_cells,
+    sparse_frame,
+    with_data,
+    with_empty_rows,
+)
 from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _ROWS_THAT_VARY = 10
 """A few rows may be alike by chance; only from so many on is a column judged."""
@@ -19,10 +36,10 @@ _ROUNDING = 1e-12
 
 
 class Table(NamedTuple):
-    """One view as it was given, and what its columns are called."""
+    """One view as it was given, dense or sparse, and what its columns are called."""
 
     name: str
-    values: NDArray[Any]
+    values: Any
     columns: Sequence[Hashable]
 
     @property
@@ -32,12 +49,13 @@ class Table(NamedTuple):
 
 
 def read_table(name: str, view: Any) -> Table:
-    """The view as a 2-D numeric array, whatever it came as; None has no columns."""
+    """The view as a 2-D numeric array, whatever it came as, or a sparse matrix; None has no columns."""
     if view is None:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
-    if hasattr(type(view), "toarray"):
-        view = _dense(name, view)
-    values = _array(name, view)
+    if is_sparse_frame(view):
+        view = sparse_frame(view)
+    given = view.matrix if isinstance(view, SparseFrame) else view
+    values = given if is_sparse(given) else _array(name, given)
     if values.ndim != 2:
         raise DataError(
             f"view {name!r} has {values.ndim} dimension(s), not 2. Reshape your data to (samples, columns): "
@@ -51,11 +69,11 @@ def read_table(name: str, view: Any) -> Table:
     columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
-    if values.dtype.kind not in "fiubO":
+    if values.dtype.kind not in ("fiub" if is_sparse(values) else "fiubO"):
         raise DataError(
             f"view {name!r} holds {values.dtype} values, not real numbers; encode them as numbers or drop them"
         )
-    return Table(name, values, columns)
+    return Table(name, canonical(values) if is_sparse(values) else values, columns)
 
 
 def renamed_columns(tables: Sequence[Table], columns: Sequence[Sequence[Hashable]]) -> list[Table]:
@@ -64,17 +82,6 @@ def renamed_columns(tables: Sequence[Table], columns: Sequence[Sequence[Hashable
         given, wanted = [len(names) for names in columns], [table.values.shape[1] for table in tables]
         raise DataError(f"columns has {given} names per view, but the views have {wanted} columns; name each once")
     return [table._replace(columns=names) for table, names in zip(tables, columns, strict=True)]
-
-
-def _dense(name: str, view: Any) -> Any:
-    """A sparse matrix with all its zeros, where memory allows; what is no matrix of real numbers is left as it is."""
-    if len(view.shape) != 2 or view.dtype.kind not in "fiub":
-        return view.toarray()
-    n, width = view.shape
-    dtype = np.result_type(view.dtype, np.float32)
-    what = f"view {name!r}, a sparse matrix, as a table of {n:,} samples x {width:,} columns"
-    memory.require(dtype.itemsize * n * width, what, "choose fewer columns, or reduce them first (TruncatedSVD)")
-    return view.astype(dtype).toarray()
 
 
 def _array(name: str, view: Any) -> NDArray[Any]:
@@ -146,12 +153,15 @@ def labelled(row: int, ids: NDArray[Any]) -> str:
     return str(row) if name == row else f"{row} (id {name!r})"
 
 
-def present_rows(
-    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Check the rows that may be looked at; return float32 values, zero where missing, and who is present."""
+def present_rows(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> tuple[Any, NDArray[np.bool_]]:
+    """Check the rows that may be looked at; return float32 values, zero where missing, and who is present.
+
+    A row of a sparse view is missing where all that it stores is NaN; one that stores nothing is zero.
+    """
     if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
+    if is_sparse(table.values):
+        return _present_sparse_rows(table, allowed, ids)
     given = _numbers(table, allowed, ids)
     finite = np.concatenate([np.isfinite(_single(given[rows])).all(axis=1) for rows in memory.parts(len(given))])
     present = allowed & finite
@@ -163,6 +173,23 @@ def present_rows(
     values = _kept(given, present).view()
     values.flags.writeable = False  # it may be the caller's own memory
     return values, present
+
+
+def _present_sparse_rows(
+    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]
+) -> tuple[csr_array, NDArray[np.bool_]]:
+    given = table.values
+    single = with_data(given, _single(given.data))
+    gone = nan_rows(single)
+    wrong = np.flatnonzero(allowed & ~gone & (rows_of_cells(single, ~np.isfinite(single.data)) > 0))
+    if len(wrong):
+        _raise_for_row(table, int(wrong[0]), ids)
+    present = allowed & ~gone
+    _check_digits(table, given, present)
+    values = with_empty_rows(single, present)
+    shown = values.data.view()
+    shown.flags.writeable = False  # it may be the caller's own memory
+    return with_data(values, shown), present
 
 
 def _single(numbers: NDArray[Any]) -> NDArray[np.float32]:
@@ -180,18 +207,22 @@ def _kept(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float32
     return values
 
 
-def column_bounds(array: NDArray[Any], present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Least and largest value of every column over the rows that are present, of which there is one at least."""
+    if is_sparse(array):
+        return bounds(array, present)
     pairs = [(rows.min(axis=0), rows.max(axis=0)) for rows in present_parts(array, present)]
     return np.min([low for low, _ in pairs], axis=0), np.max([high for _, high in pairs], axis=0)
 
 
-def present_parts(array: NDArray[Any], present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
-    """The rows that are present, a part at a time."""
+def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
+    """The rows that are present, a part at a time; those of a sparse array are made dense for it."""
+    if is_sparse(array):
+        return dense_parts(array, present)
     return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
 
 
-def _check_digits(table: Table, given: NDArray[Any], present: NDArray[np.bool_]) -> None:
+def _check_digits(table: Table, given: Any, present: NDArray[np.bool_]) -> None:
     """Refuse a column that varies, but not within the digits of float32."""
     if present.sum() < _ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return
@@ -211,7 +242,7 @@ def _check_digits(table: Table, given: NDArray[Any], present: NDArray[np.bool_])
 
 def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
-        cells = table.values[row].astype(np.float64)
+        cells = dense_rows(table.values, [row])[0].astype(np.float64)
         column = int(np.flatnonzero(~np.isfinite(cells.astype(np.float32)))[0])
     place = f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}"
     if np.isnan(cells[column]):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import aligned, checked_ids, checked_mask, is_table, named_views
+from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
 from viewfuse.data.tables import Table, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
+
+if TYPE_CHECKING:
+    from viewfuse.data.sparse_tables import Values
 
 _ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns")
 
@@ -21,9 +25,10 @@ class Views:
     Parameters
     ----------
     data : list or dict of views, or one 2-D array, which is one view
-        A view is an array or data frame of shape (samples, columns), or None where no sample has it. A row
-        that is all NaN is a missing view; zeros are data. Frames that carry row labels are joined by them:
-        a label that a frame lacks is a missing view.
+        A view is an array, data frame or sparse matrix of shape (samples, columns), or None where no sample has it.
+        A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
+        zeros are data, stored or not. Frames that carry row labels are joined by them: a label that a frame lacks is
+        a missing view.
     mask : boolean array of shape (samples, views), optional
         False marks a view as missing; what stands there in `data` is never looked at.
     ids : sequence of samples' names, optional
@@ -35,7 +40,8 @@ class Views:
 
     Attributes
     ----------
-    arrays : tuple of float32 arrays of shape (samples, columns); missing rows are zero.
+    arrays : tuple of float32 arrays of shape (samples, columns); missing rows are zero. What came as a sparse matrix
+        is a `scipy.sparse.csr_array`, whose missing rows hold nothing; `dense()` gives arrays only.
     mask : boolean array of shape (samples, views); True where a view is present.
     ids : array of shape (samples,); each name once.
     names : tuple of str.
@@ -43,7 +49,7 @@ class Views:
     """
 
     names: tuple[str, ...]
-    arrays: tuple[NDArray[np.float32], ...]
+    arrays: tuple[Values, ...]
     mask: NDArray[np.bool_]
     ids: NDArray[Any]
     columns: tuple[Sequence[Hashable], ...]
@@ -88,6 +94,13 @@ class Views:
             setattr(copy, name, parts.get(name, getattr(self, name)))
         return copy
 
+    def dense(self) -> Views:
+        """The same with dense arrays only, where memory allows: for what cannot work on sparse ones."""
+        if not any(is_sparse(a) for a in self.arrays):
+            return self
+        pairs = zip(self.names, self.arrays, strict=True)
+        return self.replace(arrays=tuple(all_dense(name, a) if is_sparse(a) else a for name, a in pairs))
+
     @property
     def widths(self) -> tuple[int, ...]:
         """Columns per view; 0 for a view that was given as None."""
@@ -109,7 +122,7 @@ class Views:
             raise DataError(f"{rows!r} picks no samples; give row numbers, a slice or booleans; views are in .arrays")
         if isinstance(rows, (int, np.integer)):
             rows = [range(len(self))[rows]]
-        arrays = tuple(a[rows] for a in self.arrays)
+        arrays = tuple(take(a, rows) for a in self.arrays)
         return self.replace(arrays=arrays, mask=self.mask[rows], ids=self.ids[rows])
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
@@ -117,8 +130,8 @@ class Views:
 
     def __repr__(self) -> str:
         parts = [
-            f"{name}: {width} columns, {count} present"
-            for name, width, count in zip(self.names, self.widths, self.mask.sum(axis=0), strict=True)
+            f"{name}: {a.shape[1]} {'sparse ' if is_sparse(a) else ''}columns, {count} present"
+            for name, a, count in zip(self.names, self.arrays, self.mask.sum(axis=0), strict=True)
         ]
         return f"Views({len(self)} samples; {'; '.join(parts)})"
 
@@ -140,9 +153,9 @@ class Views:
         mask = np.stack([absent if v is None else self.mask[:, v] for _, _, v in picks], axis=1)
         return self.replace(names=tuple(names), arrays=arrays, mask=mask, columns=tuple(columns))
 
-    def _view_with(self, v: int | None, name: str, columns: Sequence[Hashable]) -> NDArray[np.float32]:
+    def _view_with(self, v: int | None, name: str, columns: Sequence[Hashable]) -> Values:
         if v is None or not self.widths[v]:
-            return np.zeros((len(self), len(columns)), dtype=np.float32)
+            return empty((len(self), len(columns)))
         _check_columns(name, self.columns[v], columns)
         return self.arrays[v]
 
@@ -153,7 +166,7 @@ def is_one_table(data: Any) -> bool:
 
 
 def _count_rows(tables: Sequence[Table]) -> int:
-    counts = {table.name: len(table.values) for table in tables if not table.is_none}
+    counts = {table.name: table.values.shape[0] for table in tables if not table.is_none}
     if not counts:
         raise DataError("every view is None, so there is no sample; pass at least one array")
     if len(set(counts.values())) > 1:

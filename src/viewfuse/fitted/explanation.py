@@ -105,6 +105,7 @@ def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanati
     views : samples with the model's views, any of them missing
     training_ids : array of shape (training samples,)
     """
+    views = views.dense()
     samples, embedding = model.place(views)
     probabilities = model.assign(embedding)
     labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import id_array
+from viewfuse.data.sparse_tables import is_sparse, nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
 from viewfuse.utils import memory
@@ -38,10 +39,10 @@ class FileView:
     columns: Sequence[Hashable]
     ids: Sequence[Hashable] | None = None
 
-    def rows(self, chosen: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """The chosen rows as a dense array."""
+    def rows(self, chosen: slice | NDArray[np.int64]) -> Any:
+        """The chosen rows as an array, or as a sparse matrix where the view is one."""
         values = self.values[chosen]
-        return values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+        return values if is_sparse(values) else np.asarray(values)
 
 
 class Source:
@@ -110,9 +111,10 @@ class Source:
         if self._mask is not None:  # values other than 0 and 1 are left for Views to refuse
             mask = np.where(mask, self._mask[rows], 0)
         kept = self._with_a_view(mask, [values for values, _ in pairs], self.ids[rows])
+        arrays = (values if isinstance(kept, slice) else values[kept] for values, _ in pairs)
         try:
             return Views(
-                {name: values[kept] for name, (values, _) in zip(self.names, pairs, strict=True)},
+                dict(zip(self.names, arrays, strict=True)),
                 mask=mask[kept],
                 ids=self.ids[rows][kept],
                 columns=[view.columns for view in self.views],
@@ -120,13 +122,12 @@ class Source:
         except DataError as error:
             raise type(error)(f"{self._files()}: {error}") from None
 
-    def _with_a_view(self, mask: NDArray[Any], arrays: Sequence[NDArray[Any]], ids: NDArray[Any]) -> Any:
+    def _with_a_view(self, mask: NDArray[Any], arrays: Sequence[Any], ids: NDArray[Any]) -> Any:
         """Which samples have a view at all; a slice for all of them, so that nothing is copied."""
         there = np.zeros(len(ids), dtype=bool)
         for v, values in enumerate(arrays):
             unknown = np.flatnonzero(~there & (mask[:, v] != 0))
-            is_nan = np.isnan(values[unknown]).all(axis=1) if values.dtype.kind == "f" else False
-            there[unknown] = ~np.broadcast_to(is_nan, len(unknown))
+            there[unknown] = ~_is_nan(values, unknown)
         if there.all() or not there.any():
             return slice(None)
         lost = ids[~there]
@@ -140,7 +141,7 @@ class Source:
     def _files(self) -> str:
         return ", ".join(dict.fromkeys(str(view.path) for view in self.views))
 
-    def _read_view(self, v: int, rows: slice, dtype: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _read_view(self, v: int, rows: slice, dtype: Any) -> tuple[Any, NDArray[np.bool_]]:
         """Values of shape (samples, columns), zero where absent, and who is there."""
         view, places = self.views[v], self._rows[v]
         there = None if places is None else places[rows]
@@ -151,6 +152,8 @@ class Source:
                 found = found.astype(dtype, copy=False)
         if present.all():
             return found, present
+        if is_sparse(found):
+            return spread_rows(found, present), present
         values = np.zeros((len(present), found.shape[1]), dtype=found.dtype)
         values[present] = found
         return values, present
@@ -158,10 +161,19 @@ class Source:
     def _bytes_needed(self, v: int) -> int:
         """What reading a view takes beyond what is there: rows in order, the same with gaps, and as float32."""
         values, n = self.views[v].values, len(self)
+        if is_sparse(values):
+            return 2 * stored_bytes(values) + values.indptr.itemsize * n
         itemsize = 4 if values.dtype == np.float32 else values.dtype.itemsize + 4
         loaded = self._rows[v] is None and isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
         copies = 0 if loaded and values.dtype == np.float32 else itemsize
         return n * values.shape[1] * (copies if self._rows[v] is None else copies + values.dtype.itemsize)
+
+
+def _is_nan(values: Any, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the rows are NaN, so that the sample lacks the view."""
+    if values.dtype.kind != "f":
+        return np.zeros(len(rows), dtype=bool)
+    return nan_rows(values)[rows] if is_sparse(values) else np.isnan(values[rows]).all(axis=1)
 
 
 def _check_view_shape(view: FileView) -> None:

@@ -120,7 +120,7 @@ def write_views(folder: Path, names: Sequence[str], parts: Iterable[Views]) -> N
         temporaries = [stack.enter_context(writing(folder / name)) for name in file_names(names, ".csv")]
         files = [stack.enter_context(path.open("w", newline="", encoding="utf-8")) for path in temporaries]
         for number, views in enumerate(parts):
-            for file, array, columns in zip(files, views.arrays, views.columns, strict=True):
+            for file, array, columns in zip(files, views.dense().arrays, views.columns, strict=True):
                 rows = ((name, *map(str, row)) for name, row in zip(views.ids.tolist(), array, strict=True))
                 header = [] if number else [("id", *(str(column) for column in columns))]
                 csv.writer(file).writerows(_harmless([*header, *rows]))

@@ -87,7 +87,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         array. Observed rows are returned as they were, in float32; filled values stay within the range of the
         training samples.
         """
-        views = self._known_views(X)
+        views = self._known_views(X).dense()
         model = self._placed_model()
         rebuilt = model.rebuild(model.embed(views))
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))

@@ -132,7 +132,7 @@ def _read(path: Path, entry: DataSet) -> Loaded:
     source = open_source(path)
     if source.labels is None:
         raise DataError(f"{path} holds no labels to score with; add them as 'labels'")
-    views, labels = source.read(), np.asarray(source.labels)
+    views, labels = source.read().dense(), np.asarray(source.labels)
     chosen = _views_of_the_table(views.widths, entry.widths)
     widths = [views.widths[v] for v in chosen]
     wrong = list(differences(entry, len(views), widths, len(np.unique(labels))))

@@ -38,7 +38,8 @@ def read_views(
     ----------
     paths : a file, a folder, or a list of files
         - .npz: one 2-D array per view, called view_0, view_1, ... or anything; with `ids`, a boolean `mask` of shape
-          (samples, views) and `labels` where they are wanted. A folder of .npy files: the same, as memory maps.
+          (samples, views) and `labels` where they are wanted; or the one sparse matrix that SciPy saved. A folder of
+          .npy files: the same, as memory maps.
         - .csv, .tsv, .parquet: one file per view, called like the file, with a column of ids by which the files are
           joined; an id that a file lacks is a missing view. In Parquet a column of lists is a view by itself.
         - .mat, of version 5 or 7.3: a cell array X of matrices, or matrices X1, X2, ...
@@ -50,6 +51,7 @@ def read_views(
     Returns
     -------
     Views
+        Sparse matrices of .h5mu, .mat and .npz files stay sparse.
     """
     return open_source(paths, id_column=id_column, blocks=blocks, use=use).read()
 

@@ -20,7 +20,7 @@ Use = Mapping[str, str]
 
 
 def read_h5mu(path: Path, use: Use | None) -> Source:
-    """The modalities of a .h5mu file; sparse matrices stay sparse until rows are asked for."""
+    """The modalities of a .h5mu file; sparse matrices stay sparse."""
     read = needed("anndata.io", "omics", path).read_elem
     with opened(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of anndata, about old files; what cannot be read is an error

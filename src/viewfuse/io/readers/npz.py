@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 from viewfuse.errors import DataError
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.safety.limits import Allowance, bytes_of
+from viewfuse.io.safety.sparse import check_sparse
 from viewfuse.io.source import FileView, Source
 
 _LONGEST_HEADER = 65_536
 NOT_VIEWS = ("labels", "ids", "mask")
+_PLACES = ("shape", "indices", "indptr")
+SPARSE = {"format", "data", *_PLACES}
+"""What a file holds that scipy.sparse.save_npz wrote."""
 
 
 def read_npz(path: Path) -> Source:
@@ -27,7 +31,24 @@ def read_npz(path: Path) -> Source:
     with zipfile.ZipFile(path) as archive:
         _check_headers(path, archive)
     with np.load(path, allow_pickle=False) as data:
-        return _source(path, {name: data[name] for name in data.files})
+        arrays = {name: data[name] for name in data.files}
+    return _source(path, {"view_0": _sparse(path, arrays)} if set(arrays) >= SPARSE else arrays)
+
+
+def _sparse(path: Path, parts: Mapping[str, NDArray[Any]]) -> Any:
+    """The one matrix in a file of SciPy, by rows."""
+    from scipy import sparse
+
+    kind, shape = parts["format"].item(), tuple(parts["shape"].tolist())
+    kind = kind.decode() if isinstance(kind, bytes) else kind
+    fits = len(shape) == 2 and min(shape) >= 0 and parts["data"].dtype.kind in "fiub"
+    if not fits or kind not in ("csr", "csc") or any(parts[name].dtype.kind not in "iu" for name in _PLACES):
+        raise DataError(f"{path} holds a sparse matrix that is not read; save it as a csr_array of real numbers")
+    Allowance(path, "give it fewer columns").take(8 * sum(shape))
+    build = sparse.csr_array if kind == "csr" else sparse.csc_array
+    matrix = build((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+    check_sparse(str(path), matrix)
+    return matrix.tocsr()
 
 
 def read_npy_folder(folder: Path) -> Source:
@@ -43,7 +64,7 @@ def read_npy_folder(folder: Path) -> Source:
     return _source(folder, arrays)
 
 
-def _source(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Source:
+def _source(path: Path, arrays: Mapping[str, Any]) -> Source:
     names = _pick_views(arrays)
     if not names:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
@@ -55,7 +76,7 @@ def _source(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Source:
     return Source(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
 
 
-def _pick_views(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+def _pick_views(arrays: Mapping[str, Any]) -> list[str]:
     """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
     numbered = [name for name in arrays if re.fullmatch(r"view_\d+", name)]
     if numbered:

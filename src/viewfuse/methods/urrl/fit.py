@@ -77,6 +77,7 @@ def fit_models(
     """
     for views in sets:
         _check_samples(views, config.n_clusters)
+    sets = [views.dense() for views in sets]
     check_scaling(scaling, ("auto", *KINDS))
     trials = [_trials(views, scaling, config, own, device) for views, own in zip(sets, seeds, strict=True)]
     n_samples = len(sets[0])

@@ -1,0 +1,185 @@
+"""Sparse views: kept as `scipy.sparse.csr_array`, and made dense only in parts, or where memory was asked for.
+
+Zeros are data, whether they are stored or not. SciPy takes a while to import, so only what makes a matrix imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.utils import memory
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    Values = NDArray[np.float32] | csr_array
+
+_CELLS_AT_A_TIME = 4_000_000
+
+
+class SparseFrame(NamedTuple):
+    """What is taken of a pandas frame with sparse columns."""
+
+    matrix: Any
+    columns: Sequence[Hashable]
+
+
+def is_sparse(array: Any) -> TypeGuard[csr_array]:
+    """Whether an array is a sparse one of SciPy, of any format."""
+    return hasattr(type(array), "tocsr")
+
+
+def is_sparse_frame(view: Any) -> bool:
+    """Whether a pandas frame has sparse columns of numbers only, in which what is not stored is zero."""
+    if not hasattr(view, "iloc") or len(view.shape) != 2 or not view.shape[1]:
+        return False
+    kinds = set(view.dtypes)
+    return all(hasattr(kind, "fill_value") and kind.subtype.kind in "fiub" and kind.fill_value == 0 for kind in kinds)
+
+
+def sparse_frame(view: Any) -> SparseFrame:
+    """A pandas frame with sparse columns as a matrix."""
+    return SparseFrame(canonical(view.sparse.to_coo()), list(view.columns))
+
+
+def reindexed(view: Any, labels: Sequence[Hashable]) -> SparseFrame:
+    """A pandas frame with sparse columns in the order of `labels`; rows that it lacks hold one NaN and nothing else."""
+    from scipy.sparse import csr_array
+
+    frame, rows = sparse_frame(view), view.index.get_indexer(labels)
+    absent = np.flatnonzero(rows < 0)
+    spread = spread_rows(frame.matrix[rows[rows >= 0]], rows >= 0)
+    marks = csr_array((np.full(len(absent), np.nan), (absent, np.zeros_like(absent))), shape=spread.shape)
+    return frame._replace(matrix=canonical(spread + marks))
+
+
+def canonical(matrix: Any) -> csr_array:
+    """Any sparse matrix of real numbers by rows, each in the order of columns and each cell once; what was given stays.
+
+    Whole numbers have 64 bits, so that cells that were stored in several parts can be added up.
+    """
+    from scipy.sparse import csr_array
+
+    wide: dict[str, Any] = {"i": np.int64, "u": np.uint64, "f": np.result_type(matrix.dtype, np.float32)}
+    rows = matrix.astype(wide.get(matrix.dtype.kind, matrix.dtype), copy=False).tocsr()
+    own = csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
+    if not own.has_canonical_format:
+        own = own.copy()
+        own.sum_duplicates()
+    return own
+
+
+def empty(shape: tuple[int, int]) -> csr_array:
+    """A matrix of that shape without any value."""
+    from scipy.sparse import csr_array
+
+    return csr_array(shape, dtype=np.float32)
+
+
+def take(array: Any, rows: Any) -> Any:
+    """Rows of a dense or sparse array, in every way in which NumPy picks them."""
+    return array[np.arange(array.shape[0])[rows]] if is_sparse(array) else array[rows]
+
+
+def dense_rows(array: Any, rows: Any) -> NDArray[Any]:
+    """Some rows of a dense or sparse array, as a dense one."""
+    found = take(array, rows)
+    return found.toarray() if is_sparse(found) else found
+
+
+def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
+    """A sparse view with all its zeros, where memory allows."""
+    n, width = matrix.shape
+    if matrix.nnz:
+        what = f"view {name!r}, a sparse matrix, as a table of {n:,} samples x {width:,} columns"
+        cure = "choose fewer columns, or reduce them first (TruncatedSVD)"
+        memory.require(matrix.dtype.itemsize * n * width, what, cure)
+    table: NDArray[np.float32] = matrix.toarray()
+    table.flags.writeable = False
+    return table
+
+
+def stored_bytes(matrix: csr_array) -> int:
+    """Bytes that a sparse matrix takes."""
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
+
+
+def dense_parts(matrix: csr_array, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
+    """The rows that are present, a few at a time, as dense arrays of shape (rows, columns)."""
+    rows, step = np.flatnonzero(present), max(1, _CELLS_AT_A_TIME // matrix.shape[1])
+    return (matrix[rows[start : start + step]].toarray() for start in range(0, len(rows), step))
+
+
+def bounds(matrix: csr_array, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Least and largest value of every column, zeros included, over the rows that are present."""
+    columns = (matrix if present.all() else matrix[np.flatnonzero(present)]).tocsc()
+    return columns.min(axis=0).toarray().ravel(), columns.max(axis=0).toarray().ravel()
+
+
+def rows_of_cells(matrix: csr_array, cells: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Per row the number of its stored values that are true in `cells`, of shape (stored values,)."""
+    rows = np.searchsorted(matrix.indptr, np.flatnonzero(cells), side="right") - 1
+    return np.bincount(rows, minlength=matrix.shape[0])
+
+
+def nan_rows(matrix: csr_array) -> NDArray[np.bool_]:
+    """Which rows hold NaN and nothing else."""
+    n_nan = rows_of_cells(matrix, np.isnan(matrix.data))
+    return (n_nan > 0) & (n_nan == np.diff(matrix.indptr))
+
+
+def n_zero_rows(matrix: csr_array, present: NDArray[np.bool_]) -> int:
+    """How many of the rows that are present are zero in all columns."""
+    return int((rows_of_cells(matrix, matrix.data != 0)[present] == 0).sum())
+
+
+def with_empty_rows(matrix: csr_array, kept: NDArray[np.bool_]) -> csr_array:
+    """The matrix, with nothing in the rows that are not kept."""
+    return matrix if kept.all() else spread_rows(matrix[np.flatnonzero(kept)], kept)
+
+
+def spread_rows(matrix: csr_array, places: NDArray[np.bool_]) -> csr_array:
+    """The rows of a matrix where `places` are true, and empty rows between them."""
+    from scipy.sparse import csr_array
+
+    counts = np.zeros(len(places) + 1, dtype=matrix.indptr.dtype)
+    counts[1:][places] = np.diff(matrix.indptr)
+    return csr_array(
+        (matrix.data, matrix.indices, counts.cumsum(dtype=counts.dtype)), shape=(len(places), matrix.shape[1])
+    )
+
+
+def with_data(matrix: csr_array, data: NDArray[Any]) -> csr_array:
+    """The matrix with other values, of shape (stored values,), in its cells."""
+    from scipy.sparse import csr_array
+
+    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def column_blocks(matrix: csr_array) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Numbers of columns, and their values as a dense array: all rows, or all that are stored and two zeros at least.
+
+    For what looks at the order of a column's values, to which a third zero adds nothing. Each column comes once; those
+    with the most values come first.
+    """
+    by_column, n = matrix.tocsc(), matrix.shape[0]
+    counts = np.diff(by_column.indptr)
+    order, start = np.argsort(-counts, kind="stable"), 0
+    while start < len(order):
+        height = min(n, int(counts[order[start]]) + 2)
+        chosen = order[start : start + max(1, _CELLS_AT_A_TIME // height)]
+        yield chosen, _stacked(by_column[:, chosen], height)
+        start += len(chosen)
+
+
+def _stacked(part: Any, height: int) -> NDArray[Any]:
+    """The stored values of columns, of shape (height, columns), zeros below them."""
+    counts = np.diff(part.indptr)
+    places = np.arange(part.nnz) - np.repeat(part.indptr[:-1], counts)
+    values = np.zeros((height, part.shape[1]), dtype=part.dtype)
+    values[places, np.repeat(np.arange(part.shape[1]), counts)] = part.data
+    return values
