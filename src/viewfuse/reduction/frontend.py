@@ -17,8 +17,10 @@ from viewfuse.reduction.kinds import Kind, kind_of
 from viewfuse.reduction.tables import Values, as_rows, column_bounds, part_slices, parts_of
 from viewfuse.reduction.transforms import Transform, fit_transform
 
-HOW = ("auto", "none", "pca", "counts", "words")
+HOW = ("auto", "none", "pca", "standard", "counts", "words")
 _OF_KIND = {"measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words"}
+_ONE_UNIT = 20
+"""Largest deviation of a column over the median one, up to which columns may be of one unit."""
 _FEWEST, _MOST = 10, 50
 """Components that are worth having of few samples, and of any number of them."""
 
@@ -29,7 +31,7 @@ class FrontEnd:
 
     Attributes
     ----------
-    how : "none", "pca", "counts" or "words"
+    how : one of `HOW`, but never "auto"
     kind : what the view is, and the numbers that say so
     transform : what is done to rows before they are projected
     mean, axes : float32 of shape (columns,) and (columns, components); `axes` has no components where `how` is "none"
@@ -120,16 +122,18 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
     ----------
     values : float32 array or scipy.sparse matrix of shape (samples, columns)
     present : booleans of shape (samples,); other rows are never looked at
-    how : "none" leaves the view as it is; "pca" projects it on its principal components; "counts" first gives every row
-        the same sum and takes log(1 + x); "words" takes log(1 + x) times idf (no idf where values are not whole
-        numbers), rows of length 1, singular vectors, and rows of length 1 again; "auto" leaves a view of at most
-        `max_columns` columns as it is, and else takes what suits its kind
+    how : "none" leaves the view as it is, and "pca" projects it on its principal components; "standard" does so after
+        every column was divided by its deviation; "counts" after every row was given the same sum, and log(1 + x)
+        taken; "words" takes log(1 + x) times idf (no idf where values are not whole numbers), rows of length 1,
+        singular vectors, and rows of length 1 again; "auto" leaves a view of at most `max_columns` columns as it is,
+        and else takes what suits its kind
     max_columns : the most columns that a view may have afterwards, but for "none"; of the reduced ones there are as
         many as the root of the number of present rows, from 10 to 50
     """
     _check_settings(how, max_columns)
     kind = kind_of(values, present)
-    chosen = how if how != "auto" else "none" if values.shape[1] <= max_columns else _OF_KIND[kind.name]
+    narrow = values.shape[1] <= max_columns
+    chosen = how if how != "auto" else "none" if narrow else _suited(kind)
     if chosen == "none":
         return _untouched(values.shape[1], kind)
     if chosen in ("counts", "words") and kind.least < 0:
@@ -137,9 +141,16 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
     return _fitted(values, present, chosen, kind, max_columns)
 
 
+def _suited(kind: Kind) -> str:
+    """What the field of such a view does; columns whose deviations lie far apart are of different units."""
+    usual = _OF_KIND[kind.name]
+    return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
+
+
 def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, max_columns: int) -> FrontEnd:
     words = "terms" if kind.whole == 1 else "weighted"
-    transform = fit_transform(values, present, {"pca": "none", "counts": "log", "words": words}[how])
+    names = {"pca": "none", "standard": "standard", "counts": "log", "words": words}
+    transform = fit_transform(values, present, names[how])
 
     def parts() -> Iterator[Values]:
         return (transform.apply(part) for part in parts_of(values, present))

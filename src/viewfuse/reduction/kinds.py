@@ -8,14 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.reduction.tables import Values, filled, parts_of, row_sums, stored
+from viewfuse.reduction.tables import Values, column_deviations, filled, parts_of, row_sums, stored
 
 KINDS = ("measurements", "counts", "words", "intensities", "binary")
 _SPARSE = 0.9
 _LONGEST_TEXT = 500
 """Different words of a usual text; a sequenced cell shows more genes than that."""
-_LONG_TAIL = 10
-"""Largest value over the mean of those that are not zero: counts have a long tail, pixels end at 255."""
+_LONG_TAIL, _LONG_TAIL_OF_FRACTIONS = 10, 100
+"""Largest value over the mean of those that are not zero: counts have a long tail, pixels end at 255.
+
+Expected counts and counts per million are fractions; so are many things that are no counts, so more is asked of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Kind:
     least, largest : bounds of all cells
     tail : largest value over the mean of the cells that are not zero; 0 where some value is negative
     per_row : median number of cells of a row that are not zero
+    units : largest standard deviation of a column over the median of those that are not constant
     """
 
     name: str
@@ -39,6 +43,7 @@ class Kind:
     largest: float
     tail: float
     per_row: float
+    units: float
 
 
 def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
@@ -46,8 +51,8 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
 
     A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
     with fewer than 500 other cells in the median row; "counts" are whole numbers, the largest of which is
-    more than ten times the mean of those that are not zero; all else are "intensities". Binary views as sparse as
-    words are words.
+    more than 10 times the mean of those that are not zero, or fractions with 100 for 10; all else are "intensities".
+    Binary views as sparse as words are words.
     """
     cells = int(present.sum()) * values.shape[1]
     looks = [_look(part) for part in parts_of(values, present)]
@@ -61,7 +66,12 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
         "tail": max(ends) * count / total if total > 0 and min(ends) >= 0 else 0.0,
         "per_row": float(np.median(np.concatenate([look.per_row for look in looks]))) if looks else 0.0,
     }
-    return Kind(_name(**facts), **facts)
+    return Kind(_name(**facts), **facts, units=_units(column_deviations(values, present)))
+
+
+def _units(deviations: NDArray[np.float64]) -> float:
+    varying = deviations[deviations > 0]
+    return float(varying.max() / np.median(varying)) if varying.size else 1.0
 
 
 class _Look(NamedTuple):
@@ -87,4 +97,4 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
         return "words"
     if whole == 1 and largest == 1:
         return "binary"
-    return "counts" if whole == 1 and tail > _LONG_TAIL else "intensities"
+    return "counts" if tail > (_LONG_TAIL if whole == 1 else _LONG_TAIL_OF_FRACTIONS) else "intensities"

@@ -14,6 +14,8 @@ Values: TypeAlias = Any
 
 _CELLS_AT_A_TIME = 8_000_000
 """As float64 64 MB."""
+_ROUNDING = 1e-7
+"""Of the mean: what float32 cannot tell from none."""
 
 
 def parts_of(values: Values, present: NDArray[np.bool_]) -> Iterator[Values]:
@@ -96,3 +98,24 @@ def column_bounds(values: Values, present: NDArray[np.bool_]) -> tuple[NDArray[n
 def _bound(part: Values, which: str) -> NDArray[Any]:
     found = getattr(part, which)(axis=0)
     return found.toarray().ravel() if sp.issparse(found) else np.asarray(found).ravel()
+
+
+def column_deviations(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
+    n, width = int(present.sum()), values.shape[1]
+    mean = sum((_column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
+    squares = sum((_squares_about(part, mean) for part in parts_of(values, present)), np.zeros(width))
+    deviations = np.sqrt(np.maximum(squares, 0) / max(n, 1))
+    return np.where(deviations > _ROUNDING * np.abs(mean), deviations, 0.0)
+
+
+def _column_sums(part: Values) -> NDArray[np.float64]:
+    return np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
+
+
+def _squares_about(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums of squares of (rows - mean), of shape (columns,); cells that are not stored are zeros."""
+    if not sp.issparse(part):
+        return np.asarray(np.square(part - mean).sum(axis=0))
+    about = np.square(part.data - mean[part.indices]) - np.square(mean)[part.indices]
+    return np.bincount(part.indices, about, minlength=len(mean)) + part.shape[0] * np.square(mean)

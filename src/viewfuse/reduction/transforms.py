@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.reduction.tables import (
     Values,
+    column_deviations,
     filled,
     parts_of,
     row_lengths,
@@ -22,7 +23,7 @@ from viewfuse.reduction.tables import (
     with_stored,
 )
 
-NAMES = ("none", "log", "terms", "weighted")
+NAMES = ("none", "standard", "log", "terms", "weighted")
 _NO_WEIGHTS = np.zeros(0, np.float32)
 
 
@@ -32,10 +33,12 @@ class Transform:
 
     Attributes
     ----------
-    name : "none"; "log": rows to one sum, then log(1 + x); "terms": log(1 + x), times the rarity of the column (idf),
-        rows to length 1; "weighted": the same without idf, for values that somebody has weighted already
+    name : "none"; "standard": columns to deviation 1; "log": rows to one sum, then log(1 + x); "terms": log(1 + x),
+        times the rarity of the column (idf), rows to length 1; "weighted": the same without idf, for values that
+        somebody has weighted already
     typical : the median row's sum ("log") or length ("terms", "weighted") among present rows
-    weights : idf of every column, of shape (columns,); empty but for "terms"
+    weights : what every column is multiplied by, of shape (columns,): idf ("terms") or one over its deviation
+        ("standard"), else empty
     """
 
     name: str
@@ -47,6 +50,8 @@ class Transform:
         part = with_stored(part, stored(part).astype(np.float64))
         if self.name == "none":
             return part
+        if self.name == "standard":
+            return times_columns(part, self.weights.astype(np.float64))
         if self.name == "log":
             return _log(times_rows(part, self.typical * _inverse(row_sums(part))))
         weighted = _weighted(part, self.weights)
@@ -56,6 +61,8 @@ class Transform:
         """Dense transformed rows in the user's units, as if each had the typical sum or length."""
         if self.name == "none":
             return rows
+        if self.name == "standard":
+            return rows / self.weights
         if self.name == "log":
             return np.expm1(rows)
         rows = np.maximum(rows, 0) * self.typical
@@ -66,6 +73,8 @@ def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Tran
     """Measure the present rows of a view of shape (samples, columns) for the transform `name`, one of `NAMES`."""
     if name == "none" or not present.any():
         return Transform("none")
+    if name == "standard":
+        return Transform(name, weights=_inverse(column_deviations(values, present)).astype(np.float32))
     if name == "log":
         return Transform(name, _middle([row_sums(part) for part in parts_of(values, present)]))
     weights = _rarity(values, present) if name == "terms" else _NO_WEIGHTS
