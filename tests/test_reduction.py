@@ -116,6 +116,14 @@ def test_sparse_is_as_dense(how, seed):
     np.testing.assert_allclose(sparse, dense, atol=1e-5 * np.abs(dense).max())
 
 
+def test_sparse_is_as_dense_where_rows_are_many():
+    values = gene_counts(n=400) + 5
+    dense, sparse = (fit_front_end(table, everyone(values), "pca") for table in (values, sp.csr_matrix(values)))
+    assert sparse.kept == pytest.approx(dense.kept)
+    reduced = dense.apply(values)
+    np.testing.assert_allclose(sparse.apply(values), reduced, atol=1e-5 * np.abs(reduced).max())
+
+
 @pytest.mark.parametrize("kind", REDUCING)
 def test_auto_takes_what_suits_the_kind(kind):
     values = TABLES[kind]()
@@ -206,6 +214,28 @@ def test_counts_and_words_come_back_nearly():
         back = front_end.invert(front_end.apply(values))
         assert np.corrcoef(back.ravel(), values.ravel())[0, 1] > 0.97
         assert np.median(back.sum(axis=1)) == pytest.approx(np.median(values.sum(axis=1)), rel=0.2)
+
+
+def test_words_come_back_with_their_length():
+    values = texts(n=300)
+    front_end = fit_front_end(values, everyone(values))
+    rows = front_end.transform.apply(values)
+    lengths = np.linalg.norm(rows @ front_end.axes, axis=1)
+    assert front_end.length == pytest.approx(np.median(lengths), rel=1e-5)
+    assert front_end.length < 0.95
+    plain = front_end.transform.undo(rows @ front_end.axes @ front_end.axes.T)
+    expected = np.clip(plain, front_end.low, front_end.high)
+    typical = np.abs(lengths - front_end.length).argmin()
+    np.testing.assert_allclose(front_end.invert(front_end.apply(values))[typical], expected[typical], atol=0.05)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_constant_columns_are_not_blown_up(make):
+    values, constants = mixed_units(n=59), rng().random(50).astype(np.float32)
+    values[:, :50] = constants
+    front_end = fit_front_end(make(values), everyone(values), "standard")
+    assert (front_end.transform.weights[:50] == 1).all()
+    np.testing.assert_array_equal(front_end.invert(front_end.apply(make(values)))[:, :50], np.tile(constants, (59, 1)))
 
 
 @pytest.mark.parametrize("how", REDUCING)
