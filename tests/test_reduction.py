@@ -282,6 +282,15 @@ def test_narrow_views_pass_as_the_same_object():
     np.testing.assert_array_equal(front_end.apply(sp.csr_matrix(values)), values)
 
 
+def test_words_are_reduced_from_fifty_columns_on():
+    values = texts()
+    ends = {width: fit_front_end(values[:, :width], everyone(values)) for width in (50, 51)}
+    assert {width: (end.kind.name, end.how) for width, end in ends.items()} == {
+        50: ("words", "none"),
+        51: ("words", "words"),
+    }
+
+
 def test_how_many_components():
     tables = {n: rng().normal(size=(n, WIDE)).astype(np.float32) for n in (5, 60, 400, 3000)}
     counts = {n: fit_front_end(table, everyone(table)).columns for n, table in tables.items()}

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
-from viewfuse.reduction.tables import Values, stored
+from viewfuse.reduction.tables import Values, column_sums, stored
 
 Parts = Callable[[], Iterator[Values]]
 """Gives the rows anew at each call: parts of shape (rows, columns), float64, dense or CSR."""
@@ -82,7 +82,7 @@ class _Size:
 
 
 def _measure(parts: Parts) -> _Size:
-    looks = [(part.shape[0], np.asarray(part.sum(axis=0)).ravel(), np.square(stored(part)).sum()) for part in parts()]
+    looks = [(part.shape[0], column_sums(part), np.square(stored(part)).sum()) for part in parts()]
     rows, total, squares = (sum(look[i] for look in looks) for i in range(3))
     return _Size(int(rows), len(looks), np.asarray(total), float(squares))
 
@@ -118,7 +118,7 @@ def _column_products(part: Values, mean: NDArray[np.float64]) -> NDArray[np.floa
     """The product (rows - mean).T @ (rows - mean)."""
     if not sp.issparse(part):
         return np.asarray((part - mean).T @ (part - mean))
-    crossed = np.outer(mean, np.asarray(part.sum(axis=0)).ravel())
+    crossed = np.outer(mean, column_sums(part))
     return np.asarray((part.T @ part).toarray() - crossed - crossed.T + part.shape[0] * np.outer(mean, mean))
 
 

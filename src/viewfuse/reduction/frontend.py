@@ -125,15 +125,14 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
     how : "none" leaves the view as it is, and "pca" projects it on its principal components; "standard" does so after
         every column was divided by its deviation; "counts" after every row was given the same sum, and log(1 + x)
         taken; "words" takes log(1 + x) times idf (no idf where values are not whole numbers), rows of length 1,
-        singular vectors, and rows of length 1 again; "auto" leaves a view of at most `max_columns` columns as it is,
-        and else takes what suits its kind
+        singular vectors, and rows of length 1 again; "auto" leaves a view of at most `max_columns` columns as it is
+        (of at most 50, where it holds words), and else takes what suits its kind
     max_columns : the most columns that a view may have afterwards, but for "none"; of the reduced ones there are as
         many as the root of the number of present rows, from 10 to 50
     """
     _check_settings(how, max_columns)
     kind = kind_of(values, present)
-    narrow = values.shape[1] <= max_columns
-    chosen = how if how != "auto" else "none" if narrow else _suited(kind)
+    chosen = _suited(kind, values.shape[1], max_columns) if how == "auto" else how
     if chosen == "none":
         return _untouched(values.shape[1], kind)
     if chosen in ("counts", "words") and kind.least < 0:
@@ -141,9 +140,15 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
     return _fitted(values, present, chosen, kind, max_columns)
 
 
-def _suited(kind: Kind) -> str:
-    """What the field of such a view does; columns whose deviations lie far apart are of different units."""
+def _suited(kind: Kind, width: int, max_columns: int) -> str:
+    """What the field of such a view does, where it is too wide.
+
+    Words are so earlier: among so many zeros plain distances say who has few words, not who has the same. Columns
+    whose deviations lie far apart are of different units.
+    """
     usual = _OF_KIND[kind.name]
+    if width <= (min(_MOST, max_columns) if usual == "words" else max_columns):
+        return "none"
     return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
 
 

@@ -59,7 +59,18 @@ def with_stored(part: Values, values: NDArray[Any]) -> Values:
 
 def row_sums(part: Values) -> NDArray[np.float64]:
     """Of shape (rows,)."""
-    return np.asarray(part.sum(axis=1, dtype=np.float64)).ravel()
+    return _sums(part, 1)
+
+
+def column_sums(part: Values) -> NDArray[np.float64]:
+    """Of shape (columns,)."""
+    return _sums(part, 0)
+
+
+def _sums(part: Values, axis: int) -> NDArray[np.float64]:
+    """In float64; SciPy would add float32 values of sparse tables as such, whatever dtype it is asked for."""
+    wide = with_stored(part, part.data.astype(np.float64, copy=False)) if sp.issparse(part) else part
+    return np.asarray(wide.sum(axis=axis, dtype=np.float64)).ravel()
 
 
 def row_lengths(part: Values) -> NDArray[np.float64]:
@@ -103,19 +114,15 @@ def _bound(part: Values, which: str) -> NDArray[Any]:
 def column_deviations(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
     n, width = int(present.sum()), values.shape[1]
-    mean = sum((_column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
+    mean = sum((column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
     squares = sum((_squares_about(part, mean) for part in parts_of(values, present)), np.zeros(width))
     deviations = np.sqrt(np.maximum(squares, 0) / max(n, 1))
     return np.where(deviations > _ROUNDING * np.abs(mean), deviations, 0.0)
-
-
-def _column_sums(part: Values) -> NDArray[np.float64]:
-    return np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
 
 
 def _squares_about(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sums of squares of (rows - mean), of shape (columns,); cells that are not stored are zeros."""
     if not sp.issparse(part):
         return np.asarray(np.square(part - mean).sum(axis=0))
-    about = np.square(part.data - mean[part.indices]) - np.square(mean)[part.indices]
-    return np.bincount(part.indices, about, minlength=len(mean)) + part.shape[0] * np.square(mean)
+    about = np.bincount(part.indices, np.square(part.data - mean[part.indices]), minlength=len(mean))
+    return about + (part.shape[0] - np.bincount(part.indices, minlength=len(mean))) * np.square(mean)

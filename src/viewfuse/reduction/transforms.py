@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.reduction.tables import (
     Values,
     column_deviations,
+    column_sums,
     filled,
     parts_of,
     row_lengths,
@@ -84,7 +85,7 @@ def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Tran
 
 def _rarity(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Smoothed idf, as scikit-learn has it: 1 + log((1 + rows) / (1 + rows that have the term)); (columns,)."""
-    having = np.sum([np.asarray(filled(part).sum(axis=0)).ravel() for part in parts_of(values, present)], axis=0)
+    having = np.sum([column_sums(filled(part)) for part in parts_of(values, present)], axis=0)
     return (1 + np.log((1 + present.sum()) / (1 + having))).astype(np.float32)
 
 
