@@ -53,7 +53,7 @@ def _scaled(data: Any) -> Views:
     views = Views.of(data)
     reduction = fit_reduction(views)
     reduced = reduction.apply(views)
-    return fit_scaler(reduced, "minmax", reduction.reduced).apply(reduced)
+    return fit_scaler(reduced, "minmax", reduction.units).apply(reduced)
 
 
 def _mean_filled(views: Views, v: int) -> NDArray[np.float32]:

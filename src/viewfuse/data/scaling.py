@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
+Unit = Literal["columns", "view", "rows"]
+_COLUMNS: Unit = "columns"
+_WIDEST_OF_ROWS = 0.5
+"""Range of the widest component of rows of one length: ten times the noise of the augmentation.
+
+The smallest components, which are mostly noise themselves, drown in it. Three sets of texts gain 2 to 9 points over
+a variance of 1 (results/reduction).
+"""
 _AS_A_WHOLE = {"minmax": "range", "standard": "view", "mixed": "view"}
 """What a scaling does to a view whose columns share one unit; "range" divides all by the widest range."""
 
@@ -62,31 +70,44 @@ class Scaler:
             scaled[rows] = np.where(present[rows, None], part, np.float32(0))
         return scaled
 
+    def does_the_same(self, other: Scaler) -> bool:
+        """Whether another scaling gives the same numbers."""
+        pairs = zip((*self.shifts, *self.factors), (*other.shifts, *other.factors), strict=True)
+        return all(np.array_equal(a, b) for a, b in pairs)
+
     def undo(self, view: int, values: NDArray[Any]) -> NDArray[np.float32]:
         """Scaled values of one view, of shape (samples, columns), back in the units of the data."""
         return (values * self.factors[view] + self.shifts[view]).astype(np.float32)
 
 
-def fit_scaler(views: Views, kind: str, one_unit: Sequence[bool] = ()) -> Scaler:
+def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
     """Measure the observed rows of every view.
 
     Parameters
     ----------
-    one_unit : per view whether its columns are known to share one unit, so that all are divided by one number
+    units : per view what is known to have a unit of its own: "columns", as one assumes; the "view", so that all of its
+        columns are divided by one number; or "rows" of one length, which are made small, whatever the kind
     kind : "minmax" (columns to 0..1), "standard" (columns to mean 0, deviation 1), "view" (columns to mean 0, all
         divided by one number, so that their mean variance is 1), "mixed" ("standard" or "view", whichever suits the
         view, see `viewfuse.data.mixed_scaling`) or "none". Constant columns become 0.
     """
     check_scaling(kind, KINDS)
-    known = one_unit or (False,) * len(views.arrays)
-    found = views_as_a_whole(views) if kind == "mixed" and not all(known) else (kind == "view",) * len(known)
-    whole = tuple(a or b for a, b in zip(known, found, strict=True))
-    column_wise = "standard" if kind == "mixed" else kind
+    units = tuple(units) or (_COLUMNS,) * len(views.arrays)
+    asked = views_as_a_whole(views) if kind == "mixed" and "columns" in units else (kind == "view",) * len(units)
+    whole = tuple(unit != "columns" or one for unit, one in zip(units, asked, strict=True))
     pairs = [
-        _measure(array, views.mask[:, v], _AS_A_WHOLE.get(kind, kind) if whole[v] else column_wise)
-        for v, array in enumerate(views.arrays)
+        _measure(array, views.mask[:, v], _measured(kind, units[v], whole[v])) for v, array in enumerate(views.arrays)
     ]
     return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs), whole)
+
+
+def _measured(kind: str, unit: Unit, whole: bool) -> str:
+    """What a scaling does to one view."""
+    if unit == "rows":
+        return "rows"
+    if whole:
+        return _AS_A_WHOLE.get(kind, kind)
+    return "standard" if kind == "mixed" else kind
 
 
 def _measure(array: Values, present: NDArray[np.bool_], kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -96,8 +117,9 @@ def _measure(array: Values, present: NDArray[np.bool_], kind: str) -> tuple[NDAr
     low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
     # A constant column has no width; dividing by 1 keeps it, at zero.
     constant, n = high == low, present.sum()
-    if kind in ("minmax", "range"):
-        width = np.full_like(low, (high - low).max()) if kind == "range" else high - low
+    if kind in ("minmax", "range", "rows"):
+        widest = np.full_like(low, (high - low).max())
+        width = {"minmax": high - low, "range": widest, "rows": widest / _WIDEST_OF_ROWS}[kind]
         return low, np.where(constant, 1.0, width)
     mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
     variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.scaling import Unit
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction.frontend import HOW, FrontEnd, fit_front_end
@@ -24,9 +25,13 @@ class Reduction:
     front_ends: tuple[FrontEnd, ...]
 
     @property
-    def reduced(self) -> tuple[bool, ...]:
-        """Per view whether its columns are components, which share one unit."""
-        return tuple(one.how != "none" for one in self.front_ends)
+    def units(self) -> tuple[Unit, ...]:
+        """Per view what has a unit of its own: its columns, all of the view (components), or its rows (words).
+
+        Words beside other kinds of views are treated as components: made small, they would not be heard.
+        """
+        only_words = all(one.how == "words" for one in self.front_ends)
+        return tuple(_unit(one, only_words=only_words) for one in self.front_ends)
 
     def apply(self, views: Views) -> Views:
         """The views with the columns that the network sees; a view that needs nothing is the same array."""
@@ -45,6 +50,12 @@ class Reduction:
         evidence = {name: {**one.facts()["kind"], "kept": one.kept} for name, one in pairs}
         widths = {name: [width, one.columns] for (name, one), width in zip(pairs, views.widths, strict=True)}
         return {"chosen": {name: one.how for name, one in pairs}, "evidence": evidence, "columns": widths}
+
+
+def _unit(front_end: FrontEnd, *, only_words: bool) -> Unit:
+    if front_end.how == "none":
+        return "columns"
+    return "rows" if only_words else "view"
 
 
 def fit_reduction(views: Views, asked: Asked = "auto") -> Reduction:

@@ -52,8 +52,12 @@ def _on_view(name: str, decision: Decision) -> str:
 def _scaling(decision: Decision) -> str:
     chosen, scores, failed = decision["chosen"], decision["evidence"], decision["diverged"]
     listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
-    if len(scores) == 1:
-        words = f"{chosen}, as asked" if not failed else f"{chosen}, the only one that could be trained"
+    if decision["asked"]:
+        words = f"{chosen}, as asked"
+    elif len(scores) == 1:
+        words = (
+            f"{chosen}, the only one that could be trained" if failed else f"{chosen}, as all others do the same here"
+        )
     elif scores[chosen] >= max(scores.values()):
         words = f"{chosen}, as its clusters agree best with the neighbours in all views (neighbour agreement: {listed})"
     else:

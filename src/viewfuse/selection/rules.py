@@ -76,7 +76,9 @@ def best_scaling(scores: Mapping[str, float]) -> str:
     return max(scores, key=lambda scaling: scores[scaling] - _HANDICAPS.get(scaling, 0.0))
 
 
-def scaling_decision(chosen: str, scores: Mapping[str, float], whole: Sequence[str], failed: Sequence[str]) -> Decision:
+def scaling_decision(
+    chosen: str, scores: Mapping[str, float], whole: Sequence[str], failed: Sequence[str], *, asked: bool
+) -> Decision:
     """Which scaling was chosen.
 
     Parameters
@@ -84,8 +86,10 @@ def scaling_decision(chosen: str, scores: Mapping[str, float], whole: Sequence[s
     scores : neighbour agreement by scaling
     whole : names of the views whose columns have one scale in common
     failed : scalings with which no training kept finite losses
+    asked : whether the user named the scaling
     """
-    return {"chosen": chosen, "evidence": dict(scores), "as_a_whole": list(whole), "diverged": list(failed)}
+    facts = {"as_a_whole": list(whole), "diverged": list(failed), "asked": asked}
+    return {"chosen": chosen, "evidence": dict(scores), **facts}
 
 
 def reliability(agreed: float | None, n_trainings: int, *, final: bool, alone: bool) -> Decision:

@@ -95,7 +95,7 @@ def fit_models(
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
     pretrain([trial.run for own in trials for trial in own], first, progress=progress)
-    chosen = [_Chosen.of(own) for own in trials]
+    chosen = [_Chosen.of(own, asked=scaling != "auto") for own in trials]
     del trials  # and with them the samples under other scalings
     unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
     pretrain([trial.run for one in unsettled for trial in one.kept], last, progress=progress)
@@ -163,14 +163,11 @@ def _trials(source: _Source, scaling: str, config: Config, seeds: Sequence[int],
 
 def _scalers(source: _Source, scaling: str) -> list[Scaler]:
     """The scalings that are tried; one that does the same as another is tried once."""
-    one_unit = source.reduction.reduced
     kinds = SCALINGS if scaling == "auto" else (scaling,)
-    scalers = {kind: fit_scaler(source.reduced, kind, one_unit) for kind in kinds}
-    if scaling == "auto":
-        mixed, known = scalers["mixed"].whole, tuple(one_unit)
-        if mixed == known:  # so no further view is scaled as a whole, and "mixed" is "standard"
-            del scalers["standard" if all(known) else "mixed"]
-    return list(scalers.values())
+    scalers = [fit_scaler(source.reduced, kind, source.reduction.units) for kind in kinds]
+    if scaling == "auto" and not all(scalers[0].whole):
+        scalers = [*scalers[1:], scalers[0]]  # of equals "standard" is kept, as it says more than "mixed"
+    return [one for i, one in enumerate(scalers) if not any(one.does_the_same(other) for other in scalers[:i])]
 
 
 def _prepared(source: _Source, scaler: Scaler, config: Config, device: torch.device) -> _Prepared:
@@ -188,15 +185,17 @@ class _Chosen(NamedTuple):
     starts : clusters of all trainings at that time, those of `kept` first
     evidence : the best neighbour agreement by scaling
     failed : scalings with which no training kept finite losses
+    asked : whether the user named the scaling
     """
 
     kept: list[_Trial]
     starts: list[NDArray[np.int64]]
     evidence: dict[str, float]
     failed: list[str]
+    asked: bool
 
     @classmethod
-    def of(cls, trials: Sequence[_Trial]) -> _Chosen:
+    def of(cls, trials: Sequence[_Trial], *, asked: bool) -> _Chosen:
         """Choose the scaling whose best clusters have the highest neighbour agreement."""
         tried = dict.fromkeys(trial.prepared.scaler.kind for trial in trials)
         trials = _sound(trials)
@@ -207,7 +206,7 @@ class _Chosen(NamedTuple):
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
         others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
         failed = [scaling for scaling in tried if scaling not in evidence]
-        return cls(kept, [trial.start() for trial in (*kept, *others)], evidence, failed)
+        return cls(kept, [trial.start() for trial in (*kept, *others)], evidence, failed, asked)
 
     def sound(self) -> _Chosen:
         """Without those that diverged since; stops if all did."""
@@ -237,7 +236,7 @@ class _Chosen(NamedTuple):
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         decisions = {
             "reduction": self.kept[best].prepared.source.decision,
-            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),
+            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, asked=self.asked),
             "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),
             "reliability": reliability(agreement(own, others), len(others) + 1, final=final, alone=len(labels) == 1),
