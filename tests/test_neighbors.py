@@ -16,6 +16,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors import view_index as search
 from viewfuse.neighbors.donors import neighbor_lists
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.neighbors.samples import index_training_set
 from viewfuse.neighbors.view_index import NO_NEIGHBOR, ViewIndex, nearest
 
 
@@ -179,3 +180,10 @@ def test_candidates_that_run_out_leave_nobody(crowd):
     candidates = torch.tensor([[3, NO_NEIGHBOR, 0], [NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR]])
     found = search.ViewIndex(crowd).among(crowd[:2], candidates, 4, same=True)
     assert found.tolist() == [[3, NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR], [NO_NEIGHBOR] * 4]
+
+
+def test_equal_samples_have_one_list_of_neighbours():
+    view = torch.tensor([[0.0], [0.0], [1.0], [3.0]])
+    lists = index_training_set([view], torch.ones(4, 1, dtype=torch.bool), 3).neighbor_ids
+    assert torch.equal(lists[0], lists[1])
+    assert lists[2].tolist() == [[1, 0, 3]] or lists[2].tolist() == [[0, 1, 3]]
