@@ -65,6 +65,19 @@ def test_nobody_is_their_own_donor(data):
     assert not (members == torch.arange(len(mask))[:, None, None]).any()
 
 
+@pytest.mark.parametrize(
+    ("without", "donors"),
+    [((0,), [1, NO_NEIGHBOR]), ((0, 1), [2, 3]), ((0, 1, 2), [3, 4]), ((0, 1, 2, 3, 4), [NO_NEIGHBOR] * 2)],
+)
+def test_distant_donors_are_taken_only_where_there_are_no_near_ones(without, donors):
+    """With k = 2 the printed algorithm looks at one neighbour, sample 1; then as many as was asked for, here four."""
+    values = [np.arange(8, dtype=np.float32)[:, None]] * 2
+    mask = np.ones((8, 2), dtype=bool)
+    mask[list(without), 1] = False
+    members, _ = lists_of(values, mask, mask, Config(n_neighbors=2, donor_depth=5))
+    assert members[0, 1].tolist() == donors
+
+
 def test_without_imputation_a_list_is_the_sample_itself():
     values = [np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)]
     mask = np.array([[True, False], [True, True], [True, True]])
