@@ -11,6 +11,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
+from viewfuse.reduction.views import fit_reduction
 
 _DONORS = 5
 
@@ -48,8 +49,11 @@ def knn_filled(data: Any) -> NDArray[np.float32]:
 
 
 def _scaled(data: Any) -> Views:
-    views = Views.of(data).dense()
-    return fit_scaler(views, "minmax").apply(views)
+    """Min-max scaled views, wide and sparse ones reduced as for the method itself, so that both start alike."""
+    views = Views.of(data)
+    reduction = fit_reduction(views)
+    reduced = reduction.apply(views)
+    return fit_scaler(reduced, "minmax", reduction.reduced).apply(reduced)
 
 
 def _mean_filled(views: Views, v: int) -> NDArray[np.float32]:

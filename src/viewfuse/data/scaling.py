@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
+_AS_A_WHOLE = {"minmax": "range", "standard": "view", "mixed": "view"}
+"""What a scaling does to a view whose columns share one unit; "range" divides all by the widest range."""
 
 
 def check_scaling(kind: str, allowed: Sequence[str]) -> None:
@@ -65,19 +67,23 @@ class Scaler:
         return (values * self.factors[view] + self.shifts[view]).astype(np.float32)
 
 
-def fit_scaler(views: Views, kind: str) -> Scaler:
+def fit_scaler(views: Views, kind: str, one_unit: Sequence[bool] = ()) -> Scaler:
     """Measure the observed rows of every view.
 
     Parameters
     ----------
+    one_unit : per view whether its columns are known to share one unit, so that all are divided by one number
     kind : "minmax" (columns to 0..1), "standard" (columns to mean 0, deviation 1), "view" (columns to mean 0, all
         divided by one number, so that their mean variance is 1), "mixed" ("standard" or "view", whichever suits the
         view, see `viewfuse.data.mixed_scaling`) or "none". Constant columns become 0.
     """
     check_scaling(kind, KINDS)
-    whole = views_as_a_whole(views) if kind == "mixed" else (kind == "view",) * len(views.arrays)
+    known = one_unit or (False,) * len(views.arrays)
+    found = views_as_a_whole(views) if kind == "mixed" and not all(known) else (kind == "view",) * len(known)
+    whole = tuple(a or b for a, b in zip(known, found, strict=True))
+    column_wise = "standard" if kind == "mixed" else kind
     pairs = [
-        _measure(array, views.mask[:, v], {"mixed": "view" if whole[v] else "standard"}.get(kind, kind))
+        _measure(array, views.mask[:, v], _AS_A_WHOLE.get(kind, kind) if whole[v] else column_wise)
         for v, array in enumerate(views.arrays)
     ]
     return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs), whole)
@@ -90,8 +96,9 @@ def _measure(array: Values, present: NDArray[np.bool_], kind: str) -> tuple[NDAr
     low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
     # A constant column has no width; dividing by 1 keeps it, at zero.
     constant, n = high == low, present.sum()
-    if kind == "minmax":
-        return low, np.where(constant, 1.0, high - low)
+    if kind in ("minmax", "range"):
+        width = np.full_like(low, (high - low).max()) if kind == "range" else high - low
+        return low, np.where(constant, 1.0, width)
     mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
     variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
     if kind == "view":

@@ -61,10 +61,11 @@ class TrainState(ReplicateSpec):
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
-    """The trainings that run side by side: those that had as many epochs."""
-    groups: dict[int, list[TrainState]] = {}
+    """The trainings that run side by side: those that had as many epochs, on samples of equal shapes."""
+    groups: dict[tuple[int, ...], list[TrainState]] = {}
     for run in runs:
-        groups.setdefault(run.n_epochs, []).append(run)
+        widths = [view.shape[1] for view in run.stored.values]
+        groups.setdefault((run.n_epochs, len(run.stored), *widths), []).append(run)
     for group in groups.values():
         count = -(-len(group) // MAX_STACKED[group[0].device.type])
         size = -(-len(group) // count)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.sparse_tables import dense_rows
 from viewfuse.data.views import Views
 from viewfuse.engine.passes import passes
 from viewfuse.errors import MissingPackage
@@ -21,6 +22,8 @@ from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from viewfuse.data.sparse_tables import Values
 
 TOP = 5
 """Typical samples per cluster, and distinguishing features per cluster and view."""
@@ -105,7 +108,6 @@ def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanati
     views : samples with the model's views, any of them missing
     training_ids : array of shape (training samples,)
     """
-    views = views.dense()
     samples, embedding = model.place(views)
     probabilities = model.assign(embedding)
     labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
@@ -231,7 +233,7 @@ def _view_differences(views: Views, v: int, labels: NDArray[np.int64], n_cluster
     counts = np.bincount(labels[rows], minlength=n_clusters)
     if not len(rows):
         return
-    origin = views.arrays[v][rows[0]].astype(np.float64)
+    origin = dense_rows(views.arrays[v], rows[:1])[0].astype(np.float64)
     sums, squares = _sums(views.arrays[v], rows, labels, n_clusters, origin)
     total = sums.sum(axis=0)
     deviation = np.sqrt(np.maximum(squares / len(rows) - (total / len(rows)) ** 2, 0.0))
@@ -251,7 +253,7 @@ def _largest(gaps: NDArray[np.float64], deviation: NDArray[np.float64]) -> list[
 
 
 def _sums(
-    values: NDArray[np.float32],
+    values: Values,
     rows: NDArray[np.int64],
     labels: NDArray[np.int64],
     n_clusters: int,
@@ -265,7 +267,7 @@ def _sums(
     step = max(1, _CELLS_PER_CHUNK // max(n_clusters, values.shape[1]))
     for start in range(0, len(rows), step):
         chunk = rows[start : start + step]
-        apart = values[chunk].astype(np.float64) - origin
+        apart = dense_rows(values, chunk).astype(np.float64) - origin
         sums += (labels[chunk] == np.arange(n_clusters)[:, None]) @ apart
         squares += (apart**2).sum(axis=0)
     return sums, squares

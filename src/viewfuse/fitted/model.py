@@ -21,6 +21,7 @@ from viewfuse.engine.passes import assign, embed, fixed_rows
 from viewfuse.errors import DataError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
+from viewfuse.reduction.views import Reduction
 
 _ROWS_TO_DECODE = 64
 _FAR = 10.0
@@ -56,7 +57,7 @@ class FittedMethod(Method, Protocol):
 
 @dataclass(frozen=True)
 class Model:
-    """A trained network with the scaled training samples, among which new samples find their neighbours.
+    """A trained network with the reduced and scaled training samples, among which new ones find their neighbours.
 
     Attributes
     ----------
@@ -66,6 +67,7 @@ class Model:
     names: tuple[str, ...]
     columns: tuple[Sequence[Hashable], ...]
     method: FittedMethod
+    reduction: Reduction
     scaler: Scaler
     stored: Samples
     row_index: RowIndex
@@ -91,12 +93,16 @@ class Model:
     def place(self, views: Views) -> tuple[Samples, Tensor]:
         """The samples with their neighbours among the stored ones, and what `embed` gives."""
         stored = self.stored
-        values, present = scaled_tensors(views, self.scaler, stored.present.device)
+        values, present = self._tensors(views)
         known = find_rows(self.row_index, stored.values, stored.present, values, present)
         samples = index_new_samples(values, present, stored, known)
         embedding = embed(self.method, self.network, samples, stored)
         _check_finite(embedding, views)
         return samples, embedding
+
+    def _tensors(self, views: Views) -> tuple[list[Tensor], Tensor]:
+        """Reduced and scaled values of samples, and who is present."""
+        return scaled_tensors(self.reduction.apply(views), self.scaler, self.stored.present.device)
 
     def assign(self, embedding: Tensor) -> NDArray[np.float32]:
         """Probabilities of shape (samples, clusters)."""
@@ -109,7 +115,8 @@ class Model:
         rows = fixed_rows(n, _ROWS_TO_DECODE, embedding.device)
         parts = [self.method.decode(self.network, embedding[part]) for part in rows]
         views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
-        return [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
+        reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
+        return [self.reduction.invert(v, view) for v, view in enumerate(reduced)]
 
     def _within_range(self, v: int, values: Tensor) -> Tensor:
         """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
@@ -127,7 +134,7 @@ class Model:
 
         Far is ten times the range of the column, or of the view's columns on average, whichever is wider.
         """
-        values, present = scaled_tensors(views, self.scaler, self.stored.present.device)
+        values, present = self._tensors(views)
         found = torch.zeros(len(views), dtype=torch.bool, device=present.device)
         for v, (view, bounds) in enumerate(zip(values, self._bounds, strict=True)):
             if bounds is not None:

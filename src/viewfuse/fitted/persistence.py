@@ -31,6 +31,8 @@ from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.neighbors.samples import Samples
+from viewfuse.reduction.frontend import FrontEnd, no_front_end
+from viewfuse.reduction.views import Reduction
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 
 FORMAT = 2
@@ -177,8 +179,13 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         "format": FORMAT,
         "versions": {"viewfuse": viewfuse.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "views": [
-            {"name": name, "width": len(columns), "columns": None if isinstance(columns, range) else list(columns)}
-            for name, columns in zip(model.names, model.columns, strict=True)
+            {
+                "name": name,
+                "width": len(columns),
+                "columns": None if isinstance(columns, range) else list(columns),
+                "front_end": front_end.facts(),
+            }
+            for name, columns, front_end in zip(model.names, model.columns, model.reduction.front_ends, strict=True)
         ],
         "n_samples": len(model.stored),
         "scaling": model.scaler.kind,
@@ -208,6 +215,8 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
         found[f"stored.{v}"] = view
         found[f"shift.{v}"] = torch.from_numpy(model.scaler.shifts[v])
         found[f"factor.{v}"] = torch.from_numpy(model.scaler.factors[v])
+        for name, array in model.reduction.front_ends[v].arrays().items():
+            found[f"front_end.{v}.{name}"] = torch.from_numpy(array)
     found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
     return {**found, **{f"array.{name}": torch.from_numpy(x) for name, x in saved.arrays.items()}}
 
@@ -236,7 +245,8 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
 def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], methods: Mapping[str, BuildMethod]) -> Saved:
     method = methods[manifest["method"]["name"]](manifest["method"]["config"])
     views = manifest["views"]
-    widths, n = [int(view["width"]) for view in views], int(manifest["n_samples"])
+    reduction = Reduction(tuple(_front_end(v, view, tensors) for v, view in enumerate(views)))
+    widths, n = [one.columns for one in reduction.front_ends], int(manifest["n_samples"])
     neighbor_ids = tensors["neighbor_ids"] if "neighbor_ids" in tensors else tensors["near"]  # so called in format 1
     _check_tensors(tensors, neighbor_ids, widths, n)
     network = method.empty(widths)
@@ -247,8 +257,19 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     factors = tuple(tensors[f"factor.{v}"].numpy() for v in range(len(views)))
     scaler = Scaler(manifest["scaling"], shifts, factors)
     names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
-    model = Model(names, columns, method, scaler, stored, index_rows(values, present), network)
+    model = Model(names, columns, method, reduction, scaler, stored, index_rows(values, present), network)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
+
+
+def _front_end(v: int, view: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrontEnd:
+    """That of a view; models of format 1 had none."""
+    if "front_end" not in view:
+        return no_front_end(int(view["width"]))
+    found = FrontEnd.from_saved(
+        view["front_end"], {k: x.numpy() for k, x in _under(f"front_end.{v}.", tensors).items()}
+    )
+    found.check(int(view["width"]))
+    return found
 
 
 def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: Sequence[int], n: int) -> None:

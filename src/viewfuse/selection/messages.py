@@ -8,8 +8,12 @@ from typing import Any
 from viewfuse.selection.rules import Decision
 
 LABELS = {
-    "scaling": "scaling", "pretraining": "pre-training", "joint_stage": "joint stage", "reliability": "reliability",
-}  # fmt: skip
+    "reduction": "reduction",
+    "scaling": "scaling",
+    "pretraining": "pre-training",
+    "joint_stage": "joint stage",
+    "reliability": "reliability",
+}
 """How people call what was decided."""
 
 
@@ -26,6 +30,23 @@ def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def by_label(decisions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Per label of what was decided, the sentence without it."""
     return {LABELS[name]: str(one["why"]).removeprefix(f"{LABELS[name]}: ") for name, one in decisions.items()}
+
+
+def _reduction(decision: Decision) -> str:
+    changed = [name for name, how in decision["chosen"].items() if how != "none"]
+    return "; ".join(_on_view(name, decision) for name in changed) or "none, every view is narrow enough"
+
+
+_STEPS = {
+    "pca": "principal components", "standard": "principal components of standardised columns",
+    "counts": "equal row sums, logarithms, principal components", "words": "tf-idf, unit length, singular vectors",
+}  # fmt: skip
+
+
+def _on_view(name: str, decision: Decision) -> str:
+    (before, after), how = decision["columns"][name], decision["chosen"][name]
+    kind, kept = decision["evidence"][name]["name"], decision["evidence"][name]["kept"]
+    return f"{name}, {kind}, from {before:,} to {after} columns ({_STEPS[how]}; {kept:.0%} of the variance)"
 
 
 def _scaling(decision: Decision) -> str:
@@ -88,5 +109,9 @@ def _reliability(decision: Decision) -> str:
 
 
 _WORDS = {
-    "scaling": _scaling, "pretraining": _pretraining, "joint_stage": _joint_stage, "reliability": _reliability,
-}  # fmt: skip
+    "reduction": _reduction,
+    "scaling": _scaling,
+    "pretraining": _pretraining,
+    "joint_stage": _joint_stage,
+    "reliability": _reliability,
+}

@@ -10,19 +10,20 @@ from importlib.resources import files
 from itertools import groupby, product
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet
 from viewfuse.data.scaling import KINDS
 from viewfuse.errors import SettingError
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
+from viewfuse.reduction.frontend import HOW
 
 NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding", "decisions")
 SETTINGS = ("paper", "default")
 OURS = "urrl"
 METHODS = (OURS, "kmeans-mean", "kmeans-knn")
-DEFAULT_SCALING = "auto"
-"""That of `URRL`, which cannot be asked here: its module needs packages that a training does without."""
+DEFAULT_SCALING = DEFAULT_REDUCTION = "auto"
+"""Those of `URRL`, which cannot be asked here: its module needs packages that a training does without."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Condition:
     Attributes
     ----------
     settings : what is different from the setting, by the names of `Config`
-    scaling : instead of that of the setting
+    scaling, reduction : instead of those of the setting
     views : only so many views, the first ones
     trained : shares of the epochs of the two stages
     watched : whether a joint stage may end early where nobody says how long it lasts; if not, it lasts as it is sized
@@ -42,6 +43,7 @@ class Condition:
     method: str = OURS
     settings: Mapping[str, Any] = field(default_factory=dict)
     scaling: str | None = None
+    reduction: str | None = None
     views: int | None = None
     trained: tuple[float, float] = (1.0, 1.0)
     watched: bool = True
@@ -90,6 +92,7 @@ class Run:
     setting: str
     condition: str
     scaling: str
+    reduction: str
     settings: Config | None
     keep_embedding: bool
     place: tuple[float, ...]
@@ -149,6 +152,8 @@ def _check_samples(condition: Condition) -> None:
     check_known("setting of a condition", tuple(condition.settings), [f.name for f in fields(Config)])
     if condition.scaling is not None:
         check_known("scaling", [condition.scaling], ("auto", *KINDS))
+    if condition.reduction is not None:
+        check_known("reduction", [condition.reduction], HOW)
     if not isinstance(condition.watched, bool):
         raise SettingError(f"watched must be true or false; got {condition.watched!r}")
 
@@ -160,18 +165,27 @@ def check_known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
             raise SettingError(f"{what} {name!r} is unknown; choose from {', '.join(known)}")
 
 
-def settings_for(setting: str, entry: DataSet, condition: Condition) -> tuple[Config, str]:
-    """Config and scaling of a training."""
+class Setting(NamedTuple):
+    """How a training is done."""
+
+    config: Config
+    scaling: str
+    reduction: str
+
+
+def settings_for(setting: str, entry: DataSet, condition: Condition) -> Setting:
+    """Configuration, scaling and reduction of a training."""
     chosen: dict[str, Any] = {"n_clusters": entry.classes}
-    scaling = DEFAULT_SCALING
+    scaling, reduction = DEFAULT_SCALING, DEFAULT_REDUCTION
     if setting == "paper":
-        scaling = PAPER_SCALING
+        scaling, reduction = PAPER_SCALING, "none"
         chosen |= PAPER
         if entry.epochs is not None:
             chosen |= dict(zip(("pretrain_epochs", "joint_epochs"), entry.epochs, strict=True))
     settings = Config(**{**chosen, **condition.settings})
     watched = condition.watched and setting != "paper"  # the paper runs every joint stage to its end
-    return _with_epochs(settings, entry.n, condition.trained, watched), condition.scaling or scaling
+    config = _with_epochs(settings, entry.n, condition.trained, watched)
+    return Setting(config, condition.scaling or scaling, condition.reduction or reduction)
 
 
 def _with_epochs(settings: Config, n: int, trained: tuple[float, float], watched: bool) -> Config:
@@ -207,11 +221,12 @@ def expand(
 def _run(plan: Plan, entry: DataSet, number: int, setting: str, rate: float, seed: int) -> Run:
     condition = plan.conditions[number]
     n_views = min(condition.views or len(entry.widths), len(entry.widths))
-    chosen, scaling = settings_for(setting, entry, condition) if setting else (None, "minmax")
+    how = settings_for(setting, entry, condition) if setting else (None, "minmax", DEFAULT_REDUCTION)
+    chosen, scaling, reduction = how
     order = (plan.data.index(entry.key), number, SETTINGS.index(setting) if setting else 0, rate, seed)
     return Run(
         plan.name, entry.key, rate, min(entry.missing_number, n_views - 1), n_views, entry.classes, seed,
-        condition.method, setting, condition.name, scaling, chosen, plan.keep_embedding, order,
+        condition.method, setting, condition.name, scaling, reduction, chosen, plan.keep_embedding, order,
     )  # fmt: skip
 
 
@@ -232,4 +247,4 @@ def grouped(runs: Sequence[Run], at_once: int) -> list[list[Run]]:
 
 
 def _training_of(run: Run) -> tuple[Any, ...]:
-    return run.dataset, run.n_views, run.method, run.setting, run.scaling, run.settings
+    return run.dataset, run.n_views, run.method, run.setting, run.scaling, run.reduction, run.settings

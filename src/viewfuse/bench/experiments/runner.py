@@ -163,7 +163,7 @@ def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) 
     settings = group[0].settings
     assert settings is not None
     seeds = [replicate_seeds(run.seed, 1) for run in group]
-    fitted = fit_models(sets, settings, group[0].scaling, seeds, device, progress=False)
+    fitted = fit_models(sets, settings, group[0].scaling, seeds, device, reduction=group[0].reduction)
     found: list[_Found] = []
     for run, one in zip(group, fitted, strict=True):
         arrays: dict[str, NDArray[Any]] = {"found": one.labels()}

@@ -21,6 +21,7 @@ from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.reduction.views import check_reduction
 from viewfuse.utils.devices import chosen_device
 
 
@@ -40,6 +41,9 @@ class URRL(MultiViewClusterer):
         divides all columns of a view by one number, "mixed" does either for each view
         (:mod:`viewfuse.data.mixed_scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
         "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
+    reduction : {"auto", "none", "pca", "standard", "counts", "words"} or dict of these by view, default "auto"
+        How wide and sparse views become narrow dense ones (:mod:`viewfuse.reduction`). "auto" looks at each view and
+        leaves narrow ones alone, "none" leaves all alone.
     schedule : {"default", "paper"}, default "default"
         What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
         100 each as in the paper, fewer for more than 2000 samples. :meth:`paper` is all of the paper's setting.
@@ -79,8 +83,8 @@ class URRL(MultiViewClusterer):
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     objectives_ : list of the last losses of the trainings with the scaling that was kept
-    decisions_ : dict with "scaling", "pretraining", "joint_stage" and "reliability" (whether trainings agree): for each
-        a dict of what was "chosen", from which "evidence", and "why" in words
+    decisions_ : dict with "reduction", "scaling", "pretraining", "joint_stage" and "reliability" (whether trainings
+        agree): for each a dict of what was "chosen", from which "evidence", and "why" in words
     stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; NaN
         where there was one training only
     view_names_ : list of str
@@ -111,6 +115,7 @@ class URRL(MultiViewClusterer):
         embedding_dim: int = Config.embedding_dim,
         hidden_dim: int = Config.hidden_dim,
         scaling: str = "auto",
+        reduction: str | Mapping[str, str] = "auto",
         schedule: str = Config.schedule,
         pretrain_epochs: int | str = Config.pretrain_epochs,
         joint_epochs: int | str = Config.joint_epochs,
@@ -134,6 +139,7 @@ class URRL(MultiViewClusterer):
         self.embedding_dim = embedding_dim
         self.hidden_dim = hidden_dim
         self.scaling = scaling
+        self.reduction = reduction
         self.schedule = schedule
         self.pretrain_epochs = pretrain_epochs
         self.joint_epochs = joint_epochs
@@ -162,7 +168,10 @@ class URRL(MultiViewClusterer):
         """
         own = {name: value for name, value in PAPER.items() if name in cls._get_param_names()}
         ablation = {name: value for name, value in PAPER.items() if name not in own}
-        return cls(n_clusters, **{**own, "scaling": PAPER_SCALING, "n_init": 1, "ablation": ablation, **params})
+        return cls(
+            n_clusters,
+            **{**own, "scaling": PAPER_SCALING, "reduction": "none", "n_init": 1, "ablation": ablation, **params},
+        )
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on the samples and cluster them.
@@ -174,6 +183,7 @@ class URRL(MultiViewClusterer):
         y : ignored
         """
         config, device = self._config(), chosen_device(self.device)
+        check_reduction(self.reduction)
         _check_not_bare_sparse(X)
         _check_no_second_view(X, y)
         views = Views.of(X)
@@ -181,7 +191,9 @@ class URRL(MultiViewClusterer):
         seeds = replicate_seeds(self.random_state, self.n_init)
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=2)
-        fitted = fit_models([views], config, self.scaling, [seeds], device, progress=bool(self.verbose))[0]
+        fitted = fit_models(
+            [views], config, self.scaling, [seeds], device, reduction=self.reduction, progress=bool(self.verbose)
+        )[0]
         self._remember_columns(X, views)
         self._remember(fitted, views)
         _warn_of_empty_clusters(self.labels_, config.n_clusters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,8 +28,17 @@ from viewfuse.methods.urrl.training import (
 )
 from viewfuse.neighbors.row_lookup import RowIndex, index_rows
 from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.reduction.views import Asked, Reduction, fit_reduction
 from viewfuse.selection.messages import told
-from viewfuse.selection.rules import SCALINGS, STABLE, best_of_each, best_scaling, reliability, scaling_decision
+from viewfuse.selection.rules import (
+    SCALINGS,
+    STABLE,
+    Decision,
+    best_of_each,
+    best_scaling,
+    reliability,
+    scaling_decision,
+)
 from viewfuse.selection.scores import Candidate, agreement, neighbor_agreements, stability
 
 
@@ -64,9 +73,10 @@ def fit_models(
     seeds: Sequence[Sequence[int]],
     device: torch.device,
     *,
-    progress: bool,
+    reduction: Asked = "auto",
+    progress: bool = False,
 ) -> list[Fitted]:
-    """Scale, search, train and choose: one model per set of samples.
+    """Reduce, scale, search, train and choose: one model per set of samples.
 
     All trainings of all sets, which have equal shapes, are independent of each other; on a GPU they run side by side.
 
@@ -74,12 +84,13 @@ def fit_models(
     ----------
     scaling : "auto" begins with every scaling in `SCALINGS`, and goes on with that of the best clusters
     seeds : per set of samples those of its trainings; the one with the highest neighbour agreement is kept
+    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     """
     for views in sets:
         _check_samples(views, config.n_clusters)
-    sets = [views.dense() for views in sets]
     check_scaling(scaling, ("auto", *KINDS))
-    trials = [_trials(views, scaling, config, own, device) for views, own in zip(sets, seeds, strict=True)]
+    sources = [_Source.of(views, reduction) for views in sets]
+    trials = [_trials(source, scaling, config, own, device) for source, own in zip(sources, seeds, strict=True)]
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
@@ -93,10 +104,25 @@ def fit_models(
     return [one.best() for one in chosen]
 
 
+class _Source(NamedTuple):
+    """A set of samples as it was given, but for its values: those are reduced."""
+
+    columns: tuple[Sequence[Hashable], ...]
+    reduction: Reduction
+    decision: Decision
+    reduced: Views
+
+    @classmethod
+    def of(cls, views: Views, asked: Asked) -> _Source:
+        """Reduce the views."""
+        reduction = fit_reduction(views, asked)
+        return cls(views.columns, reduction, reduction.decision(views), reduction.apply(views))
+
+
 class _Prepared(NamedTuple):
     """Samples before training, under one scaling."""
 
-    views: Views
+    source: _Source
     scaler: Scaler
     stored: Samples
     row_index: RowIndex
@@ -110,10 +136,10 @@ class _Trial:
     run: TrainState
 
     def model(self) -> Model:
-        views, scaler, stored, index = self.prepared
+        (columns, reduction, _, reduced), scaler, stored, index = self.prepared
         method = self.run.method
         assert isinstance(method, URRLMethod)
-        return Model(views.names, views.columns, method, scaler, stored, index, self.run.network)
+        return Model(reduced.names, columns, method, reduction, scaler, stored, index, self.run.network)
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
@@ -124,9 +150,9 @@ class _Trial:
         return self.run.clusters.cpu().numpy()
 
 
-def _trials(views: Views, scaling: str, config: Config, seeds: Sequence[int], device: torch.device) -> list[_Trial]:
+def _trials(source: _Source, scaling: str, config: Config, seeds: Sequence[int], device: torch.device) -> list[_Trial]:
     """The trainings of one set of samples: each scaling with each seed."""
-    ways = _prepared_ways(views, scaling, config, device)
+    ways = [_prepared(source, scaler, config, device) for scaler in _scalers(source, scaling)]
     places = [SCALINGS.index(way.scaler.kind) if scaling == "auto" else 0 for way in ways]
     return [
         _Trial(way, init_state(way.stored, config, seed_under_scaling(seed, place)))
@@ -135,19 +161,22 @@ def _trials(views: Views, scaling: str, config: Config, seeds: Sequence[int], de
     ]
 
 
-def _prepared_ways(views: Views, scaling: str, config: Config, device: torch.device) -> list[_Prepared]:
-    """The samples under each scaling that is tried."""
-    if scaling != "auto":
-        return [_prepared(views, fit_scaler(views, scaling), config, device)]
-    scalers = [fit_scaler(views, kind) for kind in SCALINGS]
-    # Where no view is scaled as a whole, "mixed" is "standard".
-    return [_prepared(views, one, config, device) for one in scalers if one.kind != "mixed" or any(one.whole)]
+def _scalers(source: _Source, scaling: str) -> list[Scaler]:
+    """The scalings that are tried; one that does the same as another is tried once."""
+    one_unit = source.reduction.reduced
+    kinds = SCALINGS if scaling == "auto" else (scaling,)
+    scalers = {kind: fit_scaler(source.reduced, kind, one_unit) for kind in kinds}
+    if scaling == "auto":
+        mixed, known = scalers["mixed"].whole, tuple(one_unit)
+        if mixed == known:  # so no further view is scaled as a whole, and "mixed" is "standard"
+            del scalers["standard" if all(known) else "mixed"]
+    return list(scalers.values())
 
 
-def _prepared(views: Views, scaler: Scaler, config: Config, device: torch.device) -> _Prepared:
-    values, present = scaled_tensors(views, scaler, device)
+def _prepared(source: _Source, scaler: Scaler, config: Config, device: torch.device) -> _Prepared:
+    values, present = scaled_tensors(source.reduced, scaler, device)
     stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
-    return _Prepared(views, scaler, stored, index_rows(values, present))
+    return _Prepared(source, scaler, stored, index_rows(values, present))
 
 
 class _Chosen(NamedTuple):
@@ -207,6 +236,7 @@ class _Chosen(NamedTuple):
         final = len(labels) > 1 or np.array_equal(own, labels[best])
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         decisions = {
+            "reduction": self.kept[best].prepared.source.decision,
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed),
             "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),

@@ -1,0 +1,222 @@
+"""The front end of a view: what turns it into a few dense columns, and those back into the user's units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from viewfuse.errors import DataError, SettingError
+from viewfuse.reduction.components import Components, fit_components, project
+from viewfuse.reduction.kinds import Kind, kind_of
+from viewfuse.reduction.tables import Values, as_rows, column_bounds, part_slices, parts_of
+from viewfuse.reduction.transforms import Transform, fit_transform
+
+HOW = ("auto", "none", "pca", "standard", "counts", "words")
+_OF_KIND = {"measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words"}
+_ONE_UNIT = 20
+"""Largest deviation of a column over the median one, up to which columns may be of one unit."""
+_FEWEST, _MOST = 10, 50
+"""Components that are worth having of few samples, and of any number of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrontEnd:
+    """What `fit_front_end` found for one view.
+
+    Attributes
+    ----------
+    how : one of `HOW`, but never "auto"
+    kind : what the view is, and the numbers that say so
+    transform : what is done to rows before they are projected
+    mean, axes : float32 of shape (columns,) and (columns, components); `axes` has no components where `how` is "none"
+    kept : share of the variance of transformed rows that the components keep
+    length : 0, or the typical length of projected rows, each of which is then given length 1
+    low, high : float32 bounds of every column, of shape (columns,), empty where `how` is "none"
+    """
+
+    how: str
+    kind: Kind
+    transform: Transform
+    mean: NDArray[np.float32]
+    axes: NDArray[np.float32]
+    kept: float
+    length: float
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+    @property
+    def columns(self) -> int:
+        """How many columns `apply` gives."""
+        return self.axes.shape[0] if self.how == "none" else self.axes.shape[1]
+
+    def apply(self, values: Values, present: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
+        """The reduced view, float32 of shape (samples, components).
+
+        Rows that are not `present`, of shape (samples,), become zeros. Where there is nothing to do, a dense array
+        comes back as the same object.
+        """
+        _check_width(values, self.axes.shape[0])
+        if self.how == "none":
+            return _dense(values)
+        table, reduced = as_rows(values), np.zeros((values.shape[0], self.columns), np.float32)
+        rows_there = np.ones(values.shape[0], dtype=bool) if present is None else present
+        for rows in part_slices(table):
+            there = rows_there[rows]
+            reduced[rows][there] = self._projected(table[rows][there])
+        return reduced
+
+    def _projected(self, part: Values) -> NDArray[np.float64]:
+        components = Components(self.mean.astype(np.float64), self.axes.astype(np.float64), self.kept)
+        scores = project(self.transform.apply(part), components)
+        if not self.length:
+            return scores
+        lengths = np.linalg.norm(scores, axis=1, keepdims=True)
+        return scores / np.where(lengths > 0, lengths, 1.0)
+
+    def invert(self, reduced: NDArray[Any]) -> NDArray[np.float32]:
+        """Reduced rows, of shape (samples, components), in the user's units: float32 of shape (samples, columns).
+
+        Counts come back as if every row had the median sum, words as if every row had the median length; no value
+        leaves the range that its column had in fitted rows.
+        """
+        _check_width(reduced, self.columns)
+        if self.how == "none":
+            return _dense(reduced)
+        values = np.zeros((len(reduced), len(self.mean)), np.float32)
+        for rows in part_slices(values):
+            scores = reduced[rows].astype(np.float64) * (self.length or 1.0)
+            full = self.transform.undo(scores @ self.axes.T.astype(np.float64) + self.mean)
+            values[rows] = np.clip(full, self.low, self.high)
+        return values
+
+    def facts(self) -> dict[str, Any]:
+        """All but the arrays, such as JSON can hold."""
+        transform = {"name": self.transform.name, "typical": self.transform.typical}
+        own = {"how": self.how, "kept": self.kept, "length": self.length}
+        return own | {"kind": asdict(self.kind), "transform": transform}
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The arrays, by name."""
+        own = {name: getattr(self, name) for name in ("mean", "axes", "low", "high")}
+        return own | {"weights": self.transform.weights}
+
+    def check(self, width: int) -> None:
+        """Refuse arrays that do not belong together, or to a view of that width."""
+        bounds = (0,) if self.how == "none" else (width,)
+        shapes = [getattr(self, name).shape for name in ("mean", "low", "high")]
+        weights = self.transform.weights.shape in ((0,), (width,))
+        if self.how not in HOW or self.axes.shape[:1] != (width,) or set(shapes) != {bounds} or not weights:
+            raise ValueError(f"the front end is not one of {width} columns")
+
+    @classmethod
+    def from_saved(cls, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.float32]]) -> FrontEnd:
+        """The front end whose `facts` and `arrays` these are."""
+        own: dict[str, Any] = {name: facts[name] for name in ("how", "kept", "length")}
+        own |= {name: arrays[name] for name in ("mean", "axes", "low", "high")}
+        transform = Transform(**facts["transform"], weights=arrays["weights"])
+        return cls(kind=Kind(**facts["kind"]), transform=transform, **own)
+
+
+def no_front_end(width: int) -> FrontEnd:
+    """That of a view of which nothing is known, and which stays as it is."""
+    return _untouched(width, Kind("measurements", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+
+
+def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto", max_columns: int = 256) -> FrontEnd:
+    """Find out from the present rows of a view what it is, and how it becomes few columns.
+
+    Parameters
+    ----------
+    values : float32 array or scipy.sparse matrix of shape (samples, columns)
+    present : booleans of shape (samples,); other rows are never looked at
+    how : "none" leaves the view as it is, and "pca" projects it on its principal components; "standard" does so after
+        every column was divided by its deviation; "counts" after every row was given the same sum, and log(1 + x)
+        taken; "words" takes log(1 + x) times idf (no idf where values are not whole numbers), rows of length 1,
+        singular vectors, and rows of length 1 again; "auto" leaves a view of at most `max_columns` columns as it is
+        (of at most 50, where it holds words), and else takes what suits its kind
+    max_columns : the most columns that a view may have afterwards, but for "none"; of the reduced ones there are as
+        many as the root of the number of samples, from 10 to 50
+    """
+    _check_settings(how, max_columns)
+    kind = kind_of(values, present)
+    chosen = _suited(kind, values.shape[1], max_columns) if how == "auto" else how
+    if chosen == "none":
+        return _untouched(values.shape[1], kind)
+    if chosen in ("counts", "words") and kind.least < 0:
+        raise DataError(f"how={how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
+    return _fitted(values, present, chosen, kind, max_columns)
+
+
+def _suited(kind: Kind, width: int, max_columns: int) -> str:
+    """What the field of such a view does, where it is too wide.
+
+    Words are so earlier: among so many zeros plain distances say who has few words, not who has the same. Columns
+    whose deviations lie far apart are of different units.
+    """
+    usual = _OF_KIND[kind.name]
+    if width <= (min(_MOST, max_columns) if usual == "words" else max_columns):
+        return "none"
+    return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
+
+
+def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, max_columns: int) -> FrontEnd:
+    words = "terms" if kind.whole == 1 else "weighted"
+    names = {"pca": "none", "standard": "standard", "counts": "log", "words": words}
+    transform = fit_transform(values, present, names[how])
+
+    def parts() -> Iterator[Values]:
+        return (transform.apply(part) for part in parts_of(values, present))
+
+    if not present.any():
+        found = Components(np.zeros(values.shape[1]), np.zeros((values.shape[1], 1)), 1.0)
+    else:
+        count = min(max_columns, _rank(len(present)))
+        found = fit_components(parts, count, centred=how != "words")
+    length = _typical_length(parts, found) if how == "words" else 0.0
+    mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
+    return FrontEnd(how, kind, transform, mean, axes, found.kept, length, *column_bounds(values, present))
+
+
+def _rank(n_samples: int) -> int:
+    """The root of the number of samples, within bounds: the more samples, the more directions are no accident.
+
+    Samples that lack the view count as well, so that the number does not hang on who lacks it.
+    """
+    return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, _MOST))
+
+
+def _typical_length(parts: Any, found: Components) -> float:
+    """The median length of projected rows; 1 where none has any."""
+    lengths = [np.linalg.norm(project(part, found), axis=1) for part in parts()]
+    return float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0
+
+
+def _untouched(width: int, kind: Kind) -> FrontEnd:
+    none = np.zeros(0, np.float32)
+    return FrontEnd("none", kind, Transform("none"), none, np.zeros((width, 0), np.float32), 1.0, 0.0, none, none)
+
+
+def _dense(values: Values) -> NDArray[np.float32]:
+    """A sparse table as a dense one; a float32 array as the same object."""
+    return np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float32)
+
+
+def _check_settings(how: str, max_columns: int) -> None:
+    if how not in HOW:
+        raise SettingError(f"how must be one of {', '.join(HOW)}; got {how!r}")
+    if not isinstance(max_columns, Integral) or isinstance(max_columns, bool) or max_columns < 1:
+        raise SettingError(f"max_columns must be a whole number of at least 1; got {max_columns!r}")
+
+
+def _check_width(values: Values, width: int) -> None:
+    if values.shape[1] != width:
+        raise DataError(
+            f"the view has {values.shape[1]} columns, but its front end was fitted on {width}; "
+            "give the same columns in the same order"
+        )
