@@ -48,7 +48,7 @@ def environment(tree: Path) -> dict[str, str]:
     return {**os.environ, **own}
 
 
-def run_tests(tree: Path, tests: Sequence[str], limit: float) -> int | None:
+def run_tests(tree: Path, tests: Sequence[str], limit: float, output: int | None = subprocess.DEVNULL) -> int | None:
     """What pytest ends with; None where it takes too long."""
     names = [f"tests/{test}" for test in tests]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *names]
@@ -56,8 +56,8 @@ def run_tests(tree: Path, tests: Sequence[str], limit: float) -> int | None:
         command,
         cwd=tree,
         env=environment(tree),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
         start_new_session=True,
     )
     try:
@@ -88,7 +88,7 @@ def check_sound(tree: Path, defects: Sequence[Defect]) -> None:
     found = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True, check=True).stdout
     if not Path(found.strip()).is_relative_to(tree):
         raise SystemExit(f"the tests would test {found.strip()}")
-    if code := run_tests(tree, sorted({test for one in defects for test in one.tests}), 3600):
+    if code := run_tests(tree, sorted({test for one in defects for test in one.tests}), 3600, None):
         raise SystemExit(f"pytest ends with {code} without any defect; run the tests first")
 
 
