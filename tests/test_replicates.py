@@ -28,6 +28,7 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.training import init_state
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.nn import streams as streams_module
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU
 
@@ -182,6 +183,13 @@ def test_prelu_is_torchs(device):
     found = [torch.autograd.grad((layer(x) ** 2).sum(), (x, layer.weight)) for layer in (ours, theirs)]
     assert torch.equal(ours(x), theirs(x))
     assert all(torch.allclose(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_pooled_samples_have_the_neighbours_that_they_had_and_no_others():
+    lists = [torch.tensor([[[1, 2]], [[0, NO_NEIGHBOR]], [[NO_NEIGHBOR, NO_NEIGHBOR]]]), torch.tensor([[[2, 1]]] * 3)]
+    sets = [Samples([torch.rand(3, 2)], torch.ones(3, 1, dtype=torch.bool), own) for own in lists[::-1]]
+    found = pool(sets).neighbor_ids[:, 0].tolist()
+    assert found == [[2, 1]] * 3 + [[4, 5], [3, NO_NEIGHBOR], [NO_NEIGHBOR, NO_NEIGHBOR]]
 
 
 def test_only_samples_of_equal_shapes_are_trained_side_by_side(monkeypatch):
