@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu faults bench check format clean
+.PHONY: demo test test-slow test-gpu faults mutants bench check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
@@ -20,6 +20,9 @@ test-gpu: $(READY)
 
 faults: $(READY)
 	$(PY) -m pytest -q -m fault
+
+mutants: $(READY)
+	$(PY) tests/mutants/run.py
 
 bench: $(READY)
 	$(PY) -m viewfuse.cli bench speed --out bench-output --force

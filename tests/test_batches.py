@@ -151,3 +151,14 @@ def test_newcomers_find_their_neighbours_among_the_stored():
     samples = index_new_samples(new, torch.ones(2, 1, dtype=torch.bool), stored, torch.tensor([NO_NEIGHBOR, 2]))
     batch = plain_batch(samples, stored, settings)
     assert batch.tokens[0][:, :, 0].tolist() == [[9.0, 10.0], [20.0, 10.0]]  # the second one is stored sample 2
+
+
+@given(incomplete_data(), st.integers(1, 3), st.sampled_from([1, 4]))
+def test_donors_are_searched_no_deeper_than_was_asked(data, k, depth):
+    """More neighbours than that are stored: those that score clusters."""
+    values, mask, _ = data
+    settings = Config(n_neighbors=k, donor_depth=depth)
+    stored = stored_samples(values, mask, settings)
+    valid = plain_batch(stored, stored, settings).valid.numpy()
+    for i in range(len(mask)):
+        assert (valid[i] == reference.knn_imputation(values, mask, mask[i], i, k, depth)[1]).all()

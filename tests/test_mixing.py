@@ -174,3 +174,20 @@ def test_mixed_views_have_the_scales_of_their_kinds():
     assert (mixed[1] == standard[1]).all()
     assert mixed[0].var(axis=0).mean() == pytest.approx(1, abs=1e-4)
     assert mixed[0].var(axis=0).max() > 5
+
+
+def test_a_sample_counts_once_however_many_views_it_has():
+    counts = np.repeat([1, 4], [60, 40])
+    gains = np.repeat([1.0, -0.5], [60, 40])
+    assert mixing._is_clear(gains * counts, counts)
+    assert not mixing._is_clear(gains * counts, np.ones_like(counts))
+
+
+@pytest.mark.parametrize(("common", "compared"), [(19, 0), (20, 4)])
+def test_twenty_common_rows_are_enough_and_nineteen_are_not(monkeypatch, common, compared):
+    asked, nearest_of = [], mixing._nearest
+    monkeypatch.setattr(mixing, "_nearest", lambda points, view: asked.append(view) or nearest_of(points, view))
+    mask = np.ones((40, 2), dtype=bool)
+    mask[common:, 1] = False
+    views_as_a_whole(Views(list(groups(40)), mask=mask))
+    assert len(asked) == compared

@@ -16,6 +16,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors import view_index as search
 from viewfuse.neighbors.donors import neighbor_lists
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.neighbors.samples import index_training_set
 from viewfuse.neighbors.view_index import NO_NEIGHBOR, ViewIndex, nearest
 
 
@@ -62,6 +63,19 @@ def test_nobody_is_their_own_donor(data):
     available[np.arange(len(mask)), mask.argmax(axis=1)] = True
     members, _ = lists_of(values, mask, available, Config(n_neighbors=5))
     assert not (members == torch.arange(len(mask))[:, None, None]).any()
+
+
+@pytest.mark.parametrize(
+    ("without", "donors"),
+    [((0,), [1, NO_NEIGHBOR]), ((0, 1), [2, 3]), ((0, 1, 2), [3, 4]), ((0, 1, 2, 3, 4), [NO_NEIGHBOR] * 2)],
+)
+def test_distant_donors_are_taken_only_where_there_are_no_near_ones(without, donors):
+    """With k = 2 the printed algorithm looks at one neighbour, sample 1; then as many as was asked for, here four."""
+    values = [np.arange(8, dtype=np.float32)[:, None]] * 2
+    mask = np.ones((8, 2), dtype=bool)
+    mask[list(without), 1] = False
+    members, _ = lists_of(values, mask, mask, Config(n_neighbors=2, donor_depth=5))
+    assert members[0, 1].tolist() == donors
 
 
 def test_without_imputation_a_list_is_the_sample_itself():
@@ -179,3 +193,10 @@ def test_candidates_that_run_out_leave_nobody(crowd):
     candidates = torch.tensor([[3, NO_NEIGHBOR, 0], [NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR]])
     found = search.ViewIndex(crowd).among(crowd[:2], candidates, 4, same=True)
     assert found.tolist() == [[3, NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR], [NO_NEIGHBOR] * 4]
+
+
+def test_equal_samples_have_one_list_of_neighbours():
+    view = torch.tensor([[0.0], [0.0], [1.0], [3.0]])
+    lists = index_training_set([view], torch.ones(4, 1, dtype=torch.bool), 3).neighbor_ids
+    assert torch.equal(lists[0], lists[1])
+    assert lists[2].tolist() == [[1, 0, 3]] or lists[2].tolist() == [[0, 1, 3]]

@@ -179,3 +179,18 @@ def test_weights_come_from_the_generator_alone():
     assert not torch.equal(
         one.decoders[0][0].weight, network_for([np.zeros((1, 3))], Config(), seed=2).decoders[0][0].weight
     )
+
+
+def test_weights_start_as_the_table_says():
+    network = build_network((30, 50), Config(embedding_dim=64, hidden_dim=48), torch.Generator().manual_seed(0))
+    for module in network.modules():
+        if isinstance(module, torch.nn.Linear):
+            bound = module.in_features**-0.5
+            assert 0.98 * bound < float(module.weight.detach().abs().max()) <= bound
+            assert 0.8 * bound < float(module.bias.detach().abs().max()) <= bound
+        elif isinstance(module, torch.nn.LayerNorm):
+            assert (module.weight == 1).all()
+            assert (module.bias == 0).all()
+        elif isinstance(module, torch.nn.PReLU):
+            assert module.weight.tolist() == [0.25]
+    assert (network.centers == 0).all()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from conftest import make_blobs
 from viewfuse import URRL, BadModelFile, CannotWrite, Views
@@ -249,6 +253,16 @@ def test_an_edited_manifest_is_refused(saved):
         URRL.load(saved)
 
 
+@pytest.mark.parametrize("place", [0.3, 0.6, 1.0])
+def test_a_flipped_bit_of_the_tensors_is_refused_whatever_it_changes(saved, place):
+    path = tensors_of(saved)
+    content = bytearray(path.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(BadModelFile, match=rf"{path.name} is damaged \(its checksum does not match\)"):
+        URRL.load(saved)
+
+
 def flip_and_load(folder, views, labels, rng) -> bool:
     """Flip one bit somewhere: is the model refused by name, or exactly the old one?"""
     path = sorted(folder.iterdir())[int(rng.integers(2))]
@@ -345,3 +359,38 @@ def test_files_have_the_permissions_of_any_other(tmp_path):
     (tmp_path / "plain").touch()
     write_file(tmp_path / "ours", b"x")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("nth", [0, 1], ids=["tensors", "manifest"])
+def test_a_save_that_fails_anywhere_leaves_the_old_model(model, saved, monkeypatch, nth):
+    def fails(path, content):
+        if next(calls) == nth:
+            raise CannotWrite("the disk is full")
+        write_file(path, content)
+
+    calls, other = count(), copy.deepcopy(model)
+    other.embedding_ = other.embedding_ + 1
+    monkeypatch.setattr(persistence, "write_file", fails)
+    with pytest.raises(CannotWrite, match="the disk is full"):
+        other.save(saved)
+    assert np.array_equal(URRL.load(saved).embedding_, model.embedding_)
+    other.save(saved)
+    assert np.array_equal(URRL.load(saved).embedding_, other.embedding_)
+
+
+@pytest.mark.parametrize(("farthest", "is_there"), [(-2, False), (-1, True), (1, True), (2, False)])
+def test_neighbours_that_do_not_exist_are_refused(farthest, is_there):
+    tensors = {"present": torch.ones(2, 1, dtype=torch.bool), "stored.0": torch.ones(2, 3)}
+    tensors["shift.0"] = tensors["factor.0"] = torch.ones(3, dtype=torch.float64)
+    outcome = nullcontext() if is_there else pytest.raises(ValueError, match="not among the samples")
+    with outcome:
+        persistence._check_tensors(tensors, torch.tensor([[[1]], [[farthest]]]), [3], 2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs files that are replaced while they are read")
+def test_whoever_reads_a_file_that_is_replaced_reads_the_old_one(tmp_path):
+    write_file(tmp_path / "file", b"old")
+    with (tmp_path / "file").open("rb") as reader:
+        write_file(tmp_path / "file", b"new")
+        assert reader.read() == b"old"
+    assert (tmp_path / "file").read_bytes() == b"new"

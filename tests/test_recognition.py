@@ -45,3 +45,9 @@ def test_fingerprints_rarely_collide():
     bits = torch.from_numpy(rng.integers(0, 2, size=(20_000, 40)).astype(np.float32))
     keys = fingerprints([bits], torch.ones(20_000, 1, dtype=torch.bool))
     assert len(keys.unique()) == len(bits.unique(dim=0))
+
+
+def test_samples_of_zeros_are_told_apart_by_their_views():
+    """A missing view holds zeros; so may one that is there."""
+    values, present = [torch.ones(2, 1), torch.zeros(2, 1)], torch.tensor([[True, True], [True, False]])
+    assert find_rows(index_rows(values, present), values, present, values, present).tolist() == [0, 1]

@@ -26,7 +26,9 @@ from viewfuse.methods.urrl.batches import plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network, fully_connected
+from viewfuse.methods.urrl.training import init_state
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.nn import streams as streams_module
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU
 
@@ -181,6 +183,23 @@ def test_prelu_is_torchs(device):
     found = [torch.autograd.grad((layer(x) ** 2).sum(), (x, layer.weight)) for layer in (ours, theirs)]
     assert torch.equal(ours(x), theirs(x))
     assert all(torch.allclose(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_pooled_samples_have_the_neighbours_that_they_had_and_no_others():
+    lists = [torch.tensor([[[1, 2]], [[0, NO_NEIGHBOR]], [[NO_NEIGHBOR, NO_NEIGHBOR]]]), torch.tensor([[[2, 1]]] * 3)]
+    sets = [Samples([torch.rand(3, 2)], torch.ones(3, 1, dtype=torch.bool), own) for own in lists[::-1]]
+    found = pool(sets).neighbor_ids[:, 0].tolist()
+    assert found == [[2, 1]] * 3 + [[4, 5], [3, NO_NEIGHBOR], [NO_NEIGHBOR, NO_NEIGHBOR]]
+
+
+def test_only_samples_of_equal_shapes_are_trained_side_by_side(monkeypatch):
+    side_by_side(monkeypatch)
+    settings = Config(**SMALL, n_clusters=3)
+    wide, fewer = masked_sets(settings), masked_sets(settings, n=50)[0]
+    narrow = Samples([wide[0].values[2], *wide[0].values[1:]], wide[0].present, wide[0].neighbor_ids)
+    runs = [init_state(samples, settings, 0) for samples in (wide[0], narrow, wide[1], fewer)]
+    places = {id(run): place for place, run in enumerate(runs)}
+    assert [[places[id(run)] for run in group] for group in loop.stacked_groups(runs)] == [[0, 2], [1], [3]]
 
 
 def test_a_replicate_that_diverges_is_named(monkeypatch):

@@ -25,6 +25,7 @@ from viewfuse.methods.urrl.losses import soft_assignment, total
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.step import StepBatch
+from viewfuse.methods.urrl.training import init_state
 from viewfuse.selection import centers as centers_module
 from viewfuse.selection.centers import drawn_centers, in_order, initial_centers, ward_centers
 
@@ -330,3 +331,20 @@ def test_many_rows_of_fewer_kinds_than_clusters_have_a_start(monkeypatch, n_clus
     centers = initial_centers(kinds, n_clusters, 0)
     assert centers.shape == (n_clusters, 4)
     assert {tuple(center) for center in centers.round(5).tolist()} == {tuple(kind) for kind in torch.eye(4).tolist()}
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_the_view_dropout_is_that_of_the_samples_unless_it_is_given(missing):
+    stored = stored_blobs(Config(**SMALL), missing=missing)
+    share = 1 - float(stored.present.double().mean())
+    assert init_state(stored, Config(**SMALL), 0).numbers["view_dropout"] == pytest.approx(0.15 + 0.85 * share**2)
+    assert init_state(stored, Config(**SMALL, view_dropout=0.4), 0).numbers["view_dropout"] == 0.4
+
+
+def test_the_drawn_starts_hang_on_the_seed(monkeypatch):
+    drawn, drawn_centers = [], centers_module.drawn_centers
+    monkeypatch.setattr(centers_module, "drawn_centers", lambda *args: drawn.append(drawn_centers(*args)) or drawn[-1])
+    for seed in (0, 1, 0):
+        initial_centers(three_groups(), 3, seed)
+    assert torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[1])

@@ -1,0 +1,1 @@
+"""Deliberate defects that the tests must notice: `make mutants`."""

@@ -1,0 +1,123 @@
+"""Every step of stacked networks is that of each network alone, written out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_blobs
+from reference_step import Learner
+from training_tools import index_samples
+from viewfuse.engine.replicates import Replicates, ReplicateSpec
+from viewfuse.engine.rng import Draws
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.network import build_network
+
+CONFIG = Config(
+    n_clusters=3, n_neighbors=3, donor_depth=6, embedding_dim=8, hidden_dim=6, n_heads=2, batch_size=5,
+    learning_rate=0.01, weight_decay=0.05, noise=0.3, feature_dropout=0.2, robustness_weight=0.5, imputed_bias=-1.0,
+)  # fmt: skip
+"""Every part of a step weighs enough to be seen."""
+N, EPOCHS = 11, (4, 5)
+SEEDS, RATES, WEIGHTS = (3, 0, 8), (0.25, 0.5, 0.75), (0.25, 0.5, 2.0)
+
+
+@pytest.fixture(autouse=True)
+def _in_double(monkeypatch):
+    """The noise, too, is computed in float64, from the same numbers."""
+    following = Draws.next
+    monkeypatch.setattr(Draws, "next", lambda self: following(self).double())
+
+
+@cache
+def samples(number):
+    """Values and mask of one of several sets."""
+    views, _, mask = make_blobs(N, 3, widths=(2, 4, 3), missing=0.4, seed=number)
+    return [np.nan_to_num(view).astype(np.float64) / 4 for view in views], mask
+
+
+@cache
+def stored(number):
+    values, mask = samples(number)
+    return index_samples([torch.from_numpy(view) for view in values], torch.from_numpy(mask), CONFIG)
+
+
+def network_of(replicate):
+    generator = torch.Generator().manual_seed(replicate)
+    network = build_network((2, 4, 3), CONFIG, generator).double()
+    network.centers.data.normal_(generator=generator)
+    return network
+
+
+def state_of(network):
+    return {name: weights.detach().clone() for name, weights in network.named_parameters()}
+
+
+@cache
+def expected(replicate, number, config, joint):
+    """Loss terms of every step, and the weights after it, epoch by epoch."""
+    learner = Learner(
+        network_of(replicate), *samples(number), config, SEEDS[replicate], RATES[replicate], WEIGHTS[replicate],
+        joint=joint,
+    )  # fmt: skip
+    return [(learner.run_epoch(epoch), state_of(learner.network)) for epoch in EPOCHS]
+
+
+def check(replicates, numbers, config=CONFIG, **options):
+    """Train the replicates on the sets with these numbers, side by side, and compare each with itself alone."""
+    specs = [
+        ReplicateSpec(
+            network_of(r), stored(number), URRLMethod(config), SEEDS[r],
+            {"view_dropout": RATES[r], "clustering_weight": WEIGHTS[r]},
+        )
+        for r, number in zip(replicates, numbers, strict=True)
+    ]  # fmt: skip
+    together = Replicates(specs, **options)
+    alone = [expected(r, number, config, options["joint"]) for r, number in zip(replicates, numbers, strict=True)]
+    for i, epoch in enumerate(EPOCHS):
+        terms = together.run_epoch(epoch)
+        together.unstack()
+        for own, spec, epochs in zip(terms.unbind(dim=1), specs, alone, strict=True):
+            torch.testing.assert_close(own, torch.tensor(epochs[i][0], dtype=own.dtype), rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(state_of(spec.network), epochs[i][1], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("numbers", [(0, 0, 0), (0, 1, 2)], ids=["shared", "different"])
+def test_steps_of_three_networks_are_those_of_each(numbers, joint, prefetch):
+    check((0, 1, 2), numbers, joint=joint, prefetch=prefetch)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("joint", [False, True])
+def test_steps_of_one_network_are_written_out(joint, prefetch):
+    check((1,), (0,), joint=joint, prefetch=prefetch)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_two_networks_with_one_set_and_a_third_with_another(prefetch):
+    check((1, 0, 2), (1, 0, 0), joint=True, prefetch=prefetch)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("size", [N, 64])
+def test_an_epoch_may_be_a_single_step(size, prefetch):
+    check((0, 1), (0, 0), replace(CONFIG, batch_size=size), joint=True, prefetch=prefetch)
+
+
+def test_without_augmentation_there_is_one_branch():
+    check((0, 2), (0, 2), replace(CONFIG, augmentation=False), joint=True, prefetch=True)
+
+
+def test_replicates_and_stages_are_told_apart():
+    """What the others compare would not be worth much, were these the same."""
+    first, other = expected(0, 0, CONFIG, True)[-1], expected(1, 0, CONFIG, True)[-1]
+    assert np.abs(np.array(first[0]) - np.array(other[0])).min() > 1e-3
+    assert (first[1]["centers"] - network_of(0).centers).abs().max() > 1e-3
+    assert torch.equal(expected(0, 0, CONFIG, False)[-1][1]["centers"], network_of(0).centers)

@@ -1,0 +1,133 @@
+"""Where the rules that decide without labels draw the line: each bound, from both sides."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from test_decisions import SMALL, FixedClusters, Looked, samples_for
+from training_tools import train, train_replicates
+from viewfuse.engine import early_stopping, loop
+from viewfuse.engine.early_stopping import EarlyStopping, JointStage
+from viewfuse.engine.loop import embed_stored
+from viewfuse.engine.replicates import Replicates
+from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.methods.urrl.config import Config
+from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.selection import rules, scores
+
+SOMEBODY = torch.zeros(12, 1, 1, dtype=torch.int64)
+
+
+def seen_stage(monkeypatch, agreements, entropies=None):
+    """A stage whose clusters have these scores at one evaluation after another."""
+    agreed, even = iter(agreements), iter(entropies or [1.0] * len(agreements))
+    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(agreed))
+    monkeypatch.setattr(early_stopping, "size_entropy", lambda labels, n_clusters: next(even))
+    stage = JointStage()
+    watch = EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage)
+    for epoch in range(len(agreements)):
+        watch.evaluate(epoch, torch.zeros(12, 1))
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("agreements", "ended"),
+    [
+        ([0.5, 0.455], ""),
+        ([0.5, 0.445], "the neighbour agreement of the clusters fell from 0.500 to 0.445"),
+        ([0.4, 0.5, 0.46, 0.445], "the neighbour agreement of the clusters fell from 0.500 to 0.445"),
+    ],
+)
+def test_a_stage_is_ended_where_the_agreement_falls_too_far(monkeypatch, agreements, ended):
+    assert seen_stage(monkeypatch, agreements).ended == ended
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(0.0012, 1), (0.0008, 0)])
+def test_only_a_gain_counts_as_one(monkeypatch, gain, kept):
+    assert seen_stage(monkeypatch, [0.3, 0.3 + gain]).kept == kept
+
+
+def test_a_gain_renews_the_patience(monkeypatch):
+    stage = seen_stage(monkeypatch, [0.3, 0.3, 0.3, 0.31, 0.31, 0.31, 0.31, 0.31])
+    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(7)], 3, True)
+
+
+@pytest.mark.parametrize(
+    ("entropies", "kept", "merged"),
+    [([0.9, 0.891], 1, False), ([0.9, 0.889], 0, True), ([0.9, 0.895, 0.889], 1, True)],
+)
+def test_a_state_is_merged_where_the_sizes_are_less_even_than_at_first(monkeypatch, entropies, kept, merged):
+    stage = seen_stage(monkeypatch, [0.3, 0.4, 0.5][: len(entropies)], entropies)
+    assert (stage.kept, stage.merged) == (kept, merged)
+
+
+def test_the_best_state_is_kept_as_it_was():
+    network, stage = Looked(), JointStage()
+    neighbor_ids = torch.tensor([[[(i + 4) % 12]] for i in range(12)])
+    watch = EarlyStopping(FixedClusters(), network, neighbor_ids, stage)
+    watch.evaluate(0, torch.zeros(12, 1))
+    network.labels.copy_(torch.arange(12) // 3)  # weights are changed where they are
+    watch.evaluate(1, torch.zeros(12, 1))
+    watch.restore_best()
+    assert stage.kept == 0
+    assert torch.equal(network.labels, torch.arange(12) % 4)
+
+
+def test_where_there_are_no_neighbours_the_last_state_is_kept():
+    stage = JointStage()
+    watch = EarlyStopping(FixedClusters(), Looked(), torch.full((12, 1, 1), NO_NEIGHBOR), stage)
+    for epoch in range(6):
+        watch.evaluate(epoch, torch.zeros(12, 1))
+    assert (stage.kept, stage.stopped) == (5, False)
+
+
+def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
+    rising, embedded, embed = count(), [], Replicates.embed
+    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(rising))
+    monkeypatch.setattr(early_stopping, "size_entropy", lambda labels, n_clusters: 1.0)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 8))
+    monkeypatch.setattr(Replicates, "embed", lambda self: embedded.append(embed(self)) or embedded[-1])
+    settings = Config(n_clusters=3, n_heads=2, **SMALL)
+    runs = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
+    for run, last in zip(runs, embedded[-1], strict=True):
+        assert run.joint_stage.kept == 9
+        assert torch.allclose(embed_stored(run), last, atol=1e-4)
+
+
+@pytest.mark.parametrize(("schedule", "epochs"), [("default", 7), ("paper", 17)])
+def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
+    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: 0.3)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
+    settings = Config(n_clusters=3, n_heads=2, schedule=schedule, **SMALL)
+    assert len(train(samples_for(settings), settings, 0).history["epoch"]) == epochs
+
+
+def test_agreement_is_the_mean_over_the_others():
+    labels, other = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 1, 2, 2])
+    assert scores.agreement(labels, [labels, other]) == pytest.approx((1 + adjusted_rand_score(labels, other)) / 2)
+    assert scores.agreement(labels, []) is None
+
+
+@pytest.mark.parametrize(
+    ("agreed", "name"),
+    [(1.0, "stable"), (0.8, "stable"), (0.79, "partly stable"), (0.5, "partly stable"), (0.49, "doubtful")],
+)
+def test_trainings_are_stable_or_doubtful_from_a_bound_on(agreed, name):
+    assert rules.reliability(agreed, 3, final=True, alone=False)["chosen"] == name
+
+
+def test_a_sum_of_squares_that_is_half_a_percent_larger_is_larger():
+    assert rules.best_start([0.5, 0.52], [10.0, 10.05], [1.0, 1.0]) == 0
+
+
+def test_further_trainings_have_seeds_of_their_own():
+    seeds = [replicate_seeds(state, 4) for state in (0, 1)]
+    assert [own[0] for own in seeds] == [0, 1]
+    assert len({*seeds[0], *seeds[1]}) == 8
+    assert replicate_seeds(0, 2) == seeds[0][:2]
