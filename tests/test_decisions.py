@@ -20,7 +20,7 @@ from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
 from viewfuse.data import mixed_scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import loop
+from viewfuse.engine import footprint, loop
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.passes import clusters
@@ -235,7 +235,7 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (10, 16))
     monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
-    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
     assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 26)
@@ -593,7 +593,7 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
 
 
 def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch):
-    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 4})
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
     runs = [training.init_state(samples, settings, seed) for seed in range(3)]

@@ -22,7 +22,7 @@ from viewfuse.bench.experiments.published import published
 from viewfuse.bench.experiments.records import Record, read_records, write_records
 from viewfuse.bench.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
 from viewfuse.cli import main
-from viewfuse.engine import loop
+from viewfuse.engine import footprint
 from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.report.maps import pyplot
 
@@ -55,7 +55,7 @@ def start(tmp_path_factory):
     (root / "tiny.toml").write_text(PLAN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
-        patch.setattr(loop, "MAX_STACKED", {"cpu": 2})
+        patch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
         yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "say": len, **asked})
 
 
@@ -237,7 +237,7 @@ def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
     said = []
     start(copied, say=said.append)
     assert not [line for line in said if "group" in line]
-    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 4})
     start(copied, say=said.append)
     assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
 
@@ -260,7 +260,9 @@ def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copi
         raise Diverged("the loss is not finite")
 
     monkeypatch.setattr(runner, "run_group", diverging)
-    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 4})  # so that the trainings are others than those that are done
+    monkeypatch.setattr(
+        footprint, "MAX_STACKED", {"cpu": 4}
+    )  # so that the trainings are others than those that are done
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
 

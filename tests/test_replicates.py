@@ -17,7 +17,7 @@ from test_training import SMALL, stored_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import loop
+from viewfuse.engine import footprint, loop
 from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.loop import embed_stored
 from viewfuse.engine.passes import embed
@@ -58,7 +58,7 @@ def in_double(samples):
 
 
 def side_by_side(monkeypatch):
-    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 16, "cuda": 16})
+    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 16, "cuda": 16})
 
 
 def distance(run, other):

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from test_decisions import SMALL, FixedClusters, Looked, samples_for
 from training_tools import train, train_replicates
-from viewfuse.engine import early_stopping, loop
+from viewfuse.engine import early_stopping, footprint
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.loop import embed_stored
 from viewfuse.engine.replicates import Replicates
@@ -88,7 +88,7 @@ def test_where_there_are_no_neighbours_the_last_state_is_kept():
 
 def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
     rising, embedded, embed = count(), [], Replicates.embed
-    monkeypatch.setattr(loop, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
     monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(rising))
     monkeypatch.setattr(early_stopping, "size_entropy", lambda labels, n_clusters: 1.0)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 8))

@@ -12,14 +12,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from viewfuse.engine.early_stopping import JointStage
+from viewfuse.engine.footprint import max_stacked
 from viewfuse.engine.passes import embed
 from viewfuse.engine.replicates import Replicates, ReplicateSpec
 from viewfuse.errors import Diverged
 
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
-MAX_STACKED = {"cpu": 1, "cuda": 32}
-"""Networks trained side by side: a GPU has room for many, while on a CPU little is gained."""
-
 History = dict[str, list[float | int | str]]
 
 
@@ -67,7 +65,7 @@ def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]
         widths = [view.shape[1] for view in run.stored.values]
         groups.setdefault((run.n_epochs, len(run.stored), *widths), []).append(run)
     for group in groups.values():
-        count = -(-len(group) // MAX_STACKED[group[0].device.type])
+        count = -(-len(group) // max_stacked(group[0].network, group[0].device))
         size = -(-len(group) // count)
         yield from (group[start : start + size] for start in range(0, len(group), size))
 

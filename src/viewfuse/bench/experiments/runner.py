@@ -34,7 +34,7 @@ from viewfuse.bench.experiments.run_folders import (
     write_run,
 )
 from viewfuse.data.views import Views
-from viewfuse.engine import loop
+from viewfuse.engine import footprint
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods.urrl.fit import fit_models
@@ -88,7 +88,7 @@ def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
 
 def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], say: Say) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
-    groups = grouped(runs, loop.MAX_STACKED[choice.device.type])
+    groups = grouped(runs, footprint.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
     for number, group in enumerate(groups):
         # The simple alternatives are the same on every device.

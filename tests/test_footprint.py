@@ -1,0 +1,44 @@
+"""Networks are stacked as far as the memory of a device goes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from viewfuse.engine import footprint
+
+NETWORK = torch.nn.Linear(1000, 1000)
+WEIGHTS = 1000 * 1001
+GPU = torch.device("cuda:0")
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Say how much is free on a GPU, of which torch keeps a part."""
+
+    def say(n_bytes, kept=0):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (n_bytes - kept, 2 * n_bytes))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: kept + 7)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 7)
+
+    return say
+
+
+def test_a_network_takes_forty_bytes_per_weight_and_its_activations():
+    assert footprint.network_bytes(NETWORK) == 40 * WEIGHTS + 2**28
+
+
+@pytest.mark.parametrize(("networks", "expected"), [(100, 32), (10, 8), (1, 1), (0.1, 1)])
+def test_four_fifths_of_the_free_memory_are_used(free, networks, expected):
+    free(int(networks * footprint.network_bytes(NETWORK)) + 100)
+    assert footprint.max_stacked(NETWORK, GPU) == expected
+
+
+def test_what_torch_keeps_for_later_is_free(free):
+    size = footprint.network_bytes(NETWORK)
+    free(10 * size + 100, kept=9 * size)
+    assert footprint.max_stacked(NETWORK, GPU) == 8
+
+
+def test_on_a_cpu_networks_are_trained_one_after_another():
+    assert footprint.max_stacked(NETWORK, torch.device("cpu")) == 1
