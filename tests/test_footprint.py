@@ -16,12 +16,12 @@ GPU = torch.device("cuda:0")
 def free(monkeypatch):
     """Say how much is free on a GPU, of which torch keeps a part."""
 
-    def say(n_bytes, kept=0):
+    def log(n_bytes, kept=0):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (n_bytes - kept, 2 * n_bytes))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: kept + 7)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 7)
 
-    return say
+    return log
 
 
 def test_a_network_takes_forty_bytes_per_weight_and_its_activations():

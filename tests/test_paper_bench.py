@@ -215,7 +215,7 @@ def test_a_killed_bench_ends_with_the_same_numbers(start, whole, tmp_path, monke
         start(tmp_path)
     monkeypatch.setattr(runner, "run_group", run_group)
     said = []
-    folder = start(tmp_path, say=said.append)
+    folder = start(tmp_path, log=said.append)
     assert numbers(folder) == numbers(whole)
     assert len(numbers(folder)) == 8
     assert len([line for line in said if "group" in line]) == 6 - 3  # two of two trainings, four of one k-means
@@ -226,7 +226,7 @@ def test_a_group_that_was_interrupted_is_done_again_as_a_whole(start, whole, cop
     before = {run.name: (run / "result.json").stat().st_mtime_ns for run in done_folders(folder)}
     (folder / "tiny--urrl--paper--a--m0--s1" / DONE).unlink()
     said = []
-    start(copied, say=said.append)
+    start(copied, log=said.append)
     again = {run.name for run in done_folders(folder) if (run / "result.json").stat().st_mtime_ns != before[run.name]}
     assert again == {"tiny--urrl--paper--a--m0--s0", "tiny--urrl--paper--a--m0--s1"}
     assert numbers(folder) == numbers(whole)
@@ -235,10 +235,10 @@ def test_a_group_that_was_interrupted_is_done_again_as_a_whole(start, whole, cop
 
 def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
     said = []
-    start(copied, say=said.append)
+    start(copied, log=said.append)
     assert not [line for line in said if "group" in line]
     monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 4})
-    start(copied, say=said.append)
+    start(copied, log=said.append)
     assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
 
 
@@ -250,7 +250,7 @@ def test_a_training_that_diverges_stops_no_other(start, tmp_path, monkeypatch):
 
     run_group, said = runner.run_group, []
     monkeypatch.setattr(runner, "run_group", diverging)
-    folder = start(tmp_path, say=said.append)
+    folder = start(tmp_path, log=said.append)
     assert {one.missing_rate for one in read_records(folder)} == {0.0}
     assert said.count("not done: the loss is not finite") == 3
 
@@ -275,9 +275,9 @@ def test_runs_that_were_scored_with_other_labels_are_done_again(start, copied, m
 
     monkeypatch.setattr(runner, "load", relabelled)
     said = []
-    start(copied, say=said.append)
+    start(copied, log=said.append)
     assert len([line for line in said if "group" in line]) == 6
-    start(copied, say=said.append)
+    start(copied, log=said.append)
     assert len([line for line in said if "group" in line]) == 6  # and once only
 
 
@@ -496,7 +496,7 @@ def test_mistakes_are_told_in_one_line(tmp_path):
 def test_runs_of_other_code_are_done_again(start, copied, monkeypatch):
     monkeypatch.setattr(run_folders, "code_checksum", lambda: "other code")
     said = []
-    start(copied, say=said.append)
+    start(copied, log=said.append)
     assert len([line for line in said if "group" in line]) == 6
 
 

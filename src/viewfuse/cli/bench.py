@@ -39,7 +39,7 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     from viewfuse.utils.devices import chosen_device
 
     asked = f"viewfuse bench speed --device {device}{' --full' if full else ''}"
-    found = measure(chosen_device(device), FULL if full else Size(), asked, _say)
+    found = measure(chosen_device(device), FULL if full else Size(), asked, _log)
     write_file(out / "speed.json", as_json_text(found, indent=1).encode())
     _draw(out / "speed.png", found)
     click.echo(as_json_text(found) if as_json else _table(found))
@@ -88,7 +88,7 @@ def _run(name: str | Path, out: Path, **asked: Any) -> None:
     from viewfuse.bench.experiments.launch import bench
     from viewfuse.bench.experiments.records import read_records
 
-    folder = bench(name, out=out, **asked, say=lambda line: click.echo(options.plain(line), err=True))
+    folder = bench(name, out=out, **asked, log=lambda line: click.echo(options.plain(line), err=True))
     _report(folder / "tables", read_records(folder), folder)
 
 
@@ -113,7 +113,7 @@ def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:
         click.echo(f"the figures are not there: {missing}", err=True)
 
 
-def _say(what: str) -> None:
+def _log(what: str) -> None:
     """To those who wait, not to those who read the output."""
     if sys.stderr.isatty():
         click.echo(f"measuring: {what}", err=True)

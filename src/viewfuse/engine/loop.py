@@ -71,7 +71,7 @@ def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]
 
 
 def run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
-    """One epoch of all; those that were stopped only keep the others company."""
+    """One epoch of all; of those that were stopped nothing is recorded."""
     began = time.perf_counter()
     terms = replicates.run_epoch(epoch)
     seconds = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Random numbers from nothing but a seed, an epoch and a place: the same alone and in company, on a CPU and a GPU.
+"""Random numbers from nothing but a seed, an epoch and a place: the same in any stack, on a CPU and a GPU.
 
 Every number is the hash of a counter (SplitMix64, Steele et al. 2014) in plain integer arithmetic, so that several
 seeds are drawn from at once, and nothing has to be fetched from the host while a GPU works.

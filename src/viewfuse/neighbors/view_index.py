@@ -55,7 +55,7 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
         own_squares = chunk.square().sum(dim=1, keepdim=True)
         distances = torch.addmm(squares, chunk, points.T, alpha=-2).add_(own_squares)
         # Rounding differs with the shape of the chunk. Distances that only rounding tells apart are equal here, so
-        # that a sample's neighbours do not depend on its company.
+        # that a sample's neighbours are the same in any batch.
         distances.div_(_GRAIN * (squares.max() + own_squares) + _TINY).round_().add_(lots)
         if same:
             own = torch.arange(len(chunk), device=pool.device)

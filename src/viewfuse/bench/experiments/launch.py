@@ -13,7 +13,7 @@ from pathlib import Path
 from viewfuse.bench.experiments.catalogue import CATALOGUE
 from viewfuse.bench.experiments.plans import METHODS, NAMES, SETTINGS, check_known, read_plan
 from viewfuse.bench.experiments.records import read_records, write_records
-from viewfuse.bench.experiments.runner import Choice, Say, run_plan
+from viewfuse.bench.experiments.runner import Choice, Log, run_plan
 from viewfuse.bench.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
 from viewfuse.utils.devices import chosen_device
@@ -31,7 +31,7 @@ def bench(
     setting: str | None = None,
     methods: Sequence[str] = (),
     data: Sequence[str] = (),
-    say: Say = print,
+    log: Log = print,
 ) -> Path:
     """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
 
@@ -50,7 +50,7 @@ def bench(
         raise SettingError(f"seeds must be at least 1; got {seeds}")
     chosen = chosen_device(device)
     choice = Choice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data))
-    folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", say)
+    folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", log)
     records = read_records(folder)
     write_records(folder / RESULTS, records)
     write_tables(folder / "tables", records)
@@ -71,14 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--method", dest="methods", action="append", default=[], choices=METHODS)
     parser.add_argument("--data", action="append", default=[], choices=tuple(CATALOGUE))
     try:
-        bench(**vars(parser.parse_args(arguments)), say=_say)
+        bench(**vars(parser.parse_args(arguments)), log=_log)
     except ViewfuseError as error:
         print(f"viewfuse: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

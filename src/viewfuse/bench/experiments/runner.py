@@ -40,7 +40,7 @@ from viewfuse.errors import DataError, Diverged
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 _FILLED = {"kmeans-mean": mean_filled, "kmeans-knn": knn_filled}
 
 
@@ -63,7 +63,7 @@ class Choice:
     data: tuple[str, ...] = ()
 
 
-def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
+def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
     """Run what is not done yet; returns the folder of the runs, one folder each."""
     if not choice.data_dir.is_dir():
         raise DataError(f"{choice.data_dir} is no folder; give the folder of the data sets as --data-dir")
@@ -75,18 +75,18 @@ def run_plan(plan: Plan, choice: Choice, command: str, say: Say) -> Path:
         try:
             data = load(choice.data_dir, CATALOGUE[key])
         except DataError as reason:
-            say(f"{CATALOGUE[key].title} is left out: {reason}")
+            log(f"{CATALOGUE[key].title} is left out: {reason}")
             continue
         if data.remark:
-            say(f"{data.entry.title}: {data.remark}")
-        _run_set(plan, data, choice, out, environment, say)
+            log(f"{data.entry.title}: {data.remark}")
+        _run_set(plan, data, choice, out, environment, log)
         used += 1
     if not used:
         raise DataError(f"none of the data sets of {plan.name} can be used; put one of them into {choice.data_dir}")
     return out
 
 
-def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], say: Say) -> None:
+def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], log: Log) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
     groups = grouped(runs, footprint.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
@@ -97,14 +97,14 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
         left = [run for run, mark in zip(group, marks, strict=True) if not is_done(out / run.folder, mark, data.labels)]
         if not left:
             continue
-        say(f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}")
+        log(f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}")
         for run in left:
             unmark(out / run.folder)  # what is there is of another run, also if this one is never finished
         facts = {"data_sha256": checksum, "company": [run.folder for run in group]}
         try:
             _finish(group, marks, run_group(group, data, choice.device), out, facts, environment)
         except Diverged as reason:
-            say(f"not done: {reason}")
+            log(f"not done: {reason}")
         if choice.device.type == "cuda":
             gc.collect()  # what refers to itself would hold on to memory of the GPU
 

@@ -71,8 +71,8 @@ FULL = Size(
 )
 
 
-def measure(device: torch.device, size: Size, command: str = "", say: Callable[[str], None] = lambda _: None) -> Facts:
-    """Everything, as a dict that JSON can hold; `say` is told what is being measured."""
+def measure(device: torch.device, size: Size, command: str = "", log: Callable[[str], None] = lambda _: None) -> Facts:
+    """Everything, as a dict that JSON can hold; `log` is told what is being measured."""
     parts: dict[str, Callable[[], Any]] = {
         "training": lambda: training_speed(device, size),
         "accuracy": lambda: seconds_to_accuracy(device, size) if size.seeds else None,
@@ -83,9 +83,9 @@ def measure(device: torch.device, size: Size, command: str = "", say: Callable[[
     }
     found: Facts = {"machine": machine.facts(device, command)}
     for name, part in parts.items():
-        say(name)
+        log(name)
         found[name] = part()
-    say("floor")
+    log("floor")
     found["floor"] = step_floor(device, size, found["training"]["ours"]["steps_per_second"])
     return found
 

@@ -26,7 +26,7 @@ def view_dropout_rate(present: Tensor) -> float:
 
 
 def drop_views(present: Tensor, rate: float | Tensor, draws: Tensor) -> Tensor:
-    """Drop each view with chance `rate` (equation "VD"); a sample that would lose all keeps one at random.
+    """Drop each view with probability `rate` (equation "VD"); a sample that would lose all keeps one at random.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ class Config:
     schedule : what "auto" means for the epochs: "default" trains as long as pays, "paper" as long as the paper.
     pretrain_epochs, joint_epochs : E_p and E_j; "auto" is sized by the number of samples, see `epochs`.
     batch_size, learning_rate, weight_decay : of Adam.
-    view_dropout : chance that a view is dropped in the augmented branch, phi_1; "auto" is the
+    view_dropout : probability that a view is dropped in the augmented branch, phi_1; "auto" is the
         paper's equation "aug ratio".
     noise, feature_dropout : phi_2 and phi_3.
     robustness_weight, clustering_weight : lambda_1 and lambda_2; "auto" is sized by the reconstruction loss that
