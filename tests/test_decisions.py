@@ -24,7 +24,7 @@ from viewfuse.engine import footprint, loop
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.passes import clusters
-from viewfuse.engine.replicates import Replicates
+from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config

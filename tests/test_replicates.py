@@ -21,7 +21,8 @@ from viewfuse.engine import footprint, loop
 from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.loop import embed_stored
 from viewfuse.engine.passes import embed
-from viewfuse.engine.replicates import Replicates, ReplicateSpec, pool, stack
+from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec, pool, stack
+from viewfuse.methods.urrl import step
 from viewfuse.methods.urrl.batches import plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
@@ -29,6 +30,7 @@ from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.training import init_state
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.nn import layers as layers_module
 from viewfuse.nn import streams as streams_module
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU
 
@@ -149,8 +151,8 @@ def test_the_prelu_of_a_gpu_goes_back_as_it_should(n):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_embeddings_of_all_are_those_of_each(monkeypatch, shared):
-    monkeypatch.setattr("viewfuse.engine.replicates._ROWS_PER_PASS", {"cpu": 21})
-    monkeypatch.setattr("viewfuse.engine.replicates._LEAST_ROWS_PER_PASS", 7)
+    monkeypatch.setattr("viewfuse.engine.stacked_replicates._ROWS_PER_PASS", {"cpu": 21})
+    monkeypatch.setattr("viewfuse.engine.stacked_replicates._LEAST_ROWS_PER_PASS", 7)
     settings = Config(**SMALL, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
@@ -348,3 +350,20 @@ def test_what_was_trained_together_leaves_no_memory_behind():
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_prelu_goes_back_alike_without_torchs_private_operation(monkeypatch):
+    gradient, rows, slopes = torch.randn(3, 10), torch.randn(3, 10), torch.rand(3, 1)
+    with_it = layers_module.prelu_backward(gradient, rows, slopes)
+    monkeypatch.setattr(layers_module, "_PRELU_BACKWARD", None)
+    without = layers_module.prelu_backward(gradient, rows, slopes)
+    assert all(torch.allclose(a, b) for a, b in zip(with_it, without, strict=True))
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_batches_are_copied_with_and_without_torchs_private_operation(monkeypatch, has_it):
+    if not has_it:
+        monkeypatch.setattr(step, "_COPY_ALL", None)
+    targets, sources = [torch.zeros(2), torch.zeros(3, 1)], [torch.ones(2), torch.full((3, 1), 2.0)]
+    step.copy_all_(targets, sources)
+    assert all(torch.equal(a, b) for a, b in zip(targets, sources, strict=True))

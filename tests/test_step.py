@@ -12,8 +12,8 @@ import torch
 from conftest import make_blobs
 from reference_step import Learner
 from training_tools import index_samples
-from viewfuse.engine.replicates import Replicates, ReplicateSpec
 from viewfuse.engine.rng import Draws
+from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network

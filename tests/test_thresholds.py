@@ -14,8 +14,8 @@ from training_tools import train, train_replicates
 from viewfuse.engine import early_stopping, footprint
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.loop import embed_stored
-from viewfuse.engine.replicates import Replicates
 from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.selection import rules, scores

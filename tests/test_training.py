@@ -17,8 +17,8 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.loop import TrainState
 from viewfuse.engine.passes import embed
-from viewfuse.engine.replicates import Replicates
 from viewfuse.engine.rng import epoch_keys
+from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl.augment import draws_per_sample, two_branches
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.losses import soft_assignment, total

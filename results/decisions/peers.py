@@ -2,7 +2,8 @@
 
     python results/decisions/peers.py DATA_DIR OUT.csv NAME ...
 
-Columns are scaled to 0..1 on observed rows, and the methods have their defaults. Appends a line per run.
+Wide and sparse views are reduced as for our own method, columns are scaled to 0..1 on observed rows (components as a
+whole), and the methods have their defaults. Appends a line per run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from viewfuse import Views, metrics
 from viewfuse.bench.experiments.catalogue import CATALOGUE, load
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.missing import apply_mask, paper_mask
+from viewfuse.reduction.views import fit_reduction
 
 METHODS = {"NEMO": NEMO, "PIMVC": PIMVC}
 RATES, SEEDS = (0.25, 0.5, 0.75), range(10)
@@ -32,7 +34,9 @@ def main(data_dir: Path, out: Path, names: list[str]) -> None:
             for seed in SEEDS:
                 mask = paper_mask(len(data.labels), len(data.views), rate, entry.missing_number, random_state=seed)
                 views = Views(apply_mask(list(data.views), mask))
-                scaled = fit_scaler(views, "minmax").apply(views).arrays
+                reduction = fit_reduction(views)
+                reduced = reduction.apply(views)
+                scaled = fit_scaler(reduced, "minmax", reduction.units).apply(reduced).arrays
                 tables = [np.where(mask[:, [v]], view, np.nan).astype(np.float64) for v, view in enumerate(scaled)]
                 for method, make in METHODS.items():
                     began = time.perf_counter()

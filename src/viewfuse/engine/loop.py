@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from viewfuse.engine.early_stopping import JointStage
 from viewfuse.engine.footprint import max_stacked
 from viewfuse.engine.passes import embed
-from viewfuse.engine.replicates import Replicates, ReplicateSpec
+from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec
 from viewfuse.errors import Diverged
 
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"

@@ -15,8 +15,8 @@ from viewfuse.bench.speed.reference_data import Item, Table
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.passes import clusters, embed
-from viewfuse.engine.replicates import Replicates, ReplicateSpec
 from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec
 from viewfuse.methods.urrl.augment import two_branches, view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,8 +14,19 @@ from viewfuse.methods.urrl.batches import plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Input, Network
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.copies import copy_all_
 from viewfuse.nn.streams import join_streams, side_stream
+
+_COPY_ALL = getattr(torch, "_foreach_copy_", None)
+"""One kernel for all on a GPU; not part of torch's public face, so it may go."""
+
+
+def copy_all_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy each source to its target, which is of the same shape and kind."""
+    if _COPY_ALL is not None:
+        _COPY_ALL(list(targets), list(sources))
+        return
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
 
 
 class StepBatch(NamedTuple):

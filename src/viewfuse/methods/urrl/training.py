@@ -12,8 +12,8 @@ from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.loop import TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
 from viewfuse.engine.passes import clusters
-from viewfuse.engine.replicates import Replicates
 from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
