@@ -617,8 +617,9 @@ def test_the_neighbours_reach_the_start_of_the_centres(monkeypatch):
     assert seen == [samples.neighbor_ids]
 
 
-def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends():
-    settings = Config(n_clusters=1, n_heads=2, pretrain_epochs=2, **SMALL)
+def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends(monkeypatch):
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (2, 8))
+    settings = Config(n_clusters=1, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert (run.joint_stage.kept, run.joint_stage.settled) == (len(run.history["epoch"]), False)
     assert len(run.history["epoch"]) == 2 + settings.epochs(len(run.stored))[1]

@@ -56,7 +56,7 @@ def start(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
         patch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
-        yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "say": len, **asked})
+        yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "log": len, **asked})
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -203,8 +204,19 @@ def race(tmp_path, views, times):
     return sorted(path.name for path in target.iterdir())
 
 
-def test_two_writers_leave_one_whole_model(tmp_path, views):
-    assert len(race(tmp_path, views, 20)) == 2
+def test_two_writers_leave_one_whole_model(tmp_path, model, views):
+    """Threads exclude each other as processes do."""
+    other, target = URRL(2, **SMALL, random_state=1).fit(views), tmp_path / "target"
+
+    def write(mine):
+        for _ in range(15):
+            mine.save(target)
+            URRL.load(target)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, (model, other)))
+    assert URRL.load(target).n_clusters in (2, 3)
+    assert len(list(target.iterdir())) == 2
 
 
 @pytest.mark.fault

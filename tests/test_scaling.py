@@ -60,11 +60,11 @@ def test_unknown_kinds_are_refused():
 def test_columns_of_one_unit_are_divided_by_one_number():
     table = np.array([[2.0, 0.0], [12.0, 1.0], [7.0, 0.5]])
     views = Views([table, table])
-    ranges = fit_scaler(views, "minmax", (True, False))
+    ranges = fit_scaler(views, "minmax", ("view", "columns"))
     assert ranges.whole == (True, False)
     assert ranges.apply(views).arrays[0] == pytest.approx(np.array([[0.0, 0.0], [1.0, 0.1], [0.5, 0.05]]))
     assert ranges.apply(views).arrays[1] == pytest.approx(np.array([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]]))
     for kind in ("standard", "mixed"):
-        scaled = fit_scaler(views, kind, (True, False)).apply(views).arrays
+        scaled = fit_scaler(views, kind, ("view", "columns")).apply(views).arrays
         expected = [fit_scaler(views, own).apply(views).arrays[v] for v, own in enumerate(("view", "standard"))]
         assert all((a == b).all() for a, b in zip(scaled, expected, strict=True))
