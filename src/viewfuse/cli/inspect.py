@@ -19,7 +19,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.reduction.frontend import FrontEnd, fit_front_end
 from viewfuse.reduction.views import Reduction
 
-_MOST_CELLS = 2_000_000
+_MOST_CELLS = 1_000_000
 """Stored values that a view's kind and components are told from; of a larger view some rows are drawn."""
 _LEAST_ROWS = 500
 _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
