@@ -50,7 +50,7 @@ SETS = [
 def test_the_plan_has_every_choice_once():
     plan = plans.read_plan("decisions")
     runs = [run for key in plan.data for run in plans.expand(plan, CATALOGUE[key])]
-    assert len(runs) == len({run.folder for run in runs}) == 14 * 6 * 3 * 10
+    assert len(runs) == len({run.folder for run in runs}) == 22 * 6 * 3 * 10
     ours = {
         (run.scaling, run.settings.epochs(2000), run.settings.watched, run.settings.clustering_weight)
         for run in runs
@@ -94,7 +94,13 @@ def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp
     write_run(tmp_path / "a", run.facts(), outcome, {})
     mark_done(tmp_path / "a", "whole")
     assert asked == [scaling]
-    assert set(read_facts(tmp_path / "a")["decisions"]) == {"scaling", "pretraining", "joint_stage", "reliability"}
+    assert set(read_facts(tmp_path / "a")["decisions"]) == {
+        "scaling",
+        "pretraining",
+        "joint_stage",
+        "reliability",
+        "reduction",
+    }
     (found,) = read_records(tmp_path)
     assert found.chosen_scaling in (("minmax", "standard") if scaling == "auto" else (scaling,))
 

@@ -30,6 +30,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.reduction.frontend import no_front_end
+from viewfuse.reduction.views import Reduction
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
 NAMES = ("sound", "image", "touch")
@@ -45,7 +47,9 @@ def model_of(values, mask, wanted) -> Model:
     stored, names = index_samples(tensors, present, wanted), tuple(f"view_{v}" for v in range(len(values)))
     columns = tuple(range(view.shape[1]) for view in values)
     index = index_rows(tensors, present)
-    return Model(names, columns, URRLMethod(wanted), Scaler("none", (), ()), stored, index, network_for(values, wanted))
+    reduction = Reduction(tuple(no_front_end(view.shape[1]) for view in values))
+    scaler, network = Scaler("none", (), ()), network_for(values, wanted)
+    return Model(names, columns, URRLMethod(wanted), reduction, scaler, stored, index, network)
 
 
 @pytest.fixture(scope="module")

@@ -133,10 +133,13 @@ def test_the_papers_setting_watches_no_joint_stage(key):
 
 def test_settings_are_the_papers_and_the_defaults():
     scene = CATALOGUE["scene15"]
-    ours, scaling = plans.settings_for("paper", scene, plans.Condition())
+    ours, scaling, reduction = plans.settings_for("paper", scene, plans.Condition())
+    assert reduction == "none"
     assert (ours.epochs(scene.n), ours.donor_depth, ours.learning_rate, scaling) == ((50, 0), 1, 3e-4, "minmax")
     default = URRL(n_clusters=15)
-    assert plans.settings_for("default", scene, plans.Condition()) == (default._config(), default.scaling)
+    assert plans.settings_for("default", scene, plans.Condition()) == (
+        default._config(), default.scaling, default.reduction,
+    )  # fmt: skip
     assert default.n_init == "auto"
     assert set(PAPER) <= {f.name for f in fields(Config)}
 
@@ -144,7 +147,9 @@ def test_settings_are_the_papers_and_the_defaults():
 def test_the_preset_of_the_paper_is_the_setting_of_the_bench():
     entry = CATALOGUE["landuse21"]  # for which the paper has no epochs of its own
     preset = URRL.paper(entry.classes, random_state=3)
-    assert plans.settings_for("paper", entry, plans.Condition()) == (preset._config(), preset.scaling)
+    assert plans.settings_for("paper", entry, plans.Condition()) == (
+        preset._config(), preset.scaling, preset.reduction,
+    )  # fmt: skip
     assert (preset.n_init, preset.random_state) == (1, 3)
     assert (preset._config().watched, preset._config().center_start) == (False, "ward")
 
@@ -152,7 +157,7 @@ def test_the_preset_of_the_paper_is_the_setting_of_the_bench():
 @pytest.mark.parametrize("key", ["handwritten", "landuse21", "caltech7x200_reextracted"])
 def test_nobody_watches_in_the_papers_setting(key):
     entry = CATALOGUE[key]
-    ours, _ = plans.settings_for("paper", entry, plans.Condition())
+    ours = plans.settings_for("paper", entry, plans.Condition()).config
     assert not ours.watched
     assert ours.epochs(entry.n) == (entry.epochs or Config(schedule="paper").epochs(entry.n))
     assert plans.settings_for("default", entry, plans.Condition())[0].watched

@@ -14,8 +14,11 @@ KINDS = ("measurements", "counts", "words", "intensities", "binary")
 _SPARSE = 0.9
 _LONGEST_TEXT = 500
 """Different words of a usual text; a sequenced cell shows more genes than that."""
-_LONG_TAIL, _LONG_TAIL_OF_FRACTIONS = 10, 100
+_MANY_ZEROS = 0.5
+_LONG_TAIL, _LONG_TAIL_OF_ZEROS, _LONG_TAIL_OF_FRACTIONS = 10, 3, 100
 """Largest value over the mean of those that are not zero: counts have a long tail, pixels end at 255.
+
+Among many zeros a shorter tail will do: pixels that are not black are bright, while most counts are 1 or 2.
 
 Expected counts and counts per million are fractions; so are many things that are no counts, so more is asked of them.
 """
@@ -51,7 +54,8 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
 
     A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
     with fewer than 500 other cells in the median row; "counts" are whole numbers, the largest of which is
-    more than 10 times the mean of those that are not zero, or fractions with 100 for 10; all else are "intensities".
+    more than 10 times the mean of those that are not zero (3 times, where more than half are zero), or fractions with
+    100 for 10; all else are "intensities".
     Binary views as sparse as words are words.
     """
     cells = int(present.sum()) * values.shape[1]
@@ -97,4 +101,7 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
         return "words"
     if whole == 1 and largest == 1:
         return "binary"
-    return "counts" if tail > (_LONG_TAIL if whole == 1 else _LONG_TAIL_OF_FRACTIONS) else "intensities"
+    if whole == 1:
+        bound = _LONG_TAIL_OF_ZEROS if zeros > _MANY_ZEROS else _LONG_TAIL
+        return "counts" if tail > bound else "intensities"
+    return "counts" if tail > _LONG_TAIL_OF_FRACTIONS else "intensities"

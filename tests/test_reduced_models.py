@@ -1,0 +1,164 @@
+"""A whole model behind front ends: what the network sees, what the user gets back, what is saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from viewfuse import URRL, DataError, SettingError, Views, metrics
+from viewfuse.baselines import knn_filled
+from viewfuse.data.scaling import fit_scaler
+from viewfuse.reduction.views import Reduction, fit_reduction
+
+QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 20, "joint_epochs": 4, "learning_rate": 2e-3}
+
+
+def counts_and_measurements(n=90, seed=0):
+    """Counts of 400 genes and 6 measurements of three groups; a quarter of the counts is hidden."""
+    rng = np.random.default_rng(seed)
+    groups = np.arange(n) % 3
+    rates = np.full((3, 400), 0.3)
+    for g in range(3):
+        rates[g, 40 * g : 40 * g + 40] = 6.0
+    counts = rng.poisson(rates[groups] * rng.uniform(0.5, 2.0, size=(n, 1))).astype(np.float32)
+    measured = (rng.normal(size=(n, 6)) + 3 * groups[:, None]).astype(np.float32)
+    mask = np.ones((n, 2), dtype=bool)
+    mask[::4, 0] = False
+    return counts, measured, mask, groups
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    counts, measured, mask, _ = counts_and_measurements()
+    views = Views({"genes": sparse.csr_array(counts), "vitals": measured}, mask=mask)
+    return URRL(3, random_state=0, scaling="mixed", **QUICK).fit(views), views
+
+
+def test_the_network_sees_few_columns_and_finds_the_groups(fitted):
+    model, _ = fitted
+    assert [view.shape[1] for view in model._model.stored.values] == [10, 6]
+    assert metrics.clustering_accuracy(counts_and_measurements()[3], model.labels_) > 0.9
+    decision = model.decisions_["reduction"]
+    assert decision["chosen"] == {"genes": "counts", "vitals": "none"}
+    assert decision["columns"] == {"genes": [400, 10], "vitals": [6, 6]}
+    assert decision["why"].startswith("reduction: genes, counts, from 400 to 10 columns (equal row sums, logarithms")
+
+
+def test_sparse_and_dense_views_give_the_same_model(fitted):
+    model, views = fitted
+    dense = URRL(3, random_state=0, scaling="mixed", **QUICK).fit(views.dense())
+    assert dense.embedding_ == pytest.approx(model.embedding_, abs=1e-4)
+    assert np.array_equal(dense.labels_, model.labels_)
+
+
+def test_what_is_hidden_never_reaches_the_front_end(fitted):
+    model, _ = fitted
+    counts, measured, mask, _ = counts_and_measurements()
+    counts[~mask[:, 0]] = 1e6
+    again = URRL(3, random_state=0, scaling="mixed", **QUICK).fit(
+        Views({"genes": counts, "vitals": measured}, mask=mask)
+    )
+    assert again.embedding_ == pytest.approx(model.embedding_, abs=1e-4)
+
+
+def test_training_samples_are_recognised_and_sequencing_depth_does_not_matter(fitted):
+    model, views = fitted
+    assert np.array_equal(model.predict(views), model.labels_)
+    assert np.array_equal(model.predict_proba(views[:7]), model.soft_labels_[:7])
+    deeper = views.replace(arrays=(views.arrays[0] * np.float32(4), views.arrays[1]))
+    assert np.array_equal(model.predict(deeper), model.labels_)
+
+
+def test_filled_views_have_the_columns_and_the_range_of_the_data(fitted):
+    model, views = fitted
+    filled = model.impute(views)
+    observed = views.dense().arrays[0][views.mask[:, 0]]
+    assert filled.arrays[0].shape == (90, 400)
+    assert np.array_equal(filled.arrays[0][views.mask[:, 0]], observed)
+    missing = filled.arrays[0][~views.mask[:, 0]]
+    assert missing.min() >= 0
+    assert (missing <= observed.max(axis=0)).all()
+    assert missing[0, :40].mean() > 3 * missing[0, 120:].mean()  # the first sample is of the first group
+
+
+def test_features_have_the_names_of_the_data(fitted):
+    _, views = fitted
+    named = views.replace(columns=([f"g{c}" for c in range(400)], list("uvwxyz")))
+    again = URRL(3, random_state=0, scaling="mixed", **QUICK).fit(named)
+    tops = {row.feature for row in again.explain(named).differences if row.view == "genes"}
+    assert tops <= {f"g{c}" for c in range(120)}
+
+
+def test_a_saved_model_carries_its_front_ends(fitted, tmp_path):
+    model, views = fitted
+    model.save(tmp_path / "model")
+    again = URRL.load(tmp_path / "model")
+    assert np.array_equal(again.predict_proba(views), model.predict_proba(views))
+    assert np.array_equal(again.impute(views).arrays[0], model.impute(views).arrays[0])
+    assert again.decisions_["reduction"]["chosen"] == model.decisions_["reduction"]["chosen"]
+
+
+def test_a_view_that_is_absent_in_new_samples(fitted):
+    model, views = fitted
+    alone = model.predict({"vitals": views.arrays[1][:12]})
+    assert (alone == model.labels_[:12]).mean() > 0.9
+
+
+def test_the_user_can_name_the_reduction():
+    counts, measured, mask, _ = counts_and_measurements()
+    views = Views({"genes": counts, "vitals": measured}, mask=mask)
+    assert [one.how for one in fit_reduction(views, {"genes": "pca"}).front_ends] == ["pca", "none"]
+    untouched = fit_reduction(views, "none")
+    assert untouched.apply(views).arrays[0] is views.arrays[0]
+    with pytest.raises(SettingError, match=r"reduction must be one of auto, none, pca, .* got 'svd'"):
+        URRL(3, reduction="svd").fit(views)
+    with pytest.raises(SettingError, match="reduction names the view 'rna', but the views are genes, vitals"):
+        URRL(3, reduction={"rna": "pca"}).fit(views)
+    with pytest.raises(DataError, match=r"view 'vitals': .*for values of at least 0"):
+        fit_reduction(views, {"vitals": "counts"})
+
+
+def units_of(*hows):
+    views = Views([np.random.default_rng(0).poisson(0.05, size=(30, 60)).astype(np.float32) for _ in hows])
+    return fit_reduction(views, dict(zip(views.names, hows, strict=True))).units
+
+
+def test_units_follow_the_front_ends():
+    assert units_of("words", "words") == ("rows", "rows")
+    assert units_of("words", "none") == ("view", "columns")
+    assert units_of("pca", "none", "counts") == ("view", "columns", "view")
+
+
+@pytest.mark.parametrize("kind", ["mixed", "standard", "minmax"])
+def test_columns_of_one_unit_are_divided_by_one_number(kind):
+    rng = np.random.default_rng(0)
+    views = Views([rng.normal(size=(50, 3)) * [1.0, 5.0, 0.2], rng.normal(size=(50, 2))])
+    rows, whole, _ = (fit_scaler(views, kind, (unit, "columns")) for unit in ("rows", "view", "columns"))
+    for scaler in (rows, whole):
+        assert len(set(scaler.factors[0].tolist())) == 1
+    assert np.ptp(rows.apply(views).arrays[0], axis=0).max() == pytest.approx(0.5)
+    if kind == "minmax":
+        assert np.ptp(whole.apply(views).arrays[0], axis=0).max() == pytest.approx(1.0)
+    else:
+        assert whole.apply(views).arrays[0].var(axis=0).mean() == pytest.approx(1.0)
+
+
+def test_texts_are_trained_with_one_scaling():
+    rng = np.random.default_rng(0)
+    topics = np.arange(60) % 2
+    rates = np.where(np.arange(200) % 2 == topics[:, None], 0.12, 0.01)
+    words = [sparse.csr_array(rng.poisson(rates)) for _ in range(2)]
+    model = URRL(2, random_state=0, **QUICK).fit(words)
+    assert model.decisions_["scaling"]["why"].startswith("scaling: mixed, as all others do the same here")
+    assert set(model.decisions_["reduction"]["chosen"].values()) == {"words"}
+
+
+def test_simple_alternatives_begin_with_the_same_front_end():
+    counts, measured, mask, _ = counts_and_measurements()
+    views = Views({"genes": counts, "vitals": measured}, mask=mask)
+    assert knn_filled(views).shape == (90, 16)
+
+
+def test_an_empty_reduction_has_nothing_to_say():
+    assert Reduction(()).units == ()
