@@ -19,8 +19,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.reduction.frontend import FrontEnd, fit_front_end
 from viewfuse.reduction.views import Reduction
 
-_MOST_CELLS = 1_000_000
-"""Stored values that a view's kind and components are told from; of a larger view some rows are drawn."""
+_MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
+"""Values of a dense and of a sparse view that its kind and components are told from; of more, rows are drawn."""
 _LEAST_ROWS = 500
 _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
 
@@ -112,9 +112,9 @@ def _describe_view(views: Views, v: int) -> dict[str, Any]:
 def _rows_to_look_at(views: Views, v: int) -> NDArray[np.bool_]:
     """Samples that have the view, of shape (samples,): all, or of a large view as many as are looked at in a moment."""
     array, present = views.arrays[v], views.mask[:, v]
-    cells = array.nnz if is_sparse(array) else int(present.sum()) * array.shape[1]
     rows = np.flatnonzero(present)
-    count = max(_LEAST_ROWS, int(len(rows) * _MOST_CELLS / max(cells, 1)))
+    share = _MOST_STORED / max(array.nnz, 1) if is_sparse(array) else _MOST_CELLS / max(len(rows) * array.shape[1], 1)
+    count = max(_LEAST_ROWS, int(share * len(rows)))
     if count >= len(rows):
         return present
     chosen = np.zeros_like(present)
