@@ -67,9 +67,9 @@ def _remarks(views: Views, facts: dict[str, Any]) -> list[str]:
 
 def _cost_in_words(fit: dict[str, Any]) -> str:
     return (
-        f"a fit with default settings takes about {_time_in_words(fit['seconds'])} on {fit['cpu_cores']} CPU cores "
-        f"(a rough guess from {fit['steps']} steps of {fit['parameters'] / 1e6:.1f} million parameters; a GPU is "
-        f"quicker), and {fit['bytes'] / 1e6:.0f} MB of memory besides the data"
+        f"a fit with default settings: about {_time_in_words(fit['seconds'])} on {fit['cpu_cores']} CPU cores (a rough "
+        f"guess: {fit['steps']:,} steps, {fit['parameters'] / 1e6:.1f} million parameters), "
+        f"{fit['bytes'] / 1e6:,.0f} MB of memory besides the data"
     )
 
 

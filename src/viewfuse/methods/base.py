@@ -88,7 +88,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         training samples.
         """
         given, model = self._known_views(X), self._placed_model()
-        rebuilt = model.rebuild(model.embed(given))  # of a sparse view: as a dense one training samples look new
+        rebuilt = model.rebuild(model.embed(given))  # before it is dense: sums could round in another way
         views = given.dense()
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
         if isinstance(X, Views):
