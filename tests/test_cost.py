@@ -35,17 +35,28 @@ def test_parameters_are_counted_exactly(widths, changes):
 def test_neighbour_lists_are_as_deep_as_the_method_keeps_them():
     for config in (Config(), Config(n_neighbors=20), Config(knn_imputation=False)):
         method = URRLMethod(config)
-        grown = cost.fit_bytes(1001, [4], config) - cost.fit_bytes(1000, [4], config)
+        grown = cost.fit_bytes(10_001, [4], config) - cost.fit_bytes(10_000, [4], config)
         assert grown == 4 * 4 + 8 * method.neighbor_depth + 1 + 4 * config.embedding_dim
 
 
 def test_memory_counts_all_that_is_held():
-    few, config = cost.fit_bytes(*HANDWRITTEN, Config()), Config()
-    assert few > 16 * cost.n_parameters(HANDWRITTEN[1], config) + 2000 * 4 * sum(HANDWRITTEN[1])
-    assert cost.fit_bytes(*HANDWRITTEN, config, n_stacked=3) == 3 * few
+    config, few = Config(), cost.fit_bytes(300, [17, 20], Config())
+    parameters = cost.n_parameters([17, 20], config)
+    assert few > 16 * parameters + 300 * 4 * 37
+    assert cost.fit_bytes(300, [17, 20], config, n_stacked=3) == 3 * few
+    waiting = cost.fit_bytes(300, [17, 20], config, n_waiting=1) - few
+    assert 4 * parameters < waiting < few
     # A view of 20,000 columns that nobody reduces asks for tens of gigabytes.
     assert 40e9 < cost.fit_bytes(300, [20_000], config) < 80e9
     assert cost.fit_bytes(10, [4], config) < cost.fit_bytes(64, [4], config)
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "widths", "megabytes"), [(*HANDWRITTEN, 145), (300, [3000], 1608), (6000, [50, 20], 141)]
+)
+def test_memory_is_near_what_was_measured(n_samples, widths, megabytes):
+    """Growth of the process over a fit on a CPU, with libraries loaded before."""
+    assert megabytes / 2 < cost.fit_bytes(n_samples, widths, Config(), n_waiting=2) / 1e6 < 2 * megabytes
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def _describe_kind(front_end: FrontEnd, n_rows: int) -> dict[str, Any]:
 
 
 def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
-    """What a fit with default settings costs; three trainings are held until a scaling is chosen."""
+    """What a fit with default settings costs, with a training of every scaling."""
     config, widths = Config(), [one.columns for one in front_ends]
     n_scalings = _n_scalings(Reduction(tuple(front_ends)))
     return {
@@ -138,7 +138,7 @@ def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
         "cpu_cores": cost.CORES,
         "steps": cost.n_steps(n_samples, config, n_scalings),
         "parameters": cost.n_parameters(widths, config),
-        "bytes": cost.fit_bytes(n_samples, widths, config, n_scalings),
+        "bytes": cost.fit_bytes(n_samples, widths, config, n_waiting=n_scalings - 1),
     }
 
 

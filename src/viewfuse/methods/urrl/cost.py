@@ -23,6 +23,8 @@ _AGREEMENT_DEPTH = 9
 """Neighbours that the choice of clusters asks for."""
 _PER_PARAMETER = 16
 """Bytes of a weight, its gradient and its two moments."""
+_PER_DISTANCE, _DISTANCES_AT_A_TIME = 24, 4_000_000
+"""Of the search for neighbours, which is over before training begins: three float64 numbers of each pair."""
 _COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
 """Neighbour lists as they are, with noise and coded, and their draws; outputs of layers with their gradients."""
 
@@ -56,20 +58,27 @@ def step_seconds(widths: Sequence[int], config: Config) -> float:
     return fixed + operations / _OPERATIONS_PER_SECOND + n_parameters(widths, config) / _PARAMETERS_PER_SECOND
 
 
-def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_stacked: int = 1) -> int:
-    """Bytes that training takes, besides the data as they were given.
+def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_stacked: int = 1, n_waiting: int = 0) -> int:
+    """Bytes that a fit takes, besides the data as they were given; on a CPU within a factor of about two.
 
     Parameters
     ----------
     widths : columns per view, after reduction
-    n_stacked : trainings that are held at a time
+    n_stacked : trainings side by side
+    n_waiting : trainings that wait for their turn: their samples and weights are held
     """
-    depth = max(config.search_depth, _AGREEMENT_DEPTH)
+    depth, parameters = max(config.search_depth, _AGREEMENT_DEPTH), n_parameters(widths, config)
     per_sample = 4 * sum(widths) + len(widths) * (8 * depth + 1) + 4 * config.embedding_dim
-    size = replace(config, batch_size=min(config.batch_size, n_samples))
-    rows = 2 * size.batch_size * config.list_length
-    step = 4 * (_COPIES_OF_INPUTS * rows * sum(widths) + _COPIES_OF_OUTPUTS * layer_outputs(widths, size))
-    return n_stacked * (n_samples * per_sample + _PER_PARAMETER * n_parameters(widths, config) + step)
+    held = n_samples * per_sample * (n_stacked + n_waiting) + 4 * parameters * n_waiting
+    training = n_stacked * (_PER_PARAMETER * parameters + _step_bytes(widths, config, n_samples))
+    return held + max(training, _PER_DISTANCE * min(n_samples**2, _DISTANCES_AT_A_TIME))
+
+
+def _step_bytes(widths: Sequence[int], config: Config, n_samples: int) -> int:
+    """Of the neighbour lists of a batch, and of what the layers make of them."""
+    own = replace(config, batch_size=min(config.batch_size, n_samples))
+    inputs = 2 * own.batch_size * config.list_length * sum(widths)
+    return 4 * (_COPIES_OF_INPUTS * inputs + _COPIES_OF_OUTPUTS * layer_outputs(widths, own))
 
 
 def n_parameters(widths: Sequence[int], config: Config) -> int:
