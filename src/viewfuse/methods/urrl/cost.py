@@ -14,7 +14,8 @@ _PASSES = 3
 """Forward, and backward for the inputs and for the weights: three products of the same size."""
 _SECONDS_PER_STEP, _SECONDS_PER_VIEW = 1e-3, 5e-4
 _OPERATIONS_PER_SECOND, _PARAMETERS_PER_SECOND = 1e11, 5e8
-"""Measured on two cores of a server: what no shape explains, matrix products, and updates of Adam."""
+"""What no shape explains, matrix products, and updates of Adam. Set by hand: from CPU seconds of steps with one thread
+on a busy machine, and so that Handwritten comes to two minutes; no timing of two free cores is behind them."""
 _EVALUATIONS = 10
 """Passes over all samples besides the steps: after each stage, and while the joint stage is watched."""
 _EXACT_ROWS = 30_000
@@ -30,7 +31,7 @@ _COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
 
 
 def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scalings: int = 3) -> float:
-    """Seconds that a fit takes on two CPU cores, within a factor of about two.
+    """Seconds that a fit takes on two CPU cores, roughly: the constants are set by hand.
 
     Parameters
     ----------
