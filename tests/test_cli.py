@@ -177,6 +177,52 @@ def test_every_parameter_of_the_estimator_has_its_option():
             assert offered[name] == value, name
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ([], "auto"),
+        (["--reduction", "none"], "none"),
+        (["--reduction", "rna=pca", "--reduction", "protein=none"], {"rna": "pca", "protein": "none"}),
+    ],
+)
+def test_reduction_for_all_views_or_by_view(omics, tmp_path, given, wanted):
+    files, _ = omics
+    short = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--scaling", "standard"]
+    said = run("fit", *files, "--clusters", 2, "--out", tmp_path / "run", *short, *given)
+    assert said.exit_code == 0, said.output
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["params"]["reduction"] == wanted
+    rna = "pca" if isinstance(wanted, dict) else "none"
+    assert summary["decisions"]["reduction"]["chosen"] == {"rna": rna, "protein": "none"}
+
+
+def test_a_large_view_is_told_from_some_of_its_samples(tmp_path, monkeypatch):
+    inspect = importlib.import_module("viewfuse.cli.inspect")
+    monkeypatch.setattr(inspect, "_LEAST_ROWS", 40)
+    monkeypatch.setattr(inspect, "_MOST_CELLS", 50 * 300)
+    monkeypatch.setattr(inspect, "_MOST_STORED", 1)
+    wide = np.random.default_rng(0).normal(size=(400, 300))
+    facts = inspect.describe(Views({"dense": wide, "sparse": sparse.csr_matrix(wide)}))
+    assert [view["rows_looked_at"] for view in facts["views"]] == [50, 40]
+    assert [view["reduced_columns"] for view in facts["views"]] == [20, 20]  # as of all samples
+    np.savez(tmp_path / "wide.npz", view_0=wide)
+    lines = run("inspect", tmp_path / "wide.npz").output.splitlines()
+    assert "view_0: its kind and what is kept of it are told from 50 of its 400 samples, drawn at random" in lines
+
+
+def test_time_is_said_as_roughly_as_it_is_known():
+    in_words = importlib.import_module("viewfuse.cli.inspect")._time_in_words
+    assert [in_words(s) for s in (0.2, 7.4, 26, 98, 150, 1234, 40_000)] == [
+        "1 s", "7 s", "30 s", "100 s", "2 minutes", "21 minutes", "11 hours",
+    ]  # fmt: skip
+
+
+def test_a_view_that_nobody_has_is_a_row_of_dashes():
+    inspect = importlib.import_module("viewfuse.cli.inspect")
+    facts = inspect.describe(Views({"a": np.random.default_rng(0).normal(size=(30, 3)), "b": np.full((30, 2), np.nan)}))
+    assert inspect._row(facts["views"][1]) == ("b", "-", 2, "-", "-", 0, 30, "-", "-")
+
+
 def test_wide_file_by_one_command(tmp_path):
     views, _, _ = make_blobs(30, 2, widths=(3, 2), missing=0.0)
     frame = pd.DataFrame(np.hstack(views), columns=["a_0", "a_1", "a_2", "b_0", "b_1"])
@@ -224,6 +270,13 @@ def test_mistakes_are_answered_in_one_line(omics, tmp_path):
         (("fit", *files, "--clusters", 99, "--out", tmp_path / "o"), "n_samples=60 should be >= n_clusters=99"),
         (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--scaling", "big"), "scaling must be one of"),
         (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--joint-epochs", "few"), "joint_epochs must be"),
+        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "svd"), "reduction must be one of"),
+        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "dna=pca"), "the view 'dna', but"),
+        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "rna="), "write NAME=VALUE"),
+        (
+            ("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "rna=pca", "--reduction", "pca"),
+            "--reduction 'pca': write NAME=VALUE, each name once",
+        ),
         (("predict", tmp_path, *files, "--out", tmp_path / "o.csv"), "is not a viewfuse model"),
         (("predict", tmp_path, *files, "--out", tmp_path / "o"), "labels are written as .csv"),
         (("predict", tmp_path, *files, "--out", files[0], "--force"), "which is read; give another --out"),

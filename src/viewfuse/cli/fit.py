@@ -80,6 +80,16 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="auto (tries mixed, standard and minmax), or one of these, view, none.",
 )
+@click.option(
+    "--reduction",
+    cls=options.PerView,
+    multiple=True,
+    metavar="[VIEW=]HOW",
+    default="auto",
+    show_default=True,
+    help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard, counts or words. "
+    "HOW for all views, or VIEW=HOW once per view.",
+)
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")

@@ -6,12 +6,23 @@ from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from viewfuse.cli import options
 from viewfuse.data.checks import in_words, isolated_views, suspicious_columns, zero_samples
+from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.io import writers as results
+from viewfuse.methods.urrl import cost
+from viewfuse.methods.urrl.config import Config
+from viewfuse.reduction.frontend import FrontEnd, fit_front_end
+from viewfuse.reduction.views import Reduction
+
+_MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
+"""Values of a dense and of a sparse view that its kind and components are told from; of more, rows are drawn."""
+_LEAST_ROWS = 500
+_HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
 
 
 @click.command()
@@ -26,29 +37,64 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
         return
     ids = ", ".join(map(str, facts["first_ids"]))
     click.echo(f"{len(views)} samples, {len(views.names)} views\nids: {options.plain(ids)}, ...\n")
-    rows = [(v["name"], v["columns"], v["present"], v["missing"], *_range(v)) for v in facts["views"]]
-    click.echo(options.table(("view", "columns", "present", "missing", "lowest", "highest"), rows))
+    click.echo(options.table(_HEADER, [_row(view) for view in facts["views"]], text=(0, 1)))
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
     click.echo("\n" + options.table(("views that are there", "samples"), patterns))
-    lines = [line for view in facts["views"] for line in in_words(view["name"], view["suspicious"])]
-    for line in lines + zero_samples(views) + isolated_views(views):
+    for line in _remarks(views, facts):
         click.echo(f"\n{options.plain(line)}")
 
 
-def _range(view: dict[str, Any]) -> tuple[str, str]:
-    return (f"{view['low']:g}", f"{view['high']:g}") if view["present"] else ("-", "-")
+def _row(view: dict[str, Any]) -> tuple[Any, ...]:
+    """A view for people; what is not known, or is not done, is a dash."""
+    is_reduced = view["reduction"] not in (None, "none")
+    reduced = (view["reduced_columns"], f"{view['variance_kept']:.0%}") if is_reduced else ("-", "-")
+    bounds = (f"{view['low']:g}", f"{view['high']:g}") if view["present"] else ("-", "-")
+    return view["name"], view["kind"] or "-", view["columns"], *reduced, view["present"], view["missing"], *bounds
+
+
+def _remarks(views: Views, facts: dict[str, Any]) -> list[str]:
+    """What stands below the tables, a line each: what looks wrong, what was looked at, what a fit costs."""
+    lines = [line for view in facts["views"] for line in in_words(view["name"], view["suspicious"])]
+    lines += zero_samples(views) + isolated_views(views)
+    lines += [
+        f"{view['name']}: its kind and what is kept of it are told from {view['rows_looked_at']} of its "
+        f"{view['present']} samples, drawn at random"
+        for view in facts["views"]
+        if view["rows_looked_at"] < view["present"]
+    ]
+    return [*lines, _cost_in_words(facts["fit"])]
+
+
+def _cost_in_words(fit: dict[str, Any]) -> str:
+    return (
+        f"a fit with default settings: about {_time_in_words(fit['seconds'])} on {fit['cpu_cores']} CPU cores (a rough "
+        f"guess: {fit['steps']:,} steps, {fit['parameters'] / 1e6:.1f} million parameters), "
+        f"{fit['bytes'] / 1e6:,.0f} MB of memory besides the data"
+    )
+
+
+def _time_in_words(seconds: float) -> str:
+    if seconds < 100:
+        return f"{max(1, round(seconds, -1 if seconds > 20 else 0)):.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.0f} hours"
 
 
 def describe(views: Views) -> dict[str, Any]:
-    """What is there and what is missing."""
+    """What is there, what is missing, and what a fit would make of it."""
     patterns, counts = np.unique(views.mask, axis=0, return_counts=True)
     names = np.array(views.names)
     order = np.argsort(-counts, kind="stable")
+    looks = [_rows_to_look_at(views, v) for v in range(len(views.names))]
+    front_ends = [fit_front_end(views.arrays[v], rows) for v, rows in enumerate(looks)]
     return {
         "samples": len(views),
         "first_ids": views.ids[:3].tolist(),
-        "views": [_describe_view(views, v) for v in range(len(views.names))],
+        "views": [
+            _describe_view(views, v) | _describe_kind(front_end, int(looks[v].sum()))
+            for v, front_end in enumerate(front_ends)
+        ],
         "patterns": [{"views": " + ".join(names[patterns[p]]), "samples": int(counts[p])} for p in order],
+        "fit": _describe_fit(len(views), front_ends),
     }
 
 
@@ -61,3 +107,41 @@ def _describe_view(views: Views, v: int) -> dict[str, Any]:
     low, high = column_bounds(views.arrays[v], views.mask[:, v])
     facts |= {"low": float(low.min()), "high": float(high.max())}
     return {**facts, "suspicious": suspicious_columns(views, v)}
+
+
+def _rows_to_look_at(views: Views, v: int) -> NDArray[np.bool_]:
+    """Samples that have the view, of shape (samples,): all, or of a large view as many as are looked at in a moment."""
+    array, present = views.arrays[v], views.mask[:, v]
+    rows = np.flatnonzero(present)
+    share = _MOST_STORED / max(array.nnz, 1) if is_sparse(array) else _MOST_CELLS / max(len(rows) * array.shape[1], 1)
+    count = max(_LEAST_ROWS, int(share * len(rows)))
+    if count >= len(rows):
+        return present
+    chosen = np.zeros_like(present)
+    chosen[np.random.default_rng(0).choice(rows, count, replace=False)] = True
+    return chosen
+
+
+def _describe_kind(front_end: FrontEnd, n_rows: int) -> dict[str, Any]:
+    if not n_rows:
+        return dict.fromkeys(("kind", "reduction", "reduced_columns", "variance_kept")) | {"rows_looked_at": 0}
+    facts = {"kind": front_end.kind.name, "reduction": front_end.how, "reduced_columns": front_end.columns}
+    return {**facts, "variance_kept": front_end.kept, "rows_looked_at": n_rows}
+
+
+def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
+    """What a fit with default settings costs, with a training of every scaling."""
+    config, widths = Config(), [one.columns for one in front_ends]
+    n_scalings = _n_scalings(Reduction(tuple(front_ends)))
+    return {
+        "seconds": round(cost.fit_seconds(n_samples, widths, config, n_scalings), 1),
+        "cpu_cores": cost.CORES,
+        "steps": cost.n_steps(n_samples, config, n_scalings),
+        "parameters": cost.n_parameters(widths, config),
+        "bytes": cost.fit_bytes(n_samples, widths, config, n_waiting=n_scalings - 1),
+    }
+
+
+def _n_scalings(reduction: Reduction) -> int:
+    """How many of the three scalings differ: rows of one length are scaled in one way only, components in two."""
+    return max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in reduction.units)

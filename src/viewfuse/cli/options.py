@@ -84,6 +84,17 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
     return pairs or None
 
 
+class PerView(click.Option):
+    """A repeatable option, VALUE for all views or VIEW=VALUE for each; it becomes a str or a dict."""
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """What was given, all of it together; a default stays as it is."""
+        if value is None or isinstance(value, str):
+            return value
+        only_one = len(value) == 1 and "=" not in value[0]
+        return value[0] if only_one else _pairs(self.opts[0], value)
+
+
 def chunks(source: Source, what: str) -> Iterator[Views]:
     """The samples a few at a time, with a progress bar where there are many."""
     from tqdm.auto import tqdm

@@ -87,9 +87,9 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         array. Observed rows are returned as they were, in float32; filled values stay within the range of the
         training samples.
         """
-        views = self._known_views(X).dense()
-        model = self._placed_model()
-        rebuilt = model.rebuild(model.embed(views))
+        given, model = self._known_views(X), self._placed_model()
+        rebuilt = model.rebuild(model.embed(given))  # before it is dense: sums could round in another way
+        views = given.dense()
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
         if isinstance(X, Views):
             return views.replace(arrays=arrays, mask=np.ones_like(views.mask))

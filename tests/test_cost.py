@@ -1,0 +1,90 @@
+"""What a fit will cost: counted as torch counts it, and memory near what was measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from viewfuse.methods.urrl import cost
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
+
+HANDWRITTEN = (2000, [240, 76, 216, 47, 64, 6])
+
+
+@pytest.mark.parametrize("widths", [[5], [5, 8, 3], [300, 20]])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"n_clusters": 3, "n_neighbors": 6, "embedding_dim": 32, "hidden_dim": 48, "feedforward_ratio": 3},
+        {"distance_code": False, "knn_imputation": False},
+        {"neighbor_output": "concat", "view_output": "concat"},
+    ],
+    ids=["default", "sizes", "modules", "outputs"],
+)
+def test_parameters_are_counted_exactly(widths, changes):
+    config = replace(Config(), **changes)
+    network = URRLMethod(config).empty(widths)
+    assert cost.n_parameters(widths, config) == sum(one.numel() for one in network.parameters())
+
+
+def test_neighbour_lists_are_as_deep_as_the_method_keeps_them():
+    for config in (Config(), Config(n_neighbors=20), Config(knn_imputation=False)):
+        method = URRLMethod(config)
+        grown = cost.fit_bytes(10_001, [4], config) - cost.fit_bytes(10_000, [4], config)
+        assert grown == 4 * 4 + 8 * method.neighbor_depth + 1 + 4 * config.embedding_dim
+
+
+def test_memory_counts_all_that_is_held():
+    config, few = Config(), cost.fit_bytes(300, [17, 20], Config())
+    parameters = cost.n_parameters([17, 20], config)
+    assert few > 16 * parameters + 300 * 4 * 37
+    assert cost.fit_bytes(300, [17, 20], config, n_stacked=3) == 3 * few
+    waiting = cost.fit_bytes(300, [17, 20], config, n_waiting=1) - few
+    assert 4 * parameters < waiting < few
+    # A view of 20,000 columns that nobody reduces asks for tens of gigabytes.
+    assert 40e9 < cost.fit_bytes(300, [20_000], config) < 80e9
+    assert cost.fit_bytes(10, [4], config) < cost.fit_bytes(64, [4], config)
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "widths", "megabytes"), [(*HANDWRITTEN, 145), (300, [3000], 1608), (6000, [50, 20], 141)]
+)
+def test_memory_is_near_what_was_measured(n_samples, widths, megabytes):
+    """Growth of the process over a fit on a CPU, with libraries loaded before."""
+    assert megabytes / 2 < cost.fit_bytes(n_samples, widths, Config(), n_waiting=2) / 1e6 < 2 * megabytes
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "widths", "n_scalings", "seconds"),
+    [(*HANDWRITTEN, 3, 130), (169, [13] * 3, 1, 20), (544, [23] * 2, 1, 20)],
+    ids=["handwritten", "3sources", "bbcsport"],
+)
+def test_seconds_stay_near_what_the_constants_were_set_by(n_samples, widths, n_scalings, seconds):
+    """No measurement of its own: it notices when somebody changes steps or counts without the constants."""
+    assert seconds / 2 < cost.fit_seconds(n_samples, widths, Config(n_clusters=5), n_scalings) < seconds * 2
+
+
+def test_seconds_follow_the_settings():
+    config = Config()
+    whole = cost.fit_seconds(*HANDWRITTEN, config)
+    assert cost.fit_seconds(*HANDWRITTEN, config, n_scalings=1) < whole
+    assert cost.fit_seconds(*HANDWRITTEN, Config(schedule="paper")) > 2 * whole
+    assert cost.fit_seconds(*HANDWRITTEN, Config(pretrain_epochs=1, joint_epochs=0)) < whole / 10
+    assert cost.fit_seconds(10, [4], config) < cost.fit_seconds(64, [4], config)
+    assert cost.fit_seconds(2000, [1000], config) > cost.fit_seconds(2000, [20], config)
+
+
+def test_steps_are_those_of_the_plan():
+    # 31 steps an epoch: three trials of 11 epochs, 11 more of one of them, 30 of the joint stage.
+    assert cost.n_steps(2000, Config()) == 31 * (3 * 11 + 11 + 30)
+    assert cost.n_steps(10, Config(pretrain_epochs=5, joint_epochs=2), n_scalings=1) == 7
+
+
+def test_torch_stays_out():
+    code = "import sys, viewfuse.methods.urrl.cost, viewfuse.cli.inspect; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
