@@ -84,6 +84,15 @@ def test_a_view_that_one_cluster_has_tells_nothing():
     assert neighbor_agreement(torch.from_numpy(labels), both) == neighbor_agreement(torch.from_numpy(labels), noise)
 
 
+def test_a_view_that_tells_nothing_counts_nowhere():
+    labels, rng = np.repeat([0, 1], 20), np.random.default_rng(0)
+    inside = np.stack([rng.choice(np.flatnonzero(labels == own), size=9) for own in labels])[:, None]
+    alone = np.where(labels[:, None, None] == 0, inside, NO_NEIGHBOR)
+    ids = torch.from_numpy(np.concatenate([inside, alone], axis=1))
+    assert neighbor_agreement(torch.from_numpy(labels), ids) == pytest.approx(1.0)
+    assert neighbor_agreements([Candidate("mixed", labels, ids, 1.0)]) == pytest.approx([1.0])
+
+
 @pytest.mark.parametrize("params", [{"n_neighbors": 20}, {"ablation": {"donor_depth": 3}}])
 def test_the_scores_do_not_hang_on_the_lists_of_the_method(params):
     data = Views(make_blobs(60, 3, missing=0.3)[0])

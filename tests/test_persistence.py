@@ -18,9 +18,10 @@ import pytest
 import torch
 
 from conftest import make_blobs
-from viewfuse import URRL, BadModelFile, CannotWrite, Views
+from viewfuse import URRL, BadModelFile, CannotWrite, Views, load
+from viewfuse.fitted import manifest as manifest_module
 from viewfuse.fitted import persistence
-from viewfuse.fitted.persistence import FORMAT, MANIFEST
+from viewfuse.fitted.manifest import FORMAT, MANIFEST
 from viewfuse.utils.atomic import TEMPORARY, exclusive, write_file, writing
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 32}
@@ -222,6 +223,50 @@ def test_two_writers_leave_one_whole_model(tmp_path, model, views):
 @pytest.mark.fault
 def test_five_hundred_races_leave_one_whole_model(tmp_path, views):
     assert len(race(tmp_path, views, 500)) == 2
+
+
+def test_a_folder_called_like_an_unfinished_file_is_left_alone(model, saved):
+    (saved / ".viewfuse-tmp-folder").mkdir()
+    model.save(saved)
+    assert (saved / ".viewfuse-tmp-folder").is_dir()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"method": {"name": ["urrl"], "config": {}}}, {"method": None}, {"views": 3}, {"versions": []},
+     {"method": {"name": "urrl"}}],
+)  # fmt: skip
+def test_a_manifest_that_does_not_say_what_the_model_is(saved, changes):
+    manifest = {**json.loads((saved / MANIFEST).read_text()), **changes}
+    manifest["checksum"] = manifest_module.checksum({k: v for k, v in manifest.items() if k != "checksum"})
+    (saved / MANIFEST).write_text(json.dumps(manifest))
+    for read in (load, URRL.load, persistence.check):
+        with pytest.raises(BadModelFile, match="does not say what the model is"):
+            read(saved)
+
+
+def test_a_model_of_an_unknown_method_is_refused(saved):
+    manifest = json.loads((saved / MANIFEST).read_text())
+    manifest["method"]["name"] = "completer"
+    manifest["checksum"] = manifest_module.checksum({k: v for k, v in manifest.items() if k != "checksum"})
+    (saved / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(BadModelFile, match="its method 'completer' is unknown to this viewfuse"):
+        load(saved)
+
+
+def test_a_model_of_any_method_is_loaded_where_it_is_wanted(model, views, saved):
+    again = load(saved, device="cpu")
+    assert isinstance(again, URRL)
+    assert again.device == "cpu"
+    assert "device" not in json.loads((saved / MANIFEST).read_text())["facts"]["params"]
+    assert np.array_equal(again.predict(views), model.labels_)
+
+
+def test_decisions_of_format_1_have_the_names_of_today():
+    old = {"verdict": {"chosen": "stable"}, "joint_stage": {"evidence": {"consistency_after_epoch": {"1": 0.5}}}}
+    found = manifest_module._upgraded({"settings": {}, "facts": {"decisions": old}})["facts"]["decisions"]
+    assert found["reliability"] == {"chosen": "stable"}
+    assert found["joint_stage"]["evidence"] == {"neighbor_agreement_after_epoch": {"1": 0.5}}
 
 
 def test_an_unfitted_model_cannot_be_saved(tmp_path):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from viewfuse import URRL, DataError, SettingError, Views, metrics
+from viewfuse import URRL, DataError, NotEnoughMemory, SettingError, Views, metrics
 from viewfuse.baselines import knn_filled
 from viewfuse.data.scaling import fit_scaler
+from viewfuse.reduction.frontend import FrontEnd, fit_front_end
 from viewfuse.reduction.views import Reduction, fit_reduction
+from viewfuse.selection import messages
 
 QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 20, "joint_epochs": 4, "learning_rate": 2e-3}
 
@@ -152,6 +154,78 @@ def test_texts_are_trained_with_one_scaling():
     model = URRL(2, random_state=0, **QUICK).fit(words)
     assert model.decisions_["scaling"]["why"].startswith("scaling: mixed, as all others do the same here")
     assert set(model.decisions_["reduction"]["chosen"].values()) == {"words"}
+
+
+@pytest.mark.parametrize("kind", ["none", "view", "mixed", "standard", "minmax"])
+@pytest.mark.parametrize("unit", ["rows", "view", "columns"])
+def test_scaled_views_come_back(kind, unit):
+    views = Views([np.random.default_rng(0).normal(size=(20, 3)) * [1.0, 4.0, 9.0] + 5])
+    scaler = fit_scaler(views, kind, (unit,))
+    assert scaler.undo(0, scaler.apply(views).arrays[0]) == pytest.approx(views.arrays[0], abs=1e-5)
+
+
+def test_an_offset_costs_no_digits():
+    """Else a training sample would not be recognised where it comes alone."""
+    rng = np.random.default_rng(0)
+    view = (rng.normal(size=(200, 8)) @ rng.normal(size=(8, 300)) + rng.normal(size=(200, 300)) + 1e5).astype(
+        np.float32
+    )
+    front_end = fit_front_end(view, np.ones(200, dtype=bool))
+    together = front_end.apply(view)
+    assert all(np.array_equal(front_end.apply(view[i : i + 1])[0], together[i]) for i in range(200))
+
+
+def test_a_column_that_hardly_varies_breaks_nothing():
+    view = np.random.default_rng(0).normal(size=(60, 300))
+    view[:, 0] *= 1e-40
+    view[:, 1] *= 1000
+    assert np.isfinite(
+        fit_front_end(view.astype(np.float32), np.ones(60, dtype=bool)).apply(view.astype(np.float32))
+    ).all()
+
+
+def test_a_training_that_cannot_fit_is_refused_before_it_begins(monkeypatch):
+    counts, measured, mask, _ = counts_and_measurements()
+    views = Views({"genes": counts, "vitals": measured}, mask=mask)
+    monkeypatch.setattr("viewfuse.utils.memory.available", lambda: 50_000_000)
+    with pytest.raises(NotEnoughMemory, match=r"columns genes 400, vitals 6 .*needs about .*use reduction='auto'"):
+        URRL(3, reduction="none").fit(views)
+    with pytest.raises(NotEnoughMemory, match="n_neighbors=100000"):
+        URRL(3, n_neighbors=100_000).fit(views)
+
+
+def test_words_are_told_as_they_were_treated():
+    rng = np.random.default_rng(0)
+    terms = rng.poisson(0.05, size=(40, 100)).astype(np.float32)
+    views = Views({"raw": terms, "weighted": terms * np.float32(0.37)})
+    why = messages.told({"reduction": fit_reduction(views).decision(views)})["reduction"]["why"]
+    assert "raw, words, from 100 to 10 columns (tf-idf, unit length" in why
+    assert "weighted, words, from 100 to 10 columns (logarithms, unit length" in why
+    untouched = fit_reduction(views, "none").decision(views, "none")
+    assert messages.told({"reduction": untouched})["reduction"]["why"] == "reduction: none, as asked"
+
+
+BROKEN = (
+    ({"how": "auto"}, {}),
+    ({"length": "x"}, {}),
+    ({"length": float("nan")}, {}),
+    ({"transform": {"name": "zzz", "typical": 1.0}}, {}),
+    ({"transform": {"name": "log", "typical": "x"}}, {}),
+    ({"transform": {"name": "standard", "typical": 1.0}}, {}),
+    ({}, {"axes": np.zeros((400, 2, 2), np.float32)}),
+    ({}, {"axes": np.zeros((400, 2))}),
+    ({}, {"mean": np.full(400, np.nan, np.float32)}),
+    ({}, {"low": np.full(400, 9e9, np.float32)}),
+)
+
+
+@pytest.mark.parametrize(("facts", "arrays"), BROKEN)
+def test_a_made_up_front_end_is_refused(fitted, facts, arrays):
+    found = fitted[0]._model.reduction.front_ends[0]
+    found.check(400)
+    made_up = FrontEnd.from_saved({**found.facts(), **facts}, {**found.arrays(), **arrays})
+    with pytest.raises(ValueError, match="the front end is not one of 400 columns"):
+        made_up.check(400)
 
 
 def test_simple_alternatives_begin_with_the_same_front_end():

@@ -103,6 +103,8 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
 
 def _measured(kind: str, unit: Unit, whole: bool) -> str:
     """What a scaling does to one view."""
+    if kind == "none":
+        return "none"
     if unit == "rows":
         return "rows"
     if whole:

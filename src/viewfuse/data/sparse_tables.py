@@ -96,7 +96,7 @@ def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
     n, width = matrix.shape
     if matrix.nnz:
         what = f"view {name!r}, a sparse matrix, as a table of {n:,} samples x {width:,} columns"
-        cure = "choose fewer columns, or reduce them first (TruncatedSVD)"
+        cure = "choose fewer columns, or let them be reduced (reduction='auto')"
         memory.require(matrix.dtype.itemsize * n * width, what, cure)
     table: NDArray[np.float32] = matrix.toarray()
     table.flags.writeable = False

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from viewfuse.utils import memory
+
 MAX_STACKED = {"cpu": 1, "cuda": 32}
 """Networks trained side by side at most: a GPU has room for many, while on a CPU little is gained."""
 _BYTES_PER_WEIGHT = 40
@@ -26,10 +28,12 @@ def max_stacked(network: Any, device: torch.device) -> int:
     most = MAX_STACKED[device.type]
     if device.type != "cuda":
         return most
-    return max(1, min(most, int(_SHARE * _free_on_gpu(device) // network_bytes(network))))
+    return max(1, min(most, int(_SHARE * free_bytes(device) // network_bytes(network))))
 
 
-def _free_on_gpu(device: torch.device) -> int:
-    """Bytes that nobody uses, those that torch keeps for later included."""
+def free_bytes(device: torch.device) -> int:
+    """Bytes of a device that nobody uses; on a GPU those that torch keeps for later included."""
+    if device.type != "cuda":
+        return memory.available()
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + kept

@@ -130,12 +130,15 @@ class Model:
         return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
 
     def out_of_range(self, views: Views) -> NDArray[np.bool_]:
-        """Which samples have a value far outside of the range of the training samples.
+        """Which samples have a value far outside of the range of the training samples, see `is_far`."""
+        return self.is_far(*self._tensors(views))
+
+    def is_far(self, values: Sequence[Tensor], present: Tensor) -> NDArray[np.bool_]:
+        """Which samples, reduced and scaled, have a value far outside of the range of the training samples.
 
         Far is ten times the range of the column, or of the view's columns on average, whichever is wider.
         """
-        values, present = self._tensors(views)
-        found = torch.zeros(len(views), dtype=torch.bool, device=present.device)
+        found = torch.zeros(len(present), dtype=torch.bool, device=present.device)
         for v, (view, bounds) in enumerate(zip(values, self._bounds, strict=True)):
             if bounds is not None:
                 width = bounds[1] - bounds[0]

@@ -13,7 +13,6 @@ import platform
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from torch import Tensor
 import viewfuse
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
+from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
 from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.row_lookup import index_rows
@@ -35,14 +35,9 @@ from viewfuse.reduction.frontend import FrontEnd, no_front_end
 from viewfuse.reduction.views import Reduction
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 
-FORMAT = 2
-"""Format 1 knew one method only, and had no name for it; it can still be read."""
-MANIFEST = "manifest.json"
-_TENSORS = "tensors-*.safetensors"
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
-"""Names that `save` gives; what else matches `_TENSORS` is somebody's own."""
+"""Names that `save` gives; what else matches `TENSORS` is somebody's own."""
 _OUR_KEYS = {"format", "versions", "views", "files", "checksum"}
-_LONGEST_MANIFEST = 2**30
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,12 @@ def _write(folder: Path, saved: Saved, *, alone: bool) -> None:
     """Tensors, manifest, and away with what the new manifest does not name."""
     content = safetensors.save({name: x.detach().cpu().contiguous() for name, x in _tensors(saved).items()})
     digest = hashlib.sha256(content).hexdigest()
-    path = folder / _TENSORS.replace("*", digest[:16])
+    path = folder / TENSORS.replace("*", digest[:16])
     write_file(path, content)
     manifest = _manifest(saved, {path.name: {"sha256": digest, "bytes": len(content)}})
     write_file(folder / MANIFEST, manifest)
     sweep(folder)
-    for old in folder.glob(_TENSORS):
+    for old in folder.glob(TENSORS):
         # Without a lock another writer may be about to name young tensors.
         if old != path and _OUR_TENSORS.fullmatch(old.name) and (alone or not is_younger(old, A_DAY)):
             old.unlink(missing_ok=True)
@@ -121,58 +116,6 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             failed = manifest
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a model folder, checked."""
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(_read_file(path, _LONGEST_MANIFEST))
-        found, checksum = manifest["format"], manifest.pop("checksum")
-    except (FileNotFoundError, NotADirectoryError):
-        inside = " (there is one in its folder 'model')" if (folder / "model" / MANIFEST).is_file() else ""
-        raise BadModelFile(
-            f"{folder} holds no {MANIFEST}, so it is not a viewfuse model{inside}; check the path"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadModelFile(f"{path} is damaged ({error}); use another copy of the model") from None
-    if found not in range(1, FORMAT + 1):
-        raise BadModelFile(
-            f"{path} has format {found!r}, but this viewfuse reads format {FORMAT} and older ones; "
-            "use the viewfuse that wrote it"
-        )
-    if checksum != _checksum(manifest) or not _names_one_file(manifest.get("files")):
-        raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
-    return _upgraded(manifest) if found == 1 else manifest
-
-
-def _upgraded(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest of format 1 as one of today."""
-    manifest["method"] = {"name": "urrl", "config": manifest.pop("settings", {})}
-    facts = manifest.get("facts")
-    if isinstance(facts, dict) and isinstance(facts.get("decisions"), dict) and "verdict" in facts["decisions"]:
-        facts["decisions"]["reliability"] = facts["decisions"].pop("verdict")
-    return manifest
-
-
-def _names_one_file(files: Any) -> bool:
-    """Whether the manifest says where the tensors are, in a way that leads nowhere else."""
-    if not isinstance(files, dict) or len(files) != 1:
-        return False
-    ((name, facts),) = files.items()
-    is_known = isinstance(facts, dict) and isinstance(facts.get("bytes"), int) and isinstance(facts.get("sha256"), str)
-    return is_known and fnmatchcase(name, _TENSORS) and Path(name).name == name
-
-
-def _read_file(path: Path, most: int) -> bytes:
-    """The content of a plain file, which is no device that never ends."""
-    if path.exists() and not path.is_file():
-        raise ValueError("it is no plain file")
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError("it is too long")
-    return content
-
-
 def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
     model = saved.model
     manifest = {
@@ -195,17 +138,13 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         "files": files,
     }
     manifest = json.loads(json.dumps(manifest, default=_plain_number))
-    return json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1).encode()
+    return json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1).encode()
 
 
 def _plain_number(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{value!r} cannot be written to {MANIFEST}")
-
-
-def _checksum(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _tensors(saved: Saved) -> dict[str, Tensor]:
@@ -228,7 +167,7 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
             raise BadModelFile(
                 f"{path} has {size:,} bytes instead of {facts['bytes']:,}; use another copy of the model"
             )
-        content = _read_file(path, size)
+        content = read_file(path, size)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         if isinstance(error, BadModelFile):
@@ -257,6 +196,8 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     factors = tuple(tensors[f"factor.{v}"].numpy() for v in range(len(views)))
     scaler = Scaler(manifest["scaling"], shifts, factors)
     names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
+    if [len(own) for own in columns] != [view["width"] for view in views]:
+        raise ValueError("the names of the columns are not as many as the columns")
     model = Model(names, columns, method, reduction, scaler, stored, index_rows(values, present), network)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
@@ -319,7 +260,7 @@ def _is_ours(folder: Path) -> bool:
 def _is_our_manifest(path: Path) -> bool:
     """Whether a manifest was written by `save`; other programs have files of that name, too."""
     try:
-        manifest = json.loads(_read_file(path, _LONGEST_MANIFEST))
+        manifest = json.loads(read_file(path, LONGEST_MANIFEST))
     except (OSError, ValueError, RecursionError):
         return False
     is_like_ours = isinstance(manifest, dict) and manifest.keys() >= _OUR_KEYS

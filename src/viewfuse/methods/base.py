@@ -25,6 +25,7 @@ from viewfuse.fitted import persistence
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
+from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
@@ -88,6 +89,8 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         training samples.
         """
         given, model = self._known_views(X), self._placed_model()
+        what = f"filling {len(given):,} samples with {sum(given.widths):,} columns"
+        memory.require(3 * 4 * len(given) * sum(given.widths), what, "fill fewer samples at a time")
         rebuilt = model.rebuild(model.embed(given))  # before it is dense: sums could round in another way
         views = given.dense()
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
@@ -119,6 +122,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _facts(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         """What else is saved: anything that JSON can hold."""
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED}
+        params = {name: dict(value) if isinstance(value, Mapping) else value for name, value in params.items()}
         if not isinstance(params["random_state"], (Integral, NoneType)):
             params["random_state"] = None
         names = getattr(self, "feature_names_in_", None)
@@ -203,8 +207,8 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _embed(self, views: Views) -> tuple[Model, torch.Tensor]:
         """The model, and embeddings of shape (samples, embedding); warns of samples that are far out."""
         model = self._placed_model()
-        embedding = model.embed(views)
-        far = np.flatnonzero(model.out_of_range(views))
+        samples, embedding = model.place(views)
+        far = np.flatnonzero(model.is_far(samples.values, samples.present))
         if len(far):
             warnings.warn(
                 f"{len(far)} of {len(views)} samples, such as {views.ids[far].tolist()[0]!r}, have values far outside "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.errors import BadModelFile
-from viewfuse.fitted.persistence import read_manifest
+from viewfuse.fitted.manifest import read_manifest
 
 ESTIMATORS = {"urrl": ("viewfuse.methods.urrl.estimator", "URRL")}
 """Per name of a method the module and the class of its estimator."""
@@ -23,7 +23,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     """
     method = read_manifest(Path(path)).get("method")
     name = method.get("name") if isinstance(method, dict) else None
-    if name not in ESTIMATORS:
+    if not isinstance(name, str) or name not in ESTIMATORS:
         raise BadModelFile(f"{path}: its method {name!r} is unknown to this viewfuse; use the viewfuse that wrote it")
     module, estimator = ESTIMATORS[name]
     return getattr(importlib.import_module(module), estimator).load(path, device=device)

@@ -24,7 +24,7 @@ def neighbor_lists(neighbor_ids: Tensor, available: Tensor, present: Tensor, len
 
     Returns
     -------
-    members : int64 tensor of shape (batch, views, list length) of stored samples. NOBODY where padded, and in
+    members : int64 tensor of shape (batch, views, list length) of stored samples. NO_NEIGHBOR where padded, and in
         the first place of a view that the sample has: there stands the sample itself.
     valid : boolean tensor of the same shape: False where padded (m-bar in the paper).
     """

@@ -33,7 +33,7 @@ class MultiViewIndex:
         return self._table(values, present, depth, same=False)
 
     def _table(self, values: Sequence[Tensor], present: Tensor, depth: int, *, same: bool) -> Tensor:
-        """Int64 tensor of shape (samples, views, depth); NOBODY where the view is missing or the list ends."""
+        """Int64 tensor of shape (samples, views, depth); NO_NEIGHBOR where the view is missing or the list ends."""
         table = torch.full((*present.shape, depth), NO_NEIGHBOR, dtype=torch.int64, device=present.device)
         for v, (rows, searcher) in enumerate(zip(self._rows, self._searchers, strict=True)):
             asked = present[:, v].nonzero().squeeze(1)

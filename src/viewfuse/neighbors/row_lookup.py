@@ -35,7 +35,7 @@ def index_rows(values: Sequence[Tensor], present: Tensor) -> RowIndex:
 def find_rows(
     index: RowIndex, values: Sequence[Tensor], present: Tensor, new_values: Sequence[Tensor], new_present: Tensor
 ) -> Tensor:
-    """Which stored sample each new one is, to the bit: int64 tensor of shape (new samples,), NOBODY if none."""
+    """Which stored sample each new one is, to the bit: int64 tensor of shape (new samples,), NO_NEIGHBOR if none."""
     keys = fingerprints(new_values, new_present)
     place = torch.searchsorted(index.keys, keys).clamp(max=len(index.keys) - 1)
     rows = index.rows[place]

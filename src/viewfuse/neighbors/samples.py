@@ -63,7 +63,7 @@ def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples
 
     Parameters
     ----------
-    known : int64 tensor of shape (samples,): the stored sample that this is, whose neighbours it has; else NOBODY
+    known : int64 tensor of shape (samples,): the stored sample that this is, whose neighbours it has; else NO_NEIGHBOR
     """
     neighbor_ids = stored.neighbor_ids[known.clamp(min=0)]
     new = (known == NO_NEIGHBOR).nonzero().squeeze(1)

@@ -38,7 +38,7 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
 
     Returns
     -------
-    int64 tensor of shape (queries, count): row numbers, nearest first, NOBODY where the pool is too small.
+    int64 tensor of shape (queries, count): row numbers, nearest first, NO_NEIGHBOR where the pool is too small.
     """
     found = min(count, len(pool) - same)
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
@@ -100,7 +100,7 @@ class ViewIndex:
         return max(float(part.square().sum(dim=1).max()) for part in torch.split(self.pool, _ROWS_AT_A_TIME))
 
     def among(self, queries: Tensor, candidates: Tensor, count: int, *, same: bool) -> Tensor:
-        """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NOBODY where there is none."""
+        """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NO_NEIGHBOR if there is none."""
         pool = self.pool
         neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
         step = max(1, _CELLS_PER_CHUNK // (candidates.shape[1] * pool.shape[1]))
@@ -177,6 +177,6 @@ class _InvertedLists:
             self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
 
     def candidates(self, queries: Tensor, count: int) -> Tensor:
-        """Rows near each query, of shape (queries, count); NOBODY where too few were found."""
+        """Rows near each query, of shape (queries, count); NO_NEIGHBOR where too few were found."""
         _, rows = self._index.search(np.ascontiguousarray(queries.numpy(), dtype=np.float32), count)
         return torch.from_numpy(rows)

@@ -97,8 +97,8 @@ def _solver(size: _Size) -> Callable[[Parts, NDArray[np.float64], int], Solution
 
 
 def _dot(part: Values, mean: NDArray[np.float64], axes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(rows - mean) @ axes, with no dense copy of sparse rows."""
-    return np.asarray(part @ axes - mean @ axes)
+    """(rows - mean) @ axes, with no dense copy of sparse rows; of dense ones a large offset must cost no digits."""
+    return np.asarray(part @ axes - mean @ axes if sp.issparse(part) else (part - mean) @ axes)
 
 
 def _dot_back(part: Values, mean: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from numbers import Integral
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction.components import Components, fit_components, project
-from viewfuse.reduction.kinds import Kind, kind_of
+from viewfuse.reduction.kinds import KINDS, Kind, kind_of
 from viewfuse.reduction.tables import Values, as_rows, column_bounds, part_slices, parts_of
-from viewfuse.reduction.transforms import Transform, fit_transform
+from viewfuse.reduction.transforms import NAMES, WEIGHTED, Transform, fit_transform
 
 HOW = ("auto", "none", "pca", "standard", "counts", "words")
 _OF_KIND = {"measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words"}
@@ -98,7 +99,7 @@ class FrontEnd:
     def facts(self) -> dict[str, Any]:
         """All but the arrays, such as JSON can hold."""
         transform = {"name": self.transform.name, "typical": self.transform.typical}
-        own = {"how": self.how, "kept": self.kept, "length": self.length}
+        own: dict[str, Any] = {"how": self.how, "kept": self.kept, "length": self.length}
         return own | {"kind": asdict(self.kind), "transform": transform}
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
@@ -109,9 +110,15 @@ class FrontEnd:
     def check(self, width: int) -> None:
         """Refuse arrays that do not belong together, or to a view of that width."""
         bounds = (0,) if self.how == "none" else (width,)
-        shapes = [getattr(self, name).shape for name in ("mean", "low", "high")]
-        weights = self.transform.weights.shape in ((0,), (width,))
-        if self.how not in HOW or self.axes.shape[:1] != (width,) or set(shapes) != {bounds} or not weights:
+        shapes = {getattr(self, name).shape for name in ("mean", "low", "high")}
+        weights = (width,) if self.transform.name in WEIGHTED else (0,)
+        fits = self.axes.ndim == 2 and self.axes.shape[0] == width and shapes == {bounds}
+        fits = fits and self.transform.weights.shape == weights and (self.low <= self.high).all()
+        numbers = (self.kept, self.length, self.transform.typical)
+        fits = fits and all(isinstance(one, Real) and isfinite(one) for one in numbers)
+        fits = fits and all(one.dtype == np.float32 and np.isfinite(one).all() for one in self.arrays().values())
+        named = self.how in HOW[1:] and self.transform.name in NAMES and self.kind.name in KINDS
+        if not fits or not named:
             raise ValueError(f"the front end is not one of {width} columns")
 
     @classmethod

@@ -25,6 +25,9 @@ from viewfuse.reduction.tables import (
 )
 
 NAMES = ("none", "standard", "log", "terms", "weighted")
+WEIGHTED = ("standard", "terms")
+"""Those with a weight per column."""
+_SMALLEST = 1 / float(np.finfo(np.float32).max)
 _NO_WEIGHTS = np.zeros(0, np.float32)
 
 
@@ -75,7 +78,9 @@ def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Tran
     if name == "none" or not present.any():
         return Transform("none")
     if name == "standard":
-        return Transform(name, weights=_inverse(column_deviations(values, present)).astype(np.float32))
+        deviations = column_deviations(values, present)
+        varying = np.where(deviations > _SMALLEST, deviations, 0.0)  # one over less is more than float32 holds
+        return Transform(name, weights=_inverse(varying).astype(np.float32))
     if name == "log":
         return Transform(name, _middle([row_sums(part) for part in parts_of(values, present)]))
     weights = _rarity(values, present) if name == "terms" else _NO_WEIGHTS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,16 @@ class Reduction:
         """Reduced values of one view, of shape (samples, components), in the user's columns and units."""
         return self.front_ends[v].invert(values)
 
-    def decision(self, views: Views) -> dict[str, Any]:
-        """What was chosen for each view, and from which evidence."""
+    def decision(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
+        """What was chosen for each view, from which evidence, and which views the user spoke of."""
         pairs = list(zip(views.names, self.front_ends, strict=True))
-        evidence = {name: {**one.facts()["kind"], "kept": one.kept} for name, one in pairs}
+        evidence = {
+            name: {**asdict(one.kind), "kept": one.kept, "transform": one.transform.name} for name, one in pairs
+        }
         widths = {name: [width, one.columns] for (name, one), width in zip(pairs, views.widths, strict=True)}
-        return {"chosen": {name: one.how for name, one in pairs}, "evidence": evidence, "columns": widths}
+        named = [name for name in views.names if _how(asked, name) != "auto"]
+        chosen = {name: one.how for name, one in pairs}
+        return {"chosen": chosen, "evidence": evidence, "columns": widths, "asked": named}
 
 
 def _unit(front_end: FrontEnd, *, only_words: bool) -> Unit:

@@ -34,19 +34,24 @@ def by_label(decisions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def _reduction(decision: Decision) -> str:
     changed = [name for name, how in decision["chosen"].items() if how != "none"]
-    return "; ".join(_on_view(name, decision) for name in changed) or "none, every view is narrow enough"
+    return "; ".join(_on_view(name, decision) for name in changed) or _unchanged(decision)
+
+
+def _unchanged(decision: Decision) -> str:
+    return "none, as asked" if decision["asked"] else "none, every view is narrow enough"
 
 
 _STEPS = {
-    "pca": "principal components", "standard": "principal components of standardised columns",
-    "counts": "equal row sums, logarithms, principal components", "words": "tf-idf, unit length, singular vectors",
+    "none": "principal components", "standard": "principal components of standardised columns",
+    "log": "equal row sums, logarithms, principal components", "terms": "tf-idf, unit length, singular vectors",
+    "weighted": "logarithms, unit length, singular vectors",
 }  # fmt: skip
 
 
 def _on_view(name: str, decision: Decision) -> str:
-    (before, after), how = decision["columns"][name], decision["chosen"][name]
-    kind, kept = decision["evidence"][name]["name"], decision["evidence"][name]["kept"]
-    return f"{name}, {kind}, from {before:,} to {after} columns ({_STEPS[how]}; {kept:.0%} of the variance)"
+    (before, after), facts = decision["columns"][name], decision["evidence"][name]
+    steps, kept = _STEPS[facts["transform"]], f"{facts['kept']:.0%} of the variance"
+    return f"{name}, {facts['name']}, from {before:,} to {after} columns ({steps}; {kept})"
 
 
 def _scaling(decision: Decision) -> str:
@@ -75,7 +80,7 @@ def _on_mixing(decision: Decision) -> str:
     if decision["chosen"] == "mixed":
         return f"; one scale for all columns of {', '.join(whole)}" if whole else "; every column has its own scale"
     if len(scores) > 1 and "mixed" not in (*scores, *failed):
-        return "; mixed was not tried, as no view should have one scale for all of its columns"
+        return "; mixed was not tried, as it does the same as standard here"
     return ""
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import isnan, log
 
 import numpy as np
 import torch
@@ -44,15 +44,24 @@ def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     labels : int64 tensor of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
     """
+    return _mean_of_known(_view_agreements(labels, neighbor_ids).tolist())
+
+
+def _mean_of_known(scores: Sequence[float]) -> float:
+    """The mean of all that are numbers; 0 without any."""
+    known = [score for score in scores if not isnan(score)]
+    return float(np.mean(known)) if known else 0.0
+
+
+def _view_agreements(labels: Tensor, neighbor_ids: Tensor) -> Tensor:
+    """Per view, of shape (views,), in float64; NaN where a view tells nothing."""
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there = nearest != NO_NEIGHBOR
     chances = _chance_agreement(labels, there.any(dim=2))
-    tells = there.any(dim=2).any(dim=0) & (chances < 1.0)
-    if not tells.any():
-        return 0.0
     same = (labels[nearest.clamp(min=0)] == labels[:, None, None]) & there
-    shares = same.sum(dim=(0, 2))[tells].double() / there.sum(dim=(0, 2))[tells]
-    return float(((shares - chances[tells]) / (1.0 - chances[tells])).mean())
+    counts = there.sum(dim=(0, 2))
+    shares = same.sum(dim=(0, 2)).double() / counts.clamp(min=1)
+    return torch.where((counts > 0) & (chances < 1.0), (shares - chances) / (1.0 - chances), torch.nan)
 
 
 def _chance_agreement(labels: Tensor, members: Tensor) -> Tensor:
@@ -105,10 +114,10 @@ def neighbor_agreements(candidates: Sequence[Candidate]) -> list[float]:
     graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
     labels = [torch.from_numpy(one.labels).to(one.neighbor_ids.device) for one in candidates]
     views = [_different([ids[:, v : v + 1] for ids in graphs]) for v in range(graphs[0].shape[1])]
-    known = [own for own in views if (own[0] != NO_NEIGHBOR).any()] or views
 
     def score(own: Tensor) -> float:
-        return float(np.mean([np.mean([neighbor_agreement(own, ids) for ids in view]) for view in known]))
+        found = [[float(_view_agreements(own, ids)) for ids in view] for view in views]
+        return _mean_of_known([float(np.mean(view)) for view in found])
 
     return [score(own) for own in labels]
 

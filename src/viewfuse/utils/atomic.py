@@ -124,8 +124,9 @@ def _try_lock(handle: int, folder: Path) -> str:
 def sweep(folder: Path) -> None:
     """Remove unfinished files whose writers are gone."""
     for path in folder.glob(f"{TEMPORARY}*"):
-        if not _is_alive(path):
-            path.unlink(missing_ok=True)
+        if path.is_file() and not _is_alive(path):
+            with suppress(OSError):  # what is written is written, tidy or not
+                path.unlink(missing_ok=True)
 
 
 def _is_alive(path: Path) -> bool:

@@ -228,7 +228,7 @@ class URRL(MultiViewClusterer):
 def _check_not_bare_sparse(X: Any) -> None:
     """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
     if is_one_table(X) and hasattr(type(X), "toarray"):
-        raise DataError("X is sparse, which is not supported for one table alone; pass [X], which is then made dense")
+        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
 
 
 def _check_no_second_view(X: Any, y: Any) -> None:

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from viewfuse.data.scaling import KINDS, Scaler, check_scaling, fit_scaler
 from viewfuse.data.views import Views
+from viewfuse.engine.footprint import free_bytes
 from viewfuse.engine.loop import History, TrainState, check_diverged, embed_stored
 from viewfuse.engine.seeds import seed_under_scaling
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, NotEnoughMemory
 from viewfuse.fitted.model import Model, scaled_tensors
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
     init_state,
@@ -90,6 +92,8 @@ def fit_models(
         _check_samples(views, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))
     sources = [_Source.of(views, reduction) for views in sets]
+    for source in sources:
+        _check_memory(source.reduced, config, device)
     trials = [_trials(source, scaling, config, own, device) for source, own in zip(sources, seeds, strict=True)]
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]
@@ -116,7 +120,7 @@ class _Source(NamedTuple):
     def of(cls, views: Views, asked: Asked) -> _Source:
         """Reduce the views."""
         reduction = fit_reduction(views, asked)
-        return cls(views.columns, reduction, reduction.decision(views), reduction.apply(views))
+        return cls(views.columns, reduction, reduction.decision(views, asked), reduction.apply(views))
 
 
 class _Prepared(NamedTuple):
@@ -268,3 +272,14 @@ def _check_samples(views: Views, n_clusters: int) -> None:
     for name, count in zip(views.names, views.mask.sum(axis=0), strict=True):
         if not count:
             raise DataError(f"view {name!r} is missing in every row, so nothing can be learned of it; leave it out")
+
+
+def _check_memory(views: Views, config: Config, device: torch.device) -> None:
+    """Refuse a training that cannot end well, before it begins."""
+    needed, free = fit_bytes(len(views), views.widths, config), free_bytes(device)
+    if needed > free:
+        widths = ", ".join(f"{name} {width:,}" for name, width in zip(views.names, views.widths, strict=True))
+        raise NotEnoughMemory(
+            f"training on {len(views):,} samples with columns {widths} and n_neighbors={config.n_neighbors} needs "
+            f"about {needed:,} bytes, but only {free:,} are free; use reduction='auto', fewer columns or neighbours"
+        )
