@@ -48,6 +48,18 @@ def knn_filled(data: Any) -> NDArray[np.float32]:
     return np.concatenate([_knn_filled(views, v, apart) for v in range(len(views.names))], axis=1)
 
 
+def filled_by_mean(data: Any) -> list[NDArray[np.float32]]:
+    """Per view an array of shape (samples, columns) in the units of the data, gaps filled with means of columns."""
+    views = Views.of(data).dense()
+    return [_mean_filled(views, v) for v in range(len(views.names))]
+
+
+def filled_by_nearest(data: Any) -> list[NDArray[np.float32]]:
+    """As `filled_by_mean`, but filled from the samples that `knn_filled` finds; their values are not reduced."""
+    views, apart = Views.of(data).dense(), _distances(_scaled(data))
+    return [_knn_filled(views, v, apart) for v in range(len(views.names))]
+
+
 def _scaled(data: Any) -> Views:
     """Min-max scaled views, wide and sparse ones reduced as for the method itself, so that both start alike."""
     views = Views.of(data)
