@@ -58,14 +58,17 @@ _DATA_DIR = click.option(
 @options.device
 @click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; 3 by default.")
 @click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable.")
+@click.option(
+    "--models", type=options.PATH, metavar="DIR", help="Folder for the models; those there are not fitted again."
+)
 @options.force
-def impute(data_dir: Path, out: Path, device: str, seeds: int | None, data: tuple[str, ...], force: bool) -> None:
+def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
     """Hide views that are there, fill them, and compare with what they were; means of donors stand beside."""
     options.check_new_folder(out, force, options.Inputs((), None, None, None))
     from viewfuse.bench.experiments.imputation import bench_imputation, write_fillings
     from viewfuse.bench.experiments.tables import as_text
 
-    found = bench_imputation(data_dir, device=device, seeds=seeds, data=data, say=_tell)
+    found = bench_imputation(data_dir, **asked, say=_tell)
     click.echo(as_text(write_fillings(out, found)), nl=False)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import mean, stdev
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from viewfuse import URRL
 from viewfuse.baselines import filled_by_mean, filled_by_nearest
-from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet, Loaded, load, title_of
+from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load, title_of
 from viewfuse.bench.experiments.plans import check_known
 from viewfuse.bench.experiments.records import Score
 from viewfuse.bench.experiments.tables import Table, as_markdown
@@ -65,8 +66,8 @@ def bench_imputation(
     device: str = "auto",
     seeds: int | None = None,
     data: Sequence[str] = (),
+    models: Path | None = None,
     say: Callable[[str], None] = print,
-    settings: Mapping[str, Any] | None = None,
 ) -> list[Filling]:
     """Fill hidden views of every data set that is there; a set that is not is left out with a line.
 
@@ -74,7 +75,7 @@ def bench_imputation(
     ----------
     seeds : masks and trainings of each set
     data : only these of `DATA`
-    settings : of the estimator, where they are not its defaults
+    models : folder in which fitted models are kept; one that is there is not fitted again
     """
     check_known("data set", data, DATA)
     found: list[Filling] = []
@@ -86,32 +87,40 @@ def bench_imputation(
             continue
         for seed in range(seeds or SEEDS):
             say(f"{title_of(key)}, seed {seed}")
-            found += fillings(loaded, seed, device, settings or {})
+            kept = models and models / f"{key}-{seed}"
+            start = URRL(loaded.entry.classes, random_state=seed, device=device)
+            found += fillings(loaded, seed, partial(_fitted, start=start, kept=kept))
     if not found:
         raise DataError(f"{data_dir} holds none of {', '.join(data or DATA)}")
     return found
 
 
-def fillings(loaded: Loaded, seed: int, device: str, settings: Mapping[str, Any]) -> Iterator[Filling]:
+def fillings(loaded: Loaded, seed: int, fitted: Callable[[Views], URRL]) -> Iterator[Filling]:
     """Hide views of a data set, fill them in every way, and compare with what they were."""
     entry = loaded.entry
     mask = paper_mask(entry.n, len(entry.widths), RATE, entry.missing_number, random_state=seed)
     views = Views(apply_mask(loaded.views, mask))
-    for name, filled in _ways(entry, views, seed, device, settings).items():
+    for name, filled in filled_views(fitted(views), views).items():
         for v, truth in enumerate(loaded.views):
             gone = ~mask[:, v]
             if gone.any():
                 yield Filling(entry.key, seed, v, name, int(gone.sum()), **compared(filled[v], truth, gone))
 
 
-def _ways(
-    entry: DataSet, views: Views, seed: int, device: str, settings: Mapping[str, Any]
-) -> dict[str, Sequence[NDArray[np.float32]]]:
-    """Per way to fill all views, in their own columns."""
-    model = URRL(entry.classes, random_state=seed, device=device).set_params(**settings)
+def _fitted(views: Views, start: URRL, kept: Path | None) -> URRL:
+    """The estimator fitted on the views, or what is kept of an earlier time."""
+    if kept is not None and kept.is_dir():
+        return start.load(kept, device=start.device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # those of fitting; what is filled is scored
-        model.fit(views)
+        model = start.fit(views)
+    if kept is not None:
+        model.save(kept)
+    return model
+
+
+def filled_views(model: URRL, views: Views) -> dict[str, Sequence[NDArray[np.float32]]]:
+    """Per way to fill all views, in their own columns."""
     return {
         OURS: model.impute(views).arrays,
         "donors of the model": filled_by_donors(model, views),
