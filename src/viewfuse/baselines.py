@@ -54,10 +54,10 @@ def filled_by_mean(data: Any) -> list[NDArray[np.float32]]:
     return [_mean_filled(views, v) for v in range(len(views.names))]
 
 
-def filled_by_nearest(data: Any) -> list[NDArray[np.float32]]:
-    """As `filled_by_mean`, but filled from the samples that `knn_filled` finds; their values are not reduced."""
+def filled_by_nearest(data: Any, count: int = _DONORS) -> list[NDArray[np.float32]]:
+    """As `filled_by_mean`, but filled from `count` samples, found as by `knn_filled`; their values are not reduced."""
     views, apart = Views.of(data).dense(), _distances(_scaled(data))
-    return [_knn_filled(views, v, apart) for v in range(len(views.names))]
+    return [_knn_filled(views, v, apart, count) for v in range(len(views.names))]
 
 
 def _scaled(data: Any) -> Views:
@@ -90,13 +90,13 @@ def _distances(views: Views) -> NDArray[np.float64]:
     return np.sqrt(squares * (sum(views.widths) / common))
 
 
-def _knn_filled(views: Views, v: int, apart: NDArray[np.float64]) -> NDArray[np.float32]:
+def _knn_filled(views: Views, v: int, apart: NDArray[np.float64], donors: int = _DONORS) -> NDArray[np.float32]:
     """A view of shape (samples, columns), given distances of shape (samples, samples), NaN where nothing is common."""
     filled, (here,), (gone,) = _mean_filled(views, v), np.nonzero(views.mask[:, v]), np.nonzero(~views.mask[:, v])
     if not len(gone) or not len(here):
         return filled
     far = apart[np.ix_(gone, here)]
-    count = min(_DONORS, len(here))
+    count = min(donors, len(here))
     nearest = np.argpartition(far, count - 1, axis=1)[:, :count]
     usable = ~np.isnan(np.take_along_axis(far, nearest, axis=1))  # of shape (samples with a gap, donors)
     helped = usable.any(axis=1)  # the others share no view with any donor: they keep the mean

@@ -125,6 +125,7 @@ def filled_views(model: URRL, views: Views) -> dict[str, Sequence[NDArray[np.flo
         OURS: model.impute(views).arrays,
         "donors of the model": filled_by_donors(model, views),
         "five nearest": filled_by_nearest(views),
+        "thirty nearest": filled_by_nearest(views, 30),
         "column mean": filled_by_mean(views),
     }
 

@@ -146,7 +146,7 @@ def counts(rows: int, columns: int, filled: float, seed: int = 0) -> sp.csr_arra
     indices, values = np.empty((rows, per_row), np.int32), np.empty((rows, per_row), np.float32)
     for row in range(rows):  # one at a time, as what made them should not count as memory of the reduction
         indices[row] = rng.integers(edges[:-1], edges[1:])
-        values[row] = rng.geometric(0.3, per_row)
+        values[row] = rng.geometric(0.3, per_row) ** 2  # a long tail, as counts have it
     ends = np.arange(0, rows * per_row + 1, per_row)
     return sp.csr_array((values.ravel(), indices.ravel(), ends), shape=(rows, columns))
 
