@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import make_blobs
-from viewfuse.bench.speed import child, picture, roofline
+from viewfuse.bench.speed import child, picture, roofline, wide
 from viewfuse.bench.speed import measure as speed
 from viewfuse.bench.speed.adapter import (
     OurTraining,
@@ -26,6 +26,7 @@ from viewfuse.bench.speed.adapter import (
 )
 from viewfuse.bench.speed.picture import comparisons, draw_speed
 from viewfuse.bench.speed.reference import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
+from viewfuse.bench.speed.wide import WideSize
 from viewfuse.cli import main
 from viewfuse.methods.urrl.augment import draws_per_sample, view_dropout_rate
 from viewfuse.methods.urrl.batches import plain_batch as as_they_are
@@ -47,6 +48,7 @@ TINY = speed.Size(
     most_epochs=1,
     side=16,
     floats=64,
+    wide=WideSize(40, (300, 260), (8, 6), 30, 20_000, texts=40, words=400, epochs=1, portions=1),
 )
 
 
@@ -170,6 +172,7 @@ def in_this_process(fit):
 def test_bench_speed_writes_json_and_picture(tmp_path, monkeypatch):
     # New processes take seconds to start; that memory is measured in one is not what is tested here.
     monkeypatch.setattr(speed, "measured", in_this_process)
+    monkeypatch.setattr(wide, "in_child", lambda work, job: work(job))
     monkeypatch.setattr(speed, "Size", lambda: TINY)
     monkeypatch.setattr(child, "load_handwritten", few_digits)
     out = tmp_path / "out"
@@ -180,7 +183,9 @@ def test_bench_speed_writes_json_and_picture(tmp_path, monkeypatch):
     text = (out / "speed.json").read_text()
     assert str(tmp_path) not in text
     found = json.loads(text)
-    assert list(found) == ["machine", "training", "accuracy", "memory", "neighbors", "predict", "scaling", "floor"]
+    parts = ["training", "accuracy", "memory", "neighbors", "predict", "scaling", "wide", "floor"]
+    assert list(found) == ["machine", *parts]
+    assert "a step after reduction" in done.output
     assert {"cpu", "cores", "gpu", "versions", "date", "command", "load_before"} <= set(found["machine"])
     assert found["machine"]["command"] == "viewfuse bench speed --device cpu"
     assert found["training"]["losses_of_one_batch"]["largest_relative_difference"] < 1e-3

@@ -8,7 +8,6 @@ from statistics import median
 import torch
 from torch import nn
 
-from viewfuse.adam import Adam
 from viewfuse.bench.speed.adapter import OurTraining, plain_batch, scaled_table
 from viewfuse.bench.speed.child import handwritten
 from viewfuse.bench.speed.measure import interleaved
@@ -62,7 +61,9 @@ def main():
     mask = Mask.of(torch.zeros(128, 4))
     one, all_four = slice(0, 1), slice(None)
     show("one output of four", there_and_back(block, tokens, mask, one), there_and_back(block, tokens, mask, all_four))
-    fused, plain = Adam(with_gradients(), 3e-4, 4e-5), torch.optim.Adam(with_gradients(), 3e-4, weight_decay=4e-5)
+    fused, plain = (
+        torch.optim.Adam(with_gradients(), 3e-4, weight_decay=4e-5, fused=whole or None) for whole in (True, False)
+    )
     show("Adam in one call", updates(fused), updates(plain))
 
     table = scaled_table(handwritten()[0])

@@ -48,6 +48,18 @@ def knn_filled(data: Any) -> NDArray[np.float32]:
     return np.concatenate([_knn_filled(views, v, apart) for v in range(len(views.names))], axis=1)
 
 
+def filled_by_mean(data: Any) -> list[NDArray[np.float32]]:
+    """Per view an array of shape (samples, columns) in the units of the data, gaps filled with means of columns."""
+    views = Views.of(data).dense()
+    return [_mean_filled(views, v) for v in range(len(views.names))]
+
+
+def filled_by_nearest(data: Any, count: int = _DONORS) -> list[NDArray[np.float32]]:
+    """As `filled_by_mean`, but filled from `count` samples, found as by `knn_filled`; their values are not reduced."""
+    views, apart = Views.of(data).dense(), _distances(_scaled(data))
+    return [_knn_filled(views, v, apart, count) for v in range(len(views.names))]
+
+
 def _scaled(data: Any) -> Views:
     """Min-max scaled views, wide and sparse ones reduced as for the method itself, so that both start alike."""
     views = Views.of(data)
@@ -78,13 +90,13 @@ def _distances(views: Views) -> NDArray[np.float64]:
     return np.sqrt(squares * (sum(views.widths) / common))
 
 
-def _knn_filled(views: Views, v: int, apart: NDArray[np.float64]) -> NDArray[np.float32]:
+def _knn_filled(views: Views, v: int, apart: NDArray[np.float64], donors: int = _DONORS) -> NDArray[np.float32]:
     """A view of shape (samples, columns), given distances of shape (samples, samples), NaN where nothing is common."""
     filled, (here,), (gone,) = _mean_filled(views, v), np.nonzero(views.mask[:, v]), np.nonzero(~views.mask[:, v])
     if not len(gone) or not len(here):
         return filled
     far = apart[np.ix_(gone, here)]
-    count = min(_DONORS, len(here))
+    count = min(donors, len(here))
     nearest = np.argpartition(far, count - 1, axis=1)[:, :count]
     usable = ~np.isnan(np.take_along_axis(far, nearest, axis=1))  # of shape (samples with a gap, donors)
     helped = usable.any(axis=1)  # the others share no view with any donor: they keep the mean

@@ -28,7 +28,9 @@ def command() -> None:
 @options.out("Folder for speed.json and speed.png.")
 @options.device
 @click.option(
-    "--full", is_flag=True, help="Also up to a fixed accuracy, and up to a million samples; takes hours on a CPU."
+    "--full",
+    is_flag=True,
+    help="Also up to a fixed accuracy, up to a million samples, and a sparse view of 100,000; takes hours on a CPU.",
 )
 @options.force
 @options.as_json
@@ -42,7 +44,32 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     found = measure(chosen_device(device), FULL if full else Size(), asked, _log)
     write_file(out / "speed.json", as_json_text(found, indent=1).encode())
     _draw(out / "speed.png", found)
-    click.echo(as_json_text(found) if as_json else _table(found))
+    click.echo(as_json_text(found) if as_json else f"{_table(found)}\n\n{_wide_table(found['wide'])}")
+
+
+_DATA_DIR = click.option(
+    "--data-dir", type=options.PATH, required=True, metavar="DIR", help="Folder of .npz and .mat files."
+)
+
+
+@command.command(short_help="How well missing views are filled.")
+@_DATA_DIR
+@options.out("Folder for impute.csv and impute.md.")
+@options.device
+@click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; 3 by default.")
+@click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable.")
+@click.option(
+    "--models", type=options.PATH, metavar="DIR", help="Folder for the models; those there are not fitted again."
+)
+@options.force
+def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
+    """Hide views that are there, fill them, and compare with what they were; means of donors stand beside."""
+    options.check_new_folder(out, force, options.Inputs((), None, None, None))
+    from viewfuse.bench.experiments.imputation import bench_imputation, write_fillings
+    from viewfuse.bench.experiments.tables import as_text
+
+    found = bench_imputation(data_dir, **asked, log=_tell)
+    click.echo(as_text(write_fillings(out, found)), nl=False)
 
 
 def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -53,7 +80,7 @@ def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 _PLAN_OPTIONS = (
-    click.option("--data-dir", type=options.PATH, required=True, metavar="DIR", help="Folder of .npz and .mat files."),
+    _DATA_DIR,
     options.out("Folder for the runs; one that holds some of them already is gone on with."),
     options.device,
     click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; by default the plan's."),
@@ -88,7 +115,7 @@ def _run(name: str | Path, out: Path, **asked: Any) -> None:
     from viewfuse.bench.experiments.launch import bench
     from viewfuse.bench.experiments.records import read_records
 
-    folder = bench(name, out=out, **asked, log=lambda line: click.echo(options.plain(line), err=True))
+    folder = bench(name, out=out, **asked, log=_tell)
     _report(folder / "tables", read_records(folder), folder)
 
 
@@ -111,6 +138,10 @@ def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:
         draw_figures(out, records, runs)
     except MissingPackage as missing:
         click.echo(f"the figures are not there: {missing}", err=True)
+
+
+def _tell(line: str) -> None:
+    click.echo(options.plain(line), err=True)
 
 
 def _log(what: str) -> None:
@@ -144,3 +175,19 @@ def _table(found: dict[str, Any]) -> str:
     rows.append(("a step, beside its floor", "ms", number(bound["ours_ms"]), "-", "-"))
     rows.append(("the floor of a step", "ms", number(bound["floor_ms"]), "-", "-"))
     return options.table(("", "unit", "viewfuse", "plain", "times better"), rows, text=(0, 1))
+
+
+def _wide_table(found: dict[str, Any]) -> str:
+    """Wide and sparse views, with the most that each figure may be."""
+    from viewfuse.bench.speed.picture import number
+    from viewfuse.bench.speed.wide import lines
+
+    rows = [
+        (what, unit, number(value), "-" if bar is None else number(bar), "-" if bar is None else _yes(value <= bar))
+        for what, unit, value, bar in lines(found)
+    ]
+    return options.table(("wide and sparse views", "unit", "measured", "at most", "kept"), rows, text=(0, 1))
+
+
+def _yes(whether: bool) -> str:
+    return "yes" if whether else "no"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ WEIGHT = 0.1
 _MISSING = 0.3
 _MEGABYTE = 1e6
 
+T = TypeVar("T")
 Data = tuple[list[NDArray[np.float32]], NDArray[np.int64]]
 
 
@@ -74,9 +75,14 @@ def mixture(n: int, widths: Sequence[int] = WIDTHS, seed: int = 0) -> Data:
 
 def measured(fit: Fit) -> dict[str, Any]:
     """Seconds and memory of a fit in a new process; `failed` says why where there are none."""
+    return in_child(run, fit)
+
+
+def in_child(work: Callable[[Any], dict[str, Any]], job: Any) -> dict[str, Any]:
+    """What `work` finds of `job` in a new process; `failed` says why where that is nothing."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
-            return pool.submit(run, fit).result()
+            return pool.submit(work, job).result()
         except (MemoryError, RuntimeError, ViewfuseError) as error:
             return {"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
 
@@ -87,14 +93,18 @@ def run(fit: Fit) -> dict[str, Any]:
     device = torch.device(fit.device)
     if device.type == "cuda":
         torch.zeros(1, device=device)  # the start of CUDA is no part of the fit
-    before, began = memory_now(), time.perf_counter()
-    labels = _labels(fit, data, device)
-    seconds = time.perf_counter() - began
-    peak = memory_peak()
-    found = {"seconds": seconds, "peak_mb": peak, "more_than_before_mb": peak - before}
+    labels, found = costs(lambda: _labels(fit, data, device))
     if device.type == "cuda":
         found["gpu_peak_mb"] = torch.cuda.max_memory_allocated(device) / _MEGABYTE
     return {**found, "accuracy": clustering_accuracy(truth, labels)}
+
+
+def costs(work: Callable[[], T]) -> tuple[T, dict[str, float]]:
+    """What `work` gives, and its seconds and memory in megabytes; the peak is that of the process so far."""
+    before, began = memory_now(), time.perf_counter()
+    given = work()
+    seconds, peak = time.perf_counter() - began, memory_peak()
+    return given, {"seconds": seconds, "peak_mb": peak, "more_than_before_mb": peak - before}
 
 
 def _labels(fit: Fit, data: list[NDArray[np.float32]], device: torch.device) -> NDArray[np.int64]:

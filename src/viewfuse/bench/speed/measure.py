@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any
@@ -21,6 +21,7 @@ from viewfuse.bench.speed.adapter import OurTraining, losses_of_both, scaled_tab
 from viewfuse.bench.speed.child import N_CLUSTERS, WEIGHT, Fit, handwritten, measured, mixture
 from viewfuse.bench.speed.reference import PlainModel, PlainTraining
 from viewfuse.bench.speed.reference_data import Table
+from viewfuse.bench.speed.wide import WideSize, measure_wide
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS
 from viewfuse.metrics import clustering_accuracy
@@ -48,6 +49,7 @@ class Size:
     epochs : of each stage of a fit of the scaling curve
     seeds, most_epochs : of the trainings up to a fixed accuracy, most epochs of each stage; no seeds skip them
     side, floats : of the matrices and copies that measure the machine; by default chosen by the device
+    wide : of wide and sparse views
     """
 
     every: int = 1
@@ -60,6 +62,7 @@ class Size:
     most_epochs: int | str = "auto"
     side: int | None = None
     floats: int | None = None
+    wide: WideSize = field(default_factory=WideSize)
 
 
 FULL = Size(
@@ -68,6 +71,7 @@ FULL = Size(
     most_plain=10_000,
     epochs="auto",
     seeds=(0, 1, 2),
+    wide=WideSize(sparse_rows=100_000),
 )
 
 
@@ -80,6 +84,7 @@ def measure(device: torch.device, size: Size, command: str = "", log: Callable[[
         "neighbors": lambda: [neighbor_search(n, device, size.portions) for n in size.neighbor_counts],
         "predict": lambda: predict_speed(device, size),
         "scaling": lambda: [scaling_point(n, device, size) for n in size.scaling_counts],
+        "wide": lambda: measure_wide(device, size.wide),
     }
     found: Facts = {"machine": machine.facts(device, command)}
     for name, part in parts.items():
