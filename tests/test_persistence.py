@@ -383,7 +383,7 @@ def kill_while_saving(tmp_path, views, times):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_kills_while_saving(tmp_path, views):
-    assert kill_while_saving(tmp_path, views, 5) == (5, 2)  # what the kills left behind is swept
+    assert kill_while_saving(tmp_path, views, 3) == (3, 2)  # what the kills left behind is swept
 
 
 @pytest.mark.fault
