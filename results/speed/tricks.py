@@ -17,7 +17,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.layers import PReLU
 
-CPU, SETTINGS = torch.device("cpu"), Config(n_clusters=10)
+CPU, SETTINGS = torch.device("cpu"), Config(n_clusters=10, clustering_weight=0.1)
 
 
 def there_and_back(module, x, *more):
