@@ -210,7 +210,7 @@ def test_two_writers_leave_one_whole_model(tmp_path, model, views):
     other, target = URRL(2, **SMALL, random_state=1).fit(views), tmp_path / "target"
 
     def write(mine):
-        for _ in range(15):
+        for _ in range(8):
             mine.save(target)
             URRL.load(target)
 

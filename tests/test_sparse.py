@@ -300,7 +300,7 @@ def test_wide_views_are_never_made_dense(wide, monkeypatch):
     source = Source([FileView("wide.h5mu", "rna", wide.tocsr(), range(30_000), ids[::-1])], order=ids)
     tracemalloc.start()
     try:
-        for views in (Views([wide]), source.read(), *source.chunks(9_000)):
+        for views in (Views([wide]), source.read(), next(source.chunks(9_000))):
             assert sparse.issparse(views.arrays[0])
             assert len(data_warnings(views)) <= 1
             assert describe(views)["views"][0]["high"] == views.arrays[0].max()
