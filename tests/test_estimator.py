@@ -54,7 +54,7 @@ def fitted(data):
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:can't perform this test:Warning")
-@parametrize_with_checks([URRL(pretrain_epochs=10, joint_epochs=5)])
+@parametrize_with_checks([URRL(pretrain_epochs=10, joint_epochs=5, hidden_dim=32, embedding_dim=32)])
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
 
