@@ -33,6 +33,10 @@ _INPUTS = (
                  help="For one wide table: the columns of a view, such as rna=rna_*. Once per view."),
     click.option("--use", multiple=True, metavar="MODALITY=PLACE",
                  help="For .h5mu: X (default), layers/NAME or obsm/NAME. Once per modality."),
+    click.option("--header/--no-header", default=None,
+                 help="Whether the first line of tables holds names of columns, or is a sample; it is looked at."),
+    click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
+    click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
 )  # fmt: skip
 
 
@@ -52,10 +56,21 @@ class Inputs:
     id_column: str | None
     blocks: Mapping[str, str] | None
     use: Mapping[str, str] | None
+    header: bool | None = None
+    transpose: tuple[str, ...] = ()
+    allow_disjoint: bool = False
 
     def open(self) -> Source:
         """Open them, without reading all."""
-        return open_source(self.files, id_column=self.id_column, blocks=self.blocks, use=self.use)
+        return open_source(
+            self.files,
+            id_column=self.id_column,
+            blocks=self.blocks,
+            use=self.use,
+            header=self.header,
+            transpose=self.transpose,
+            allow_disjoint=self.allow_disjoint,
+        )
 
     def h5mu(self) -> Path | None:
         """The .h5mu file that results can be written back to."""
@@ -66,10 +81,9 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command its files and the options of reading them, as one argument `inputs`."""
 
     @functools.wraps(function)
-    def collected(
-        files: tuple[Path, ...], id_column: str | None, block: Sequence[str], use: Sequence[str], **rest: Any
-    ) -> None:
-        function(inputs=Inputs(files, id_column, _pairs("--block", block), _pairs("--use", use)), **rest)
+    def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
+        plain = {name: rest.pop(name) for name in ("files", "id_column", "header", "transpose", "allow_disjoint")}
+        function(inputs=Inputs(blocks=_pairs("--block", block), use=_pairs("--use", use), **plain), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)

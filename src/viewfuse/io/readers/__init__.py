@@ -12,6 +12,7 @@ from pathlib import Path
 
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.matching import check_matching
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.readers.h5mu import Use, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
@@ -31,6 +32,9 @@ def read_views(
     id_column: str | None = None,
     blocks: Blocks | None = None,
     use: Use | None = None,
+    header: bool | None = None,
+    transpose: Sequence[str] = (),
+    allow_disjoint: bool = False,
 ) -> Views:
     """Read views from files.
 
@@ -47,13 +51,25 @@ def read_views(
     id_column : name of the column of ids in .csv, .tsv and .parquet files; by default the first one
     blocks : for one wide table: per view a pattern of its columns ("rna_*") or a list of them
     use : for .h5mu: per modality "X" (the default), "layers/NAME" or "obsm/NAME"
+    header : for .csv and .tsv: whether the first line holds the names of columns; False reads it as a sample. None:
+        it does, and a line of numbers there is asked about
+    transpose : names of views whose table has the samples in its columns, and the ids in its first line
+    allow_disjoint : whether tables may share no or hardly any ids, which is an error otherwise
 
     Returns
     -------
     Views
         Sparse matrices of .h5mu, .mat and .npz files stay sparse.
     """
-    return open_source(paths, id_column=id_column, blocks=blocks, use=use).read()
+    return open_source(
+        paths,
+        id_column=id_column,
+        blocks=blocks,
+        use=use,
+        header=header,
+        transpose=transpose,
+        allow_disjoint=allow_disjoint,
+    ).read()
 
 
 def read_chunks(
@@ -63,12 +79,23 @@ def read_chunks(
     id_column: str | None = None,
     blocks: Blocks | None = None,
     use: Use | None = None,
+    header: bool | None = None,
+    transpose: Sequence[str] = (),
+    allow_disjoint: bool = False,
 ) -> Iterator[Views]:
     """Read the samples of files in order, at most `size` at a time: for prediction from files larger than memory.
 
     The other parameters are those of `read_views`.
     """
-    yield from open_source(paths, id_column=id_column, blocks=blocks, use=use).chunks(size)
+    yield from open_source(
+        paths,
+        id_column=id_column,
+        blocks=blocks,
+        use=use,
+        header=header,
+        transpose=transpose,
+        allow_disjoint=allow_disjoint,
+    ).chunks(size)
 
 
 def open_source(
@@ -77,6 +104,9 @@ def open_source(
     id_column: str | None = None,
     blocks: Blocks | None = None,
     use: Use | None = None,
+    header: bool | None = None,
+    transpose: Sequence[str] = (),
+    allow_disjoint: bool = False,
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
@@ -85,11 +115,17 @@ def open_source(
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        _check_unused(use=use)
-        return _open_tables(files, id_column, blocks)
+        _check_unused(use=use, **({} if endings & set(DELIMITERS) else {"header": header}))
+        _check_tables(files, blocks)
+        views = [view for file in files for view in _read_table(file, id_column, blocks, header, transpose)]
+        _check_transposed(transpose, views)
+        if not allow_disjoint:
+            check_matching(views)
+        return Source(views)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
-    _check_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
+    unused = {"id_column": id_column, "blocks": blocks, "header": header, "transpose": transpose or None}
+    _check_unused(**unused, **({} if endings == {".h5mu"} else {"use": use}))
     return _open_whole(files[0], use)
 
 
@@ -136,7 +172,7 @@ def _inside(folder: Path) -> list[Path]:
     return arrays[:1] or tables
 
 
-def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | None) -> Source:
+def _check_tables(files: Sequence[Path], blocks: Blocks | None) -> None:
     names = [file.stem for file in files]
     alike = [str(file) for file in files if names.count(file.stem) > 1]
     if alike:
@@ -146,12 +182,27 @@ def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | 
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
     if blocks is not None and not blocks:
         raise DataError("blocks names no view; give at least one, or leave it out")
-    views: list[FileView] = []
-    for file in files:
-        read = read_parquet if file.suffix.lower() == ".parquet" else read_text
-        with guarded(file):
-            views += read(file, id_column, blocks)
-    return Source(views)
+
+
+def _read_table(
+    file: Path, id_column: str | None, blocks: Blocks | None, header: bool | None, transpose: Sequence[str]
+) -> list[FileView]:
+    with guarded(file):
+        if file.suffix.lower() == ".parquet":
+            views = read_parquet(file, id_column, blocks)
+        else:
+            of_ids = header is None and file.stem in transpose  # the first line may well hold numbers
+            views = read_text(file, id_column, blocks, True if of_ids else header)
+    return [view.turned() if view.name in transpose else view for view in views]
+
+
+def _check_transposed(transpose: Sequence[str], views: Sequence[FileView]) -> None:
+    names = [view.name for view in views]
+    unknown = [name for name in transpose if name not in names]
+    if unknown:
+        raise DataError(
+            f"transpose names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
+        )
 
 
 def _check_unused(**options: object) -> None:
