@@ -41,7 +41,7 @@ class URRL(MultiViewClusterer):
         divides all columns of a view by one number, "mixed" does either for each view
         (:mod:`viewfuse.data.mixed_scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
         "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
-    reduction : {"auto", "none", "pca", "standard", "counts", "words"} or dict of these by view, default "auto"
+    reduction : {"auto", "none", "pca", "standard", "log1p", "counts", "words"} or dict of these by view, default "auto"
         How wide and sparse views become narrow dense ones (:mod:`viewfuse.reduction`). "auto" looks at each view and
         leaves narrow ones alone, "none" leaves all alone.
     schedule : {"default", "paper"}, default "default"
