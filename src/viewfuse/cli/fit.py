@@ -168,8 +168,7 @@ def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> N
         columns = {"viewfuse": model.labels_, "viewfuse_confidence": model.soft_labels_.max(axis=1)}
         write_h5mu(h5mu, out / h5mu.name, views.ids.tolist(), columns, model.embedding_)
     try:
-        whole = np.asarray(views.mask.all(axis=1))
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"
-        draw_map(out / "map.png", model.embedding_, model.labels_, whole, title=title)
+        draw_map(out / "map.png", model.embedding_, model.labels_, views.mask, views.names, title=title)
     except MissingPackage as missing:
         click.echo(f"map.png is not there: {missing}", err=True)

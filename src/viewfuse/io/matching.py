@@ -88,10 +88,12 @@ def _share_nothing(one: _Side, other: _Side) -> str:
         else "spell them alike in all files"
     )
     return (
-        f"{one.path} and {other.path} share {shared}{alike}: {_some(one.ids)} against {_some(other.ids)}; "
+        f"{one.path} and {other.path} share {shared}{alike}: {_alone(one, other)} against {_alone(other, one)}; "
         f"{cure}; if they are meant to be apart, allow_disjoint=True"
     )
 
 
-def _some(names: Names) -> str:
-    return ", ".join(map(repr, islice(names, 3))) + (", ..." if len(names) > 3 else "")
+def _alone(one: _Side, other: _Side) -> str:
+    """Ids of one that the other lacks."""
+    names = list(islice((name for name in one.ids if name not in other.ids), 4))
+    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
