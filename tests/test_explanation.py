@@ -206,6 +206,21 @@ def test_a_planted_feature_is_found_in_the_units_of_the_data():
     assert differences_of(only_constant, kinds, 2) == ()
 
 
+def test_all_features_have_an_effect_and_those_that_never_change_come_last():
+    rng, kinds = np.random.default_rng(0), np.arange(40) % 2
+    table = rng.normal(size=(40, 9))
+    table[:, 2], table[:, 5] = 7.0, kinds + 0.1 * rng.normal(size=40)
+    every, some = (differences_of(Views({"a": table}), kinds, 2, top) for top in (None, 3))
+    for label in (0, 1):
+        own = [row for row in every if row.label == label]
+        assert sorted(row.feature for row in own) == list(range(9))
+        assert own[0].feature == 5
+        assert own[-1][2:] == (2, 0.0, 7.0, 7.0)
+        sizes = [abs(row.difference) for row in own]
+        assert sizes == sorted(sizes, reverse=True)
+        assert [row for row in some if row.label == label] == own[:3]
+
+
 def test_a_cluster_without_rows_in_a_view_gives_nothing_there():
     one, two = np.random.default_rng(0).normal(size=(2, 9, 2))
     one[6:] = np.nan
@@ -239,6 +254,8 @@ def test_data_frames(data, explained):
     assert clusters["typical"][1].split() == list(explained.typical[1])
     assert list(features.columns) == ["label", "view", "feature", "difference", "mean", "mean_of_others"]
     assert len(features) == 3 * (TOP + TOP + 3)
+    assert len(explained.features(top=2)) == 3 * 6
+    assert len(explained.features(top=None)) == 3 * (5 + 8 + 3)
     assert repr(explained).startswith("Explanation(80 samples, 3 clusters; mean weights: sound 0.")
 
 
@@ -286,6 +303,9 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     assert written[[f"weight_{name}" for name in NAMES]].to_numpy() == pytest.approx(explained.weights, abs=1e-4)
     assert len(pd.read_csv(out / "clusters.csv")) == 3
     assert len(pd.read_csv(out / "features.csv")) == len(explained.differences)
+    assert len(pd.read_csv(out / "effects.csv")) == 3 * sum(views.widths)
+    best = max(explained.differences, key=lambda row: (row.label == 0, abs(row.difference)))
+    assert f"{best.view} {best.feature}: {best.mean:.4g}, others" in lines[1]
 
     again = run("explain", tmp_path / "model", *files, "--out", out)
     assert again.exit_code == 2
@@ -294,6 +314,11 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     facts = json.loads(forced.output)
     assert facts["samples"] == mask[:, 1].sum() == sum(cluster["size"] for cluster in facts["clusters"])
     assert all(cluster["features"][0]["view"] == "image" for cluster in facts["clusters"] if cluster["size"])
+
+    more = run("explain", tmp_path / "model", *files, "--out", out, "--force", "--top", 4).output.splitlines()
+    assert len(more) == 3 + 3 * 4
+    assert more[1] == lines[1]
+    assert not more[2].startswith(("0", "1"))
 
     mistake = run("explain", tmp_path / "model", tmp_path / "nothing.csv", "--out", tmp_path / "o")
     assert mistake.exit_code == 2

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import click
 
-_VALUE = r"\[[^\]]*\]|'[^']*'|[\w+-]+(?:\.\w+)?"
+_VALUE = r"\[[^\]]*\]|\{[^}]*\}|'[^']*'|[\w+-]+(?:\.\w+)?"
 _APART = r"(?<![\w./'\"\\-])"
 """What stands in quotes or in a path is somebody's name, and stays as it is."""
 _OTHER_NAMES = {"blocks": "block"}
@@ -57,5 +57,6 @@ def _written(option: click.Option, value: str) -> str:
     flag = option.opts[0]
     if value in ("True", "False") and option.is_flag:
         return flag if value == "True" else (option.secondary_opts or [f"no {flag}"])[0]
-    values = ast.literal_eval(value) if value.startswith("[") else [value.strip("'")]
-    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
+    values = ast.literal_eval(value) if value.startswith(("[", "{")) else [value.strip("'")]
+    pairs = [f"{name}={one}" for name, one in values.items()] if isinstance(values, dict) else map(str, values)
+    return " ".join(f"{flag} {shlex.quote(one)}" for one in pairs)

@@ -77,16 +77,17 @@ class _Table:
         if blocks is not None:
             return pick_columns(self.path, columns, blocks)
         lists = [name for name in columns if _is_list(self._kinds[name])]
-        self._tell_ignored([name for name in columns if lists and name not in lists])
+        if lists and len(lists) < len(columns):
+            self._tell_ignored(lists, [name for name in columns if name not in lists])
         return {name: [name] for name in lists} if lists else {self.path.stem: columns}
 
-    def _tell_ignored(self, columns: list[str]) -> None:
-        if not columns:
-            return
+    def _tell_ignored(self, lists: list[str], columns: list[str]) -> None:
         some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
+        numeric = [name for name in columns if _is_numeric(str(self._kinds[name]))]
+        blocks = {name: name for name in [*lists, *numeric[:1]]}
+        cure = f"blocks={blocks} takes {numeric[0]!r} in" if numeric else "encode them as numbers if they matter"
         warnings.warn(
-            f"{self.path}: {len(columns)} column(s) beside those of lists are not looked at: {some}; "
-            "name every view with blocks to take columns of numbers in",
+            f"{self.path}: {len(columns)} column(s) beside those of lists are not looked at: {some}; {cure}",
             SuspiciousDataWarning,
             stacklevel=6,
         )
