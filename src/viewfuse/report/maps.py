@@ -138,6 +138,7 @@ def _draw_groups(
         title=f"the {len(listed)} largest of {len(groups.names)}" if more else None,
     )  # fmt: skip
     axes.set(xticks=[], yticks=[])
+    axes.margins(0.08)
 
 
 def _draw_tags(axes: Any, places: NDArray[np.float32], groups: _Groups, chosen: NDArray[np.int64]) -> None:
@@ -146,7 +147,8 @@ def _draw_tags(axes: Any, places: NDArray[np.float32], groups: _Groups, chosen: 
     style = {**_NAME_TAG, "fontsize": 11 if len(found) <= 15 else 7}
     for group in found if len(found) <= _MOST_TAGS else []:
         place = _middle(places[0], places[1], shown == group)
-        axes.text(*places[:, place], groups.names[group], **style)
+        # A little above the middle, so that a group of few dots, or of dots on one spot, is seen below it.
+        axes.annotate(groups.names[group], places[:, place], (0, 12), textcoords="offset points", **style)
 
 
 def _middle(x: NDArray[np.float32], y: NDArray[np.float32], here: NDArray[np.bool_]) -> int:
