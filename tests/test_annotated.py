@@ -167,10 +167,10 @@ ENDLESS[0].append(ENDLESS)
         (Bare(), "a Bare is no collection of views"),
         ({"rna": Rows()}, "view 'rna' is a Rows"),
         ([np.ones((600, 2)), Bare()], "view 'view_1' is a Bare"),
-        ({"rna": [Rows(), Rows()]}, "view 'rna' is a list that holds a Rows"),
-        ([[[Rows(), 1.0]], [[1.0, 2.0]]], "view 'view_0' is a list that holds a Rows"),
+        ({"rna": [Rows(), Rows()]}, "view 'rna' is a list that holds Rows"),
+        ([[[Rows(), 1.0]], [[1.0, 2.0]]], "view 'view_0' is a list that holds Rows"),
         ({"rna": {"a": [1.0]}}, "view 'rna' is a dict"),
-        ({"rna": [{"a": 1.0}, {"a": 2.0}]}, "view 'rna' is a list that holds a dict"),
+        ({"rna": [{"a": 1.0}, {"a": 2.0}]}, "view 'rna' is a list that holds dict"),
         ({"rna": "rna.csv"}, "view 'rna' is a str, which is no table; .*; files are read by read_views"),
         ({"rna": (row for row in "ab")}, "view 'rna' is a generator"),
         ({"rna": torch.nn.Sequential(torch.nn.Linear(2, 2))}, "view 'rna' is a Sequential"),
@@ -196,7 +196,7 @@ def test_objects_in_wrong_places_are_refused(rna, protein, both, tmp_path):
     nested = mudata.MuData({"all": both})
     by_features = mudata.MuData({"x": rna, "y": cells(np.ones((1, 2)), "e", ["g1", "g2"])}, axis=1)
     cases = [
-        ([[rna, protein]], {}, "'view_0' is a list that holds a AnnData"),
+        ([[rna, protein]], {}, "'view_0' is a list that holds AnnData"),
         ({"all": both}, {}, "view 'all' is a whole MuData; pass it alone"),
         (nested, {}, "view 'all' is a whole MuData"),
         (by_features, {}, r"share features, not cells \(axis=1\)"),

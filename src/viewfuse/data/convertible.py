@@ -25,7 +25,7 @@ def check_convertible(name: str, view: Any) -> None:
         kinds = {kind for one in lists for kind in set(map(type, one))}
         for kind in kinds:
             if _is_container(kind):
-                raise DataError(f"view {name!r} is a list that holds a {kind.__name__}; {_cure(None)}")
+                raise DataError(f"view {name!r} is a list that holds {kind.__name__} objects; {_cure(None)}")
         nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
         lists = [cell for one in lists for cell in one if isinstance(cell, (list, tuple))] if nested else []
     if lists:
