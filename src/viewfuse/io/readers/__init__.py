@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
+from viewfuse.data.annotated import Use
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.readers.annotated import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.blocks import Blocks
-from viewfuse.io.readers.h5mu import Use, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import DELIMITERS, read_text
@@ -21,7 +22,7 @@ from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import FileView, Source
 
 AnyPath = str | PathLike[str]
-TABLES = (*DELIMITERS, ".parquet")
+TABLES = (*DELIMITERS, ".parquet", ".h5ad")
 WHOLE = (".npz", ".mat", ".h5mu")
 
 
@@ -44,14 +45,16 @@ def read_views(
           joined; an id that a file lacks is a missing view. In Parquet a column of lists is a view by itself.
         - .mat, of version 5 or 7.3: a cell array X of matrices, or matrices X1, X2, ...
         - .h5mu: one view per modality.
+        - .h5ad: one file per view, called like the file; joined by the names of the cells, also with tables.
     id_column : name of the column of ids in .csv, .tsv and .parquet files; by default the first one
     blocks : for one wide table: per view a pattern of its columns ("rna_*") or a list of them
-    use : for .h5mu: per modality "X" (the default), "layers/NAME" or "obsm/NAME"
+    use : for .h5mu and .h5ad: "X" (the default), "layers/NAME" or "obsm/NAME", for all views or by view in a dict.
+        With a dict one .h5ad file alone can be several views: {"rna": "X", "protein": "obsm/protein"}.
 
     Returns
     -------
     Views
-        Sparse matrices of .h5mu, .mat and .npz files stay sparse.
+        Sparse matrices of .h5mu, .h5ad, .mat and .npz files stay sparse.
     """
     return open_source(paths, id_column=id_column, blocks=blocks, use=use).read()
 
@@ -80,13 +83,17 @@ def open_source(
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
+    _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
     if not files:
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        _check_unused(use=use)
-        return _open_tables(files, id_column, blocks)
+        if ".h5ad" not in endings:
+            _check_unused(use=use)
+        elif len(endings) == 1:
+            _check_unused(id_column=id_column, blocks=blocks)
+        return _open_tables(files, id_column, blocks, use)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
     _check_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
@@ -136,7 +143,7 @@ def _inside(folder: Path) -> list[Path]:
     return arrays[:1] or tables
 
 
-def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | None) -> Source:
+def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | None, use: Use | None) -> Source:
     names = [file.stem for file in files]
     alike = [str(file) for file in files if names.count(file.stem) > 1]
     if alike:
@@ -146,12 +153,22 @@ def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | 
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
     if blocks is not None and not blocks:
         raise DataError("blocks names no view; give at least one, or leave it out")
+    places = h5ad_places([file.stem for file in files if file.suffix.lower() == ".h5ad"], use)
     views: list[FileView] = []
     for file in files:
-        read = read_parquet if file.suffix.lower() == ".parquet" else read_text
+        ending = file.suffix.lower()
         with guarded(file):
-            views += read(file, id_column, blocks)
+            if ending == ".h5ad":
+                views += read_h5ad(file, places[file.stem])
+            else:
+                views += (read_parquet if ending == ".parquet" else read_text)(file, id_column, blocks)
     return Source(views)
+
+
+def _check_paths(paths: object) -> None:
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in paths):
+        kinds = {type(path).__name__ for path in paths} if isinstance(paths, (list, tuple)) else {type(paths).__name__}
+        raise DataError(f"paths of files are read here, not {', '.join(sorted(kinds))}; pass objects to Views or fit")
 
 
 def _check_unused(**options: object) -> None:
