@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from anndata import AnnData
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from test_readers import same
 from viewfuse import DataError, SuspiciousDataWarning, Views, read_chunks, read_views
@@ -155,3 +157,17 @@ def test_a_frame_that_counts_its_rows_beside_one_with_ids_is_told():
         assert Views(frames).ids.tolist() == IDS
     assert len(Views({"rna": frames["rna"].to_numpy(), "protein": frames["protein"]})) == 30
     assert len(Views({"rna": frames["rna"], "protein": frames["protein"].reset_index(drop=True)})) == 30
+
+
+@pytest.mark.filterwarnings("ignore")  # of anndata's own
+def test_a_turned_sparse_file_stays_sparse(tmp_path, write):
+    rna, protein = table(["x", "y"]).clip(lower=0), write("protein.csv", table(["a"], seed=1))
+    turned = AnnData(sparse.csr_matrix(rna.T), obs=pd.DataFrame(index=rna.columns), var=pd.DataFrame(index=IDS))
+    turned.write(tmp_path / "rna.h5ad")
+    paths = [tmp_path / "rna.h5ad", protein]
+    with pytest.raises(DataError, match=r"transpose=\['rna'\]"):
+        read_views(paths)
+    found = read_views(paths, transpose=["rna"])
+    assert sparse.issparse(found.arrays[0])
+    assert np.allclose(found.dense().arrays[0], rna)
+    assert found.columns[0] == ["x", "y"]

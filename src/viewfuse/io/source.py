@@ -49,7 +49,8 @@ class FileView:
         if isinstance(self.columns, range):
             raise DataError(f"{self.path} has no names of columns, which would be the ids; give it a header of ids")
         check_ids(self.path, self.ids or ())
-        return replace(self, values=self.values.T, columns=list(self.ids or ()), ids=list(self.columns))
+        values = self.values.T.tocsr() if is_sparse(self.values) else self.values.T
+        return replace(self, values=values, columns=list(self.ids or ()), ids=list(self.columns))
 
 
 class Source:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
+from viewfuse.data.annotated import Use
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.matching import check_matching
+from viewfuse.io.readers.annotated import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.blocks import Blocks
-from viewfuse.io.readers.h5mu import Use, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import DELIMITERS, read_text
@@ -22,7 +23,7 @@ from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import FileView, Source
 
 AnyPath = str | PathLike[str]
-TABLES = (*DELIMITERS, ".parquet")
+TABLES = (*DELIMITERS, ".parquet", ".h5ad")
 WHOLE = (".npz", ".mat", ".h5mu")
 
 
@@ -48,9 +49,11 @@ def read_views(
           joined; an id that a file lacks is a missing view. In Parquet a column of lists is a view by itself.
         - .mat, of version 5 or 7.3: a cell array X of matrices, or matrices X1, X2, ...
         - .h5mu: one view per modality.
+        - .h5ad: one file per view, called like the file; joined by the names of the cells, also with tables.
     id_column : name of the column of ids in .csv, .tsv and .parquet files; by default the first one
     blocks : for one wide table: per view a pattern of its columns ("rna_*") or a list of them
-    use : for .h5mu: per modality "X" (the default), "layers/NAME" or "obsm/NAME"
+    use : for .h5mu and .h5ad: "X" (the default), "layers/NAME" or "obsm/NAME", for all views or by view in a dict.
+        With a dict one .h5ad file alone can be several views: {"rna": "X", "protein": "obsm/protein"}.
     header : for .csv and .tsv: whether the first line holds the names of columns; False reads it as a sample. None:
         it does, and a line of numbers there is asked about
     transpose : names of views whose table has the samples in its columns, and the ids in its first line
@@ -59,7 +62,7 @@ def read_views(
     Returns
     -------
     Views
-        Sparse matrices of .h5mu, .mat and .npz files stay sparse.
+        Sparse matrices of .h5mu, .h5ad, .mat and .npz files stay sparse.
     """
     return open_source(
         paths,
@@ -110,15 +113,20 @@ def open_source(
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
+    _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
     if not files:
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        _check_unused(use=use, **({} if endings & set(DELIMITERS) else {"header": header}))
+        if ".h5ad" not in endings:
+            _check_unused(use=use)
+        elif len(endings) == 1:
+            _check_unused(id_column=id_column, blocks=blocks)
+        if not endings & set(DELIMITERS):
+            _check_unused(header=header)
         _check_tables(files, blocks)
-        views = [view for file in files for view in _read_table(file, id_column, blocks, header, transpose)]
-        _check_transposed(transpose, views)
+        views = _read_tables(files, id_column, blocks, use, header, transpose)
         if not allow_disjoint:
             check_matching(views)
         return Source(views)
@@ -184,25 +192,42 @@ def _check_tables(files: Sequence[Path], blocks: Blocks | None) -> None:
         raise DataError("blocks names no view; give at least one, or leave it out")
 
 
-def _read_table(
-    file: Path, id_column: str | None, blocks: Blocks | None, header: bool | None, transpose: Sequence[str]
+def _read_tables(
+    files: Sequence[Path],
+    id_column: str | None,
+    blocks: Blocks | None,
+    use: Use | None,
+    header: bool | None,
+    transpose: Sequence[str],
 ) -> list[FileView]:
-    with guarded(file):
-        if file.suffix.lower() == ".parquet":
-            views = read_parquet(file, id_column, blocks)
-        else:
-            of_ids = header is None and file.stem in transpose  # the first line may well hold numbers
-            views = read_text(file, id_column, blocks, True if of_ids else header)
+    """The views of all files, those that are named in `transpose` turned."""
+    places = h5ad_places([file.stem for file in files if file.suffix.lower() == ".h5ad"], use)
+    views: list[FileView] = []
+    for file in files:
+        with guarded(file):
+            if file.suffix.lower() == ".h5ad":
+                views += read_h5ad(file, places[file.stem])
+            elif file.suffix.lower() == ".parquet":
+                views += read_parquet(file, id_column, blocks)
+            else:
+                of_ids = header is None and file.stem in transpose  # the first line may well hold numbers
+                views += read_text(file, id_column, blocks, True if of_ids else header)
+    _check_transposed(transpose, [view.name for view in views])
     return [view.turned() if view.name in transpose else view for view in views]
 
 
-def _check_transposed(transpose: Sequence[str], views: Sequence[FileView]) -> None:
-    names = [view.name for view in views]
+def _check_transposed(transpose: Sequence[str], names: Sequence[str]) -> None:
     unknown = [name for name in transpose if name not in names]
     if unknown:
         raise DataError(
             f"transpose names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
         )
+
+
+def _check_paths(paths: object) -> None:
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in paths):
+        kinds = {type(path).__name__ for path in paths} if isinstance(paths, (list, tuple)) else {type(paths).__name__}
+        raise DataError(f"paths of files are read here, not {', '.join(sorted(kinds))}; pass objects to Views or fit")
 
 
 def _check_unused(**options: object) -> None:
