@@ -34,7 +34,7 @@ def run(*arguments):
 def same_labels(predicted, fitted) -> bool:
     """Whether samples were placed as they were fitted, none of them out of range."""
     lines, labels = predicted.read_text().splitlines(), fitted.read_text().splitlines()
-    assert lines[0] == "id,label,confidence,views_present,out_of_range"
+    assert lines[0] == "id,label,confidence,uncertain,views_present,out_of_range"
     return lines[1:] == [f"{line},0" for line in labels[1:]]
 
 

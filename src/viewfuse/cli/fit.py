@@ -104,12 +104,20 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Trainings, of which the best is kept; auto: one.",
 )
+@options.uncertain_below
 @click.option("--keep", type=int, help="Training samples that the saved model keeps; all by default.")
 @_settings
 @options.force
 @options.as_json
 def command(
-    inputs: options.Inputs, out: Path, keep: int | None, log1p: Sequence[str], force: bool, as_json: bool, **params: Any
+    inputs: options.Inputs,
+    out: Path,
+    uncertain_below: float,
+    keep: int | None,
+    log1p: Sequence[str],
+    force: bool,
+    as_json: bool,
+    **params: Any,
 ) -> None:
     """Filled in by the group."""
     params["reduction"] = _with_log1p(params["reduction"], log1p)
@@ -126,12 +134,14 @@ def command(
         "samples": len(views),
         "views": list(views.names),
         "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
+        "uncertain": int((model.soft_labels_.max(axis=1) < uncertain_below).sum()),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
         "remarks": data_warnings(views),
         "decisions": model.decisions_,
         "params": params,
     }
+    write_labels(out / "labels.csv", [(views, model.soft_labels_)], uncertain_below)
     _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
@@ -159,7 +169,6 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Path]) -> None:
-    write_labels(out / "labels.csv", [(views, model.soft_labels_)])
     n, width = model.embedding_.shape
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)

@@ -25,6 +25,13 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for m
 device = click.option(
     "--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one."
 )
+uncertain_below = click.option(
+    "--uncertain-below",
+    type=click.FloatRange(0, 1),
+    default=results.UNCERTAIN_BELOW,
+    show_default=True,
+    help="Samples with less confidence are marked as uncertain.",
+)
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 _INPUTS = (
     click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE..."),

@@ -18,10 +18,13 @@ from viewfuse.io.writers import write_predictions
 @options.model
 @options.inputs
 @options.out("File for the labels (.csv).")
+@options.uncertain_below
 @options.device
 @options.force
 @options.as_json
-def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+def command(
+    model: Path, inputs: options.Inputs, out: Path, uncertain_below: float, device: str, force: bool, as_json: bool
+) -> None:
     """Filled in by the group."""
     options.check_new_path(out, force, inputs)
     if out.suffix != ".csv":
@@ -30,14 +33,18 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
 
     fitted = load(model, device=device)
     source = inputs.open()
-    sizes, far_out = np.zeros(len(fitted.cluster_centers_), dtype=np.int64), []
+    sizes = np.zeros(len(fitted.cluster_centers_), dtype=np.int64)
+    far_out: list[int] = []
+    uncertain: list[int] = []
 
     def place(views: Views) -> tuple[Views, NDArray[np.float32], NDArray[np.bool_]]:
         probabilities, far = fitted.predict_proba(views), fitted.out_of_range(views)
         sizes[:] += np.bincount(probabilities.argmax(axis=1), minlength=len(sizes))
         far_out.append(int(far.sum()))
+        uncertain.append(int((probabilities.max(axis=1) < uncertain_below).sum()))
         return views, probabilities, far
 
-    write_predictions(out, map(place, options.chunks(source, "predicting")))
-    facts = {"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist(), "out_of_range": sum(far_out)}
+    write_predictions(out, map(place, options.chunks(source, "predicting")), uncertain_below)
+    facts = {"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist()}
+    facts |= {"uncertain": sum(uncertain), "out_of_range": sum(far_out)}
     options.show({**facts, "written to": str(out)}, as_json)

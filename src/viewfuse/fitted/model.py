@@ -22,6 +22,7 @@ from viewfuse.errors import DataError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.views import Reduction
+from viewfuse.selection.confidence import sharpened
 
 _ROWS_TO_DECODE = 64
 _FAR = 10.0
@@ -62,6 +63,7 @@ class Model:
     Attributes
     ----------
     names, columns : of the views that it was fitted on
+    sharpness : the power of soft assignments that makes them probabilities, see `viewfuse.selection.confidence`
     """
 
     names: tuple[str, ...]
@@ -72,6 +74,7 @@ class Model:
     stored: Samples
     row_index: RowIndex
     network: Any
+    sharpness: float = 1.0
 
     def to(self, device: torch.device) -> Model:
         """The model on `device`: itself where it is there already, else a copy."""
@@ -106,7 +109,7 @@ class Model:
 
     def assign(self, embedding: Tensor) -> NDArray[np.float32]:
         """Probabilities of shape (samples, clusters)."""
-        return assign(self.method, self.network, embedding).cpu().numpy()
+        return sharpened(assign(self.method, self.network, embedding).cpu().numpy(), self.sharpness)
 
     @torch.no_grad()
     def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:

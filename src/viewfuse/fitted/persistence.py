@@ -13,6 +13,7 @@ import platform
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         ],
         "n_samples": len(model.stored),
         "scaling": model.scaler.kind,
+        "sharpness": model.sharpness,
         "method": {"name": model.method.name, "config": model.method.saved()},
         "facts": saved.facts,
         "arrays": sorted(saved.arrays),
@@ -198,8 +200,17 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
     if [len(own) for own in columns] != [view["width"] for view in views]:
         raise ValueError("the names of the columns are not as many as the columns")
-    model = Model(names, columns, method, reduction, scaler, stored, index_rows(values, present), network)
+    index = index_rows(values, present)
+    model = Model(names, columns, method, reduction, scaler, stored, index, network, _sharpness(manifest))
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
+
+
+def _sharpness(manifest: Mapping[str, Any]) -> float:
+    """That of probabilities; older models had none."""
+    found = float(manifest.get("sharpness", 1.0))
+    if not 0.0 < found < inf:
+        raise ValueError(f"sharpness is {found}")
+    return found
 
 
 def _front_end(v: int, view: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrontEnd:

@@ -24,28 +24,37 @@ Parts = Iterable[tuple[Views, NDArray[np.float32]]]
 """Samples, a few at a time, each time with their results of shape (samples, width)."""
 
 
-_LABEL_COLUMNS = ("id", "label", "confidence", "views_present")
+_LABEL_COLUMNS = ("id", "label", "confidence", "uncertain", "views_present")
+UNCERTAIN_BELOW = 0.5
+"""A sample whose best cluster is less probable is marked as uncertain."""
 
 
-def write_labels(path: Path, parts: Parts) -> None:
-    """One line per sample: id, label, confidence, the views that it has; `parts` come with probabilities."""
-    _write_rows(path, _LABEL_COLUMNS, (row for part in parts for row in _labels(*part)))
+def write_labels(path: Path, parts: Parts, below: float = UNCERTAIN_BELOW) -> None:
+    """One line per sample: id, label, confidence, whether that is below a level, the views that it has.
+
+    `parts` come with probabilities.
+    """
+    _write_rows(path, _LABEL_COLUMNS, (row for part in parts for row in _labels(*part, below)))
 
 
-def write_predictions(path: Path, parts: Iterable[tuple[Views, NDArray[np.float32], NDArray[np.bool_]]]) -> None:
+def write_predictions(
+    path: Path,
+    parts: Iterable[tuple[Views, NDArray[np.float32], NDArray[np.bool_]]],
+    below: float = UNCERTAIN_BELOW,
+) -> None:
     """As `write_labels`, and whether a sample is far outside of what the model was fitted on."""
     rows = (
         (*row, int(is_far))
         for views, probabilities, far in parts
-        for row, is_far in zip(_labels(views, probabilities), far, strict=True)
+        for row, is_far in zip(_labels(views, probabilities, below), far, strict=True)
     )
     _write_rows(path, (*_LABEL_COLUMNS, "out_of_range"), rows)
 
 
-def _labels(views: Views, probabilities: NDArray[np.float32]) -> Iterator[Sequence[Any]]:
+def _labels(views: Views, probabilities: NDArray[np.float32], below: float) -> Iterator[Sequence[Any]]:
     names, labels = np.array(views.names), probabilities.argmax(axis=1).tolist()
     best = zip(views.ids.tolist(), labels, probabilities.max(axis=1), views.mask, strict=True)
-    return ((name, label, f"{sure:.4f}", " ".join(names[mask])) for name, label, sure, mask in best)
+    return ((name, label, f"{sure:.4f}", int(sure < below), " ".join(names[mask])) for name, label, sure, mask in best)
 
 
 def write_stability(path: Path, views: Views, stability: NDArray[np.float32]) -> None:

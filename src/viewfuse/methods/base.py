@@ -68,13 +68,21 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return DataFrame(embedding, index=Index(ids.tolist()))
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """Probability of each cluster, of shape (samples, clusters); rows sum to 1."""
+        """Probability of each cluster, of shape (samples, clusters); rows sum to 1.
+
+        Calibrated without labels: their mean over the training samples is as sure as the clusters are, see
+        ``decisions_["confidence"]`` and docs/decisions.md.
+        """
         model, embedding = self._embed(self._known_views(X))
         return model.assign(embedding)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
         return self.predict_proba(X).argmax(axis=1)
+
+    def uncertain(self, X: Any, below: float = 0.5) -> NDArray[np.bool_]:
+        """Which samples, of shape (samples,), have no cluster with a probability of at least `below`."""
+        return self.predict_proba(X).max(axis=1) < below
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""

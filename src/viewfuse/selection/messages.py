@@ -12,6 +12,7 @@ LABELS = {
     "scaling": "scaling",
     "pretraining": "pre-training",
     "joint_stage": "joint stage",
+    "confidence": "confidence",
     "reliability": "reliability",
 }
 """How people call what was decided."""
@@ -118,10 +119,17 @@ def _reliability(decision: Decision) -> str:
     return f"{name}, as {n} trainings {verb} with an adjusted Rand index of {agreed:.2f} (1: the same){cure}"
 
 
+def _confidence(decision: Decision) -> str:
+    shared, chance = decision["evidence"]["shared_with_kmeans"], 1 / decision["n_clusters"]
+    words = f"{decision['chosen']:.2f} on average, as k-means on the filled views puts {shared:.0%} of the samples "
+    return words + f"into the same clusters (by chance {chance:.0%})"
+
+
 _WORDS = {
     "reduction": _reduction,
     "scaling": _scaling,
     "pretraining": _pretraining,
     "joint_stage": _joint_stage,
+    "confidence": _confidence,
     "reliability": _reliability,
 }

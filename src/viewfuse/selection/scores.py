@@ -145,6 +145,11 @@ def stability(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) ->
     return np.mean([_matched(labels, other) == labels for other in others], axis=0, dtype=np.float32)
 
 
+def matched_share(labels: NDArray[np.int64], other: NDArray[np.int64]) -> float:
+    """The share of the samples that two partitions put into the same cluster, matched as in `stability`."""
+    return float((_matched(labels, other) == labels).mean())
+
+
 def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
     """The other partition with the cluster numbers of this one."""
     size = int(max(labels.max(), other.max())) + 1

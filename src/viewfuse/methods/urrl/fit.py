@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,8 @@ from viewfuse.methods.urrl.training import (
 from viewfuse.neighbors.row_lookup import RowIndex, index_rows
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.reduction.views import Asked, Reduction, fit_reduction
+from viewfuse.selection.confidence import confidence_decision, sharpness
+from viewfuse.selection.filled_kmeans import filled_kmeans
 from viewfuse.selection.messages import told
 from viewfuse.selection.rules import (
     SCALINGS,
@@ -234,22 +236,31 @@ class _Chosen(NamedTuple):
         labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
         (best,) = best_of_each(candidates, neighbor_agreements(candidates)).values()
-        model, run = self.kept[best].model(), self.kept[best].run
+        trial, run = self.kept[best], self.kept[best].run
+        reference = filled_kmeans(trial.prepared.stored, trial.model().method.n_clusters, run.seed).cpu().numpy()
+        confidence = confidence_decision(labels[best], reference, trial.model().method.n_clusters)
+        model = _calibrated(trial.model(), embeddings[best], confidence["chosen"])
         # Of a single one only what it found when the scaling was chosen can be compared.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
         final = len(labels) > 1 or np.array_equal(own, labels[best])
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         decisions = {
-            "reduction": self.kept[best].prepared.source.decision,
+            "reduction": trial.prepared.source.decision,
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, asked=self.asked),
             "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),
+            "confidence": confidence,
             "reliability": reliability(agreement(own, others), len(others) + 1, final=final, alone=len(labels) == 1),
         }
         objectives = [one.objective for one in candidates]
         return Fitted(
             model, embeddings[best], run.history, run.seed, objectives, told(decisions), stability(labels[best], others)
         )
+
+
+def _calibrated(model: Model, embedding: Tensor, level: float) -> Model:
+    """The model with probabilities whose best ones have this mean over the training samples."""
+    return replace(model, sharpness=sharpness(model.assign(embedding), level))
 
 
 def _sound(trials: Sequence[_Trial]) -> list[_Trial]:

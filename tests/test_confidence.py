@@ -1,0 +1,139 @@
+"""Probabilities are as sure as the clusters are, although nobody has labels."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import make_blobs
+from viewfuse import URRL, BadModelFile, load
+from viewfuse.fitted.manifest import checksum
+from viewfuse.neighbors.samples import index_training_set
+from viewfuse.selection.confidence import confidence_decision, confidence_level, sharpened, sharpness
+from viewfuse.selection.filled_kmeans import filled_kmeans, filled_table
+from viewfuse.selection.scores import matched_share
+
+QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 15, "joint_epochs": 2, "learning_rate": 2e-3}
+QUICK |= {"scaling": "standard", "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def clear():
+    views, labels, *_ = make_blobs(90, 3)
+    return URRL(3, **QUICK).fit(views), views, labels
+
+
+@pytest.fixture(scope="module")
+def noise():
+    rng = np.random.default_rng(0)
+    views = [rng.normal(size=(120, width)) for width in (8, 12)]
+    return URRL(4, **QUICK).fit(views), views
+
+
+def test_clear_groups_are_nearly_certain(clear):
+    model, views, _ = clear
+    assert model.predict_proba(views).max(axis=1).mean() > 0.95
+    assert not model.uncertain(views).any()
+
+
+def test_noise_is_hardly_more_certain_than_chance(noise):
+    model, views = noise
+    assert 0.25 < model.predict_proba(views).max(axis=1).mean() < 0.45
+    assert model.uncertain(views).mean() > 0.8
+    assert model.uncertain(views, below=0.0).sum() == 0
+
+
+def test_labels_are_those_of_the_best_probability(clear, noise):
+    for model, views in (clear[:2], noise):
+        found = model.predict_proba(views)
+        assert np.array_equal(found.argmax(axis=1), model.labels_)
+        assert np.array_equal(found, model.soft_labels_)
+        assert found.sum(axis=1) == pytest.approx(np.ones(len(found)), abs=1e-5)
+
+
+def test_the_decision_says_where_the_level_comes_from(noise):
+    decision = noise[0].decisions_["confidence"]
+    assert decision["chosen"] == confidence_level(decision["evidence"]["shared_with_kmeans"], 4)
+    assert decision["why"].startswith(f"confidence: {decision['chosen']:.2f} on average, as k-means on the filled")
+    assert "(by chance 25%)" in decision["why"]
+
+
+@pytest.mark.parametrize(
+    ("shared", "level"), [(1.0, 0.25 + 0.75 * 0.995), (0.25, 0.2575), (0.4, 0.2575), (0.7, 0.25 + 0.75 * 0.5)]
+)
+def test_levels_by_hand(shared, level):
+    # 0.7 of the samples: kappa (0.7 - 0.25) / 0.75 = 0.6, above noise (0.6 - 0.2) / 0.8 = 0.5
+    assert confidence_level(shared, 4) == pytest.approx(level)
+
+
+def test_one_cluster_is_certain():
+    assert confidence_level(1.0, 1) == 1.0
+    assert URRL(1, **QUICK).fit(make_blobs(30, 2)[0]).soft_labels_.tolist() == [[1.0]] * 30
+
+
+def test_clusters_are_matched_whatever_their_numbers():
+    assert matched_share(np.array([0, 0, 1, 1, 2]), np.array([2, 2, 0, 0, 1])) == 1.0
+    found = confidence_decision(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 1]), 2)
+    assert found["evidence"]["shared_with_kmeans"] == 0.75
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 6), st.integers(1, 40), st.floats(0.05, 0.95), st.integers(0, 1000))
+def test_sharpened_assignments_have_the_level_and_keep_their_order(k, n, above, seed):
+    raw = np.random.default_rng(seed).dirichlet(np.full(k, 5.0), size=n).astype(np.float32)
+    level = 1 / k + (1 - 1 / k) * above
+    found = sharpened(raw, sharpness(raw, level))
+    assert found.max(axis=1).mean() == pytest.approx(level, abs=1e-3)
+    assert (np.take_along_axis(found, raw.argmax(axis=1)[:, None], axis=1)[:, 0] == found.max(axis=1)).all()
+
+
+def test_saved_models_are_as_sure(noise, tmp_path):
+    model, views = noise
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert np.array_equal(again.predict_proba(views), model.predict_proba(views))
+    manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
+    del manifest["checksum"]
+    for made_up in ("sure", 0.0, float("inf")):
+        wrong = {**manifest, "sharpness": made_up}
+        text = json.dumps({**wrong, "checksum": checksum(json.loads(json.dumps(wrong)))})
+        (tmp_path / "m" / "manifest.json").write_text(text)
+        with pytest.raises(BadModelFile):
+            load(tmp_path / "m")
+
+
+def samples_with_gaps():
+    values = [torch.tensor([[0.0], [1.0], [2.0], [9.0]]), torch.tensor([[5.0], [0.0], [7.0], [0.0]])]
+    present = torch.tensor([[True, True], [True, False], [True, True], [True, False]])
+    return index_training_set(values, present, 9)
+
+
+def test_missing_views_are_the_means_of_their_donors():
+    table = filled_table(samples_with_gaps(), torch.arange(4))
+    # Both samples with the second view are donors of the second and of the last one.
+    assert table.tolist() == [[0.0, 5.0], [1.0, 6.0], [2.0, 7.0], [9.0, 6.0]]
+    assert filled_table(samples_with_gaps(), torch.tensor([3])).tolist() == [[9.0, 6.0]]
+
+
+def test_hidden_values_do_not_reach_the_filled_views():
+    samples = samples_with_gaps()
+    spoiled = index_training_set([samples.values[0], torch.tensor([[5.0], [1e6], [7.0], [-1e6]])], samples.present, 9)
+    rows = torch.arange(4)
+    assert torch.equal(filled_table(spoiled, rows)[:, 0], filled_table(samples, rows)[:, 0])
+    assert torch.equal(filled_table(spoiled, rows), filled_table(samples, rows))
+
+
+def test_a_part_of_many_samples_is_enough(monkeypatch):
+    views, labels, *_ = make_blobs(120, 3)
+    values = [torch.from_numpy(np.nan_to_num(view).astype(np.float32)) for view in views]
+    present = torch.from_numpy(np.stack([~np.isnan(view).any(axis=1) for view in views], axis=1))
+    samples = index_training_set(values, present, 9)
+    whole = filled_kmeans(samples, 3, 0)
+    monkeypatch.setattr("viewfuse.selection.filled_kmeans._ROWS", 50)
+    assert matched_share(whole.numpy(), filled_kmeans(samples, 3, 0).numpy()) > 0.95
+    assert matched_share(labels, whole.numpy()) > 0.95
