@@ -30,14 +30,16 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
 
     fitted = load(model, device=device)
     source = inputs.open()
+    filled = options.Filled(fitted)
     sizes, far_out = np.zeros(len(fitted.cluster_centers_), dtype=np.int64), []
 
     def place(views: Views) -> tuple[Views, NDArray[np.float32], NDArray[np.bool_]]:
-        probabilities, far = fitted.predict_proba(views), fitted.out_of_range(views)
+        complete = filled.complete(views)
+        probabilities, far = fitted.predict_proba(complete), fitted.out_of_range(complete)
         sizes[:] += np.bincount(probabilities.argmax(axis=1), minlength=len(sizes))
         far_out.append(int(far.sum()))
         return views, probabilities, far
 
     write_predictions(out, map(place, options.chunks(source, "predicting")))
     facts = {"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist(), "out_of_range": sum(far_out)}
-    options.show({**facts, "written to": str(out)}, as_json)
+    options.show({**facts, **filled.facts(as_json), "written to": str(out)}, as_json)

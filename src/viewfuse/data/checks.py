@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.filling.filler import column_medians
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views
 
@@ -31,6 +32,8 @@ def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
     values = take(views.arrays[v], rows[:: max(1, len(rows) // _MOST_ROWS)])
     if not values.shape[0]:
         return {}
+    if not is_sparse(values):
+        values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
     reasons = _sparse_reasons(values) if is_sparse(values) else _reasons(values)
     found = {why: np.flatnonzero(which) for why, which in reasons.items()}
     return {why: [str(views.columns[v][int(c)]) for c in which] for why, which in found.items() if len(which)}

@@ -6,7 +6,8 @@ it, all samples at once or a few at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -21,12 +22,13 @@ from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import FileView, Source
 
 AnyPath = str | PathLike[str]
+Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
 TABLES = (*DELIMITERS, ".parquet")
 WHOLE = (".npz", ".mat", ".h5mu")
 
 
 def read_views(
-    paths: AnyPath | Sequence[AnyPath],
+    paths: Paths,
     *,
     id_column: str | None = None,
     blocks: Blocks | None = None,
@@ -36,7 +38,7 @@ def read_views(
 
     Parameters
     ----------
-    paths : a file, a folder, or a list of files
+    paths : a file, a folder, a list of files, or a dict of tables by the name of their view
         - .npz: one 2-D array per view, called view_0, view_1, ... or anything; with `ids`, a boolean `mask` of shape
           (samples, views) and `labels` where they are wanted; or the one sparse matrix that SciPy saved. A folder of
           .npy files: the same, as memory maps.
@@ -57,7 +59,7 @@ def read_views(
 
 
 def read_chunks(
-    paths: AnyPath | Sequence[AnyPath],
+    paths: Paths,
     size: int = 10_000,
     *,
     id_column: str | None = None,
@@ -72,13 +74,16 @@ def read_chunks(
 
 
 def open_source(
-    paths: AnyPath | Sequence[AnyPath],
+    paths: Paths,
     *,
     id_column: str | None = None,
     blocks: Blocks | None = None,
     use: Use | None = None,
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
+    if isinstance(paths, Mapping):
+        _check_tables(paths, blocks)
+        return _open_tables({name: Path(path) for name, path in paths.items()}, id_column, blocks)
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
     files = [file for path in given for file in _files(Path(path))]
     if not files:
@@ -86,7 +91,7 @@ def open_source(
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
         _check_unused(use=use)
-        return _open_tables(files, id_column, blocks)
+        return _open_tables(_by_stem(files), id_column, blocks)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
     _check_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
@@ -136,22 +141,49 @@ def _inside(folder: Path) -> list[Path]:
     return arrays[:1] or tables
 
 
-def _open_tables(files: Sequence[Path], id_column: str | None, blocks: Blocks | None) -> Source:
+def _check_tables(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
+    """Refuse names for what is not one table."""
+    if blocks is not None:
+        raise DataError("blocks name the views of one wide file; give it without a name")
+    for name, path in paths.items():
+        file = Path(path)
+        if file.suffix.lower() not in TABLES or not file.is_file():
+            what = "is no file; check the path" if not file.exists() else "has names for its views already"
+            raise DataError(f"{name}={file}: {file} {what}; only {', '.join(TABLES)} files can be named")
+
+
+def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
+    """Tables by the names of their views, which are called like the files."""
     names = [file.stem for file in files]
     alike = [str(file) for file in files if names.count(file.stem) > 1]
     if alike:
         listed = ", ".join(alike)
-        raise DataError(f"two files are called alike: {listed}; a view is called like its file, so rename one")
+        raise DataError(
+            f"two files are called alike: {listed}; a view is called like its file, so rename one, or name the view: "
+            f"NAME={alike[0]}"
+        )
+    return dict(zip(names, files, strict=True))
+
+
+def _open_tables(files: Mapping[str, Path], id_column: str | None, blocks: Blocks | None) -> Source:
     if blocks is not None and len(files) > 1:
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
     if blocks is not None and not blocks:
         raise DataError("blocks names no view; give at least one, or leave it out")
     views: list[FileView] = []
-    for file in files:
+    for name, file in files.items():
         read = read_parquet if file.suffix.lower() == ".parquet" else read_text
         with guarded(file):
-            views += read(file, id_column, blocks)
+            found = read(file, id_column, blocks)
+        views += found if name == file.stem else [_named(name, file, found)]
     return Source(views)
+
+
+def _named(name: str, file: Path, found: Sequence[FileView]) -> FileView:
+    if len(found) > 1:
+        own = ", ".join(view.name for view in found)
+        raise DataError(f"{name}={file}: it holds several views ({own}); give it without a name")
+    return replace(found[0], name=name)
 
 
 def _check_unused(**options: object) -> None:
