@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -81,8 +82,7 @@ def _check_count(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable
 
 def _check_once(view: str, names: Collection[Hashable], whose: str) -> None:
     if len(set(names)) < len(names):
-        seen: set[Hashable] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(
             f"view {view!r}: two columns of {whose} are called {twice!r}, so they cannot be matched by name; "
             "give the same columns in the same order"

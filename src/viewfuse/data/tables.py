@@ -143,6 +143,7 @@ def is_number(cell: Any) -> bool:
 
 
 def called(columns: Sequence[Hashable], column: int) -> str:
+    """The number of a column, with its name where that is another."""
     name = columns[column]
     return str(column) if name == column else f"{column} ({name!r})"
 
@@ -181,7 +182,7 @@ def _filled_and_infinite(rows: NDArray[np.float32]) -> tuple[NDArray[np.bool_], 
     finite = np.isfinite(rows)
     if finite.all():
         return np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
-    return ~np.isnan(rows).all(axis=1), np.isinf(rows).any(axis=1)
+    return np.asarray(~np.isnan(rows).all(axis=1)), np.asarray(np.isinf(rows).any(axis=1))
 
 
 def _present_sparse_rows(
@@ -259,8 +260,8 @@ def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     place = f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}"
     if np.isnan(cells[column]):
         raise DataError(
-            f"{place}: NaN in a row of a sparse view that has other values; store the value, or nothing where it is zero, "
-            "or NaN and nothing else to say that this sample lacks the view"
+            f"{place}: NaN in a row of a sparse view that has other values; store the value, or nothing for zero, or NaN "
+            "and nothing else to say that this sample lacks the view"
         )
     if np.isinf(cells[column]):
         raise DataError(f"{place}: the value is inf; replace it by a finite number")

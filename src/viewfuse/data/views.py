@@ -28,8 +28,8 @@ class Views:
     data : list or dict of views, or one 2-D array, which is one view
         A view is an array, data frame or sparse matrix of shape (samples, columns), or None where no sample has it.
         A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
-        zeros are data, stored or not. Other NaN are empty cells, which whoever works with the views fills. Frames that carry row labels are joined by them: a label that a frame lacks is
-        a missing view.
+        zeros are data, stored or not. Other NaN are empty cells, which whoever works with the views fills. Frames that
+        carry row labels are joined by them: a label that a frame lacks is a missing view.
     mask : boolean array of shape (samples, views), optional
         False marks a view as missing; what stands there in `data` is never looked at.
     ids : sequence of samples' names, optional

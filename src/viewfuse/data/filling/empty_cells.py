@@ -144,7 +144,7 @@ def _refuse(views: Views, v: int, cells: EmptyCells, why: str) -> None:
     ids = views.ids.tolist()
     rows = ", ".join(f"{ids[row]!r} ({count:,} of {views.widths[v]:,} cells)" for count, row in worst)
     raise DataError(
-        f"view {cells.view!r}: {cells.total:,} of the cells of its {cells.n_rows:,} rows are empty ({cells.share:.0%}), "
+        f"view {cells.view!r}: {cells.total:,} cells of its {cells.n_rows:,} rows are empty ({cells.share:.0%}), "
         f"{why}, so too little is known to fill them; worst columns: {columns}; worst rows: {rows}; "
         "leave these out, or empty whole rows to say that the samples lack the view"
     )

@@ -199,7 +199,7 @@ class URRL(MultiViewClusterer):
         seeds = replicate_seeds(self.random_state, self.n_init)
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=2)
-        ways = {"fill": self.fill, "reduction": self.reduction}
+        ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}
         fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=bool(self.verbose))[0]
         self._remember_columns(X, views)
         self._remember(fitted, views)
