@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -49,7 +50,7 @@ class Verbs(click.Group):
         _shorten_waits()
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show_warning
+                warnings.showwarning = functools.partial(_show_warning, set())
                 return super().invoke(ctx)
         except ViewfuseError as error:
             click.echo(f"viewfuse: {options.plain(error)}", err=True)
@@ -72,8 +73,11 @@ def _shorten_waits() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"viewfuse: warning: {options.plain(message)}", err=True)
+def _show_warning(shown: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
+    """Show a warning once, however many parts of the samples it is about."""
+    if str(message) not in shown:
+        shown.add(str(message))
+        click.echo(f"viewfuse: warning: {options.plain(message)}", err=True)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

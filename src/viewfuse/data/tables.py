@@ -260,8 +260,8 @@ def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     place = f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}"
     if np.isnan(cells[column]):
         raise DataError(
-            f"{place}: NaN in a row of a sparse view that has other values; store the value, or nothing for zero, or NaN "
-            "and nothing else to say that this sample lacks the view"
+            f"{place}: NaN in a row of a sparse view that has other values; store the value, nothing for zero, or "
+            "NaN and nothing else to say that this sample lacks the view"
         )
     if np.isinf(cells[column]):
         raise DataError(f"{place}: the value is inf; replace it by a finite number")
