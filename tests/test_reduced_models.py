@@ -64,6 +64,17 @@ def test_what_is_hidden_never_reaches_the_front_end(fitted):
     assert again.embedding_ == pytest.approx(model.embedding_, abs=1e-4)
 
 
+def test_front_ends_look_at_observed_rows_only_and_leave_hidden_ones_empty():
+    counts, measured, mask, _ = counts_and_measurements()
+    views = Views({"genes": counts, "vitals": measured}, mask=mask)
+    found = fit_reduction(views)
+    seen = mask[:, 0]
+    alone = fit_front_end(counts[seen], np.ones(seen.sum(), dtype=bool))
+    assert found.front_ends[0].mean == pytest.approx(alone.mean, abs=1e-6)
+    assert found.front_ends[0].kind == alone.kind
+    assert not found.apply(views).arrays[0][~seen].any()
+
+
 def test_training_samples_are_recognised_and_sequencing_depth_does_not_matter(fitted):
     model, views = fitted
     assert np.array_equal(model.predict(views), model.labels_)
