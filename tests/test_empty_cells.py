@@ -125,6 +125,15 @@ def test_hidden_rows_never_leak_into_filled_cells(seed, spoilt):
         assert ((arrays[0] >= np.minimum(low, 0) - 1e-6) & (arrays[0] <= np.maximum(high, 0) + 1e-6)).all()
 
 
+def test_cells_never_come_from_rows_that_lack_the_view():
+    table = np.full((12, 3), 5.0, np.float32) + np.arange(12)[:, None]
+    table[4:] = 0
+    table[0, 1] = NAN
+    mask = np.column_stack([np.arange(12) < 4, np.ones(12, bool)])
+    views = Views([table, np.ones((12, 1))], mask=mask)
+    assert fit_filler(views).apply(views)[0].arrays[0][0, 1] == 7  # the mean of 6, 7 and 8
+
+
 def test_medians_of_dense_and_sparse_columns_agree():
     rng = np.random.default_rng(0)
     table = (rng.poisson(1.0, size=(31, 12)) - rng.integers(0, 2, size=(31, 12))).astype(np.float32)

@@ -33,7 +33,7 @@ def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
     values = take(views.arrays[v], rows[:: max(1, len(rows) // _MOST_ROWS)])
     if not values.shape[0]:
         return {}
-    if not is_sparse(values):
+    if not is_sparse(values) and np.isnan(values).any():
         values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
     reasons = _sparse_reasons(values) if is_sparse(values) else _reasons(values)
     found = {why: np.flatnonzero(which) for why, which in reasons.items()}

@@ -26,6 +26,8 @@ from viewfuse.utils import memory
 FILLS = ("neighbors", "median", "error")
 _MOST_DONORS, _MOST_CELLS = 5_000, 4_000_000
 """Training rows of a view that a model keeps to fill from, and their cells: 16 MB."""
+_MOST_ROWS = 20_000
+"""Of which medians are taken."""
 _CELLS_AT_A_TIME = 4_000_000
 
 
@@ -121,9 +123,12 @@ def _spread(rows: NDArray[Any], most: int) -> NDArray[Any]:
 
 
 def column_medians(array: Any, present: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Of the observed cells of every column, of shape (columns,); 0 without any. Whole numbers stay whole."""
+    """Of the observed cells of every column, of shape (columns,); 0 without any. Whole numbers stay whole.
+
+    Of many rows some are looked at, evenly spread.
+    """
     medians = np.zeros(array.shape[1], dtype=np.float32)
-    rows = np.flatnonzero(present)
+    rows = _spread(np.flatnonzero(present), _MOST_ROWS)
     for columns, values in _column_parts(array, rows):
         ordered = np.sort(values, axis=0)
         counts = len(rows) - np.isnan(ordered).sum(axis=0)
