@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.impute import KNNImputer
 
 from conftest import make_blobs
-from viewfuse import URRL, baselines, metrics
+from viewfuse import URRL, baselines, metrics, read_views
 from viewfuse.cli import main
 from viewfuse.data.checks import suspicious_columns
 from viewfuse.data.filling import filler as filling
@@ -185,6 +185,14 @@ def test_suspicions_look_through_empty_cells():
     table[5] = [NAN, NAN, 1]
     found = suspicious_columns(Views([table]), 0)
     assert sorted(column for columns in found.values() for column in columns) == ["0", "1", "2"]
+
+
+def test_empty_cells_of_files_are_read_as_such(tmp_path):
+    (tmp_path / "rna.csv").write_text("id,x,y\na,1,\nb,NA,2\nc,,\nd,1,2\n")
+    (tmp_path / "protein.csv").write_text("id,z\na,1\nb,2\nc,3\n")
+    views = read_views([tmp_path / "rna.csv", tmp_path / "protein.csv"])
+    assert views.mask.tolist() == [[True, True], [True, True], [False, True], [True, False]]
+    assert np.array_equal(views.arrays[0], [[1, NAN], [NAN, 2], [0, 0], [1, 2]], equal_nan=True)
 
 
 @pytest.fixture(scope="module")
