@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from anndata import AnnData
+from anndata.io import read_h5ad
 from scipy import io, sparse
 
 from conftest import make_blobs
 from test_readers import same
 from viewfuse import DataError, NotEnoughMemory, SettingError, Views, read_chunks, read_views
 from viewfuse.io import spool as spool_module
+from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.readers import open_source
-from viewfuse.io.writers import write_h5mu
 from viewfuse.utils import memory
 
 IDS = [f"p{i}" for i in range(20)]
@@ -229,11 +230,13 @@ def test_h5mu_there_and_back(tmp_path, views):
     assert np.array_equal(chosen.arrays[1][expected.mask[:, 1]], protein[9:, :2] * 2)
 
     shuffled = np.random.default_rng(0).permutation(20)
-    labels, embedding = np.arange(20), np.arange(40, dtype=np.float32).reshape(20, 2)
-    write_h5mu(tmp_path / "cells.h5mu", tmp_path / "out.h5mu", np.array(order)[shuffled],
-                  {"viewfuse": labels[shuffled]}, embedding[shuffled])  # fmt: skip
+    sure, embedding = np.eye(20, dtype=np.float32), np.arange(40, dtype=np.float32).reshape(20, 2)
+    results = Results(np.array(order)[shuffled], sure[shuffled], embedding[shuffled])
+    write_annotated(tmp_path / "cells.h5mu", tmp_path / "out.h5mu", results)
     back = mudata.read_h5mu(tmp_path / "out.h5mu")
-    assert back.obs["viewfuse"].tolist() == labels.tolist()
+    assert back.obs["viewfuse"].tolist() == [str(label) for label in range(20)]
+    assert back.obs["viewfuse"].dtype == "category"
+    assert back.obs["viewfuse_confidence"].tolist() == [1] * 20
     assert back.obs["batch"].tolist() == ["one"] * 20
     assert np.array_equal(back.obsm["X_viewfuse"], embedding)
     assert np.array_equal(back["rna"].X.toarray(), rna[:14])
@@ -367,13 +370,67 @@ def test_cells_without_a_modality_get_no_label(tmp_path, views):
     data.write(tmp_path / "cells.h5mu")
     read = read_views(tmp_path / "cells.h5mu")
     assert len(read) == 16
-    embedding = np.ones((16, 2), dtype=np.float32)
-    write_h5mu(tmp_path / "cells.h5mu", tmp_path / "out.h5mu", read.ids, {"viewfuse": np.arange(16)}, embedding)
+    results = Results(read.ids, np.eye(16, dtype=np.float32), np.ones((16, 2), dtype=np.float32))
+    write_annotated(tmp_path / "cells.h5mu", tmp_path / "out.h5mu", results)
     with h5py.File(tmp_path / "out.h5mu") as file:
-        found = dict(zip(file["obs"]["_index"].asstr()[:], file["obs"]["viewfuse"][:], strict=True))
-    assert {name: label for name, label in found.items() if label == label} == dict(
+        names = file["obs"]["_index"].asstr()[:]
+        found = dict(zip(names, file["obs"]["viewfuse"]["codes"][:].tolist(), strict=True))
+        sure = dict(zip(names, file["obs"]["viewfuse_confidence"][:].tolist(), strict=True))
+    assert {name: label for name, label in found.items() if label >= 0} == dict(
         zip(read.ids.tolist(), range(16), strict=True)
     )
+    assert {name for name, confidence in sure.items() if confidence == 1} == set(read.ids.tolist())
+
+
+def write_h5ad(folder, views):
+    """The modalities of `make_mudata`, a file each."""
+    data = make_mudata(views)
+    for name, part in data.mod.items():
+        part.write_h5ad(folder / f"{name}.h5ad")
+    return data
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_h5ad_files_are_views_and_results_go_back(tmp_path, views):
+    data = write_h5ad(tmp_path, views)
+    files = [tmp_path / "rna.h5ad", tmp_path / "protein.h5ad"]
+    expected = Views(dict(data.mod)).dense()
+    assert_reads(expected, files)
+    read = read_views(files)
+    assert [list(names) for names in read.columns] == [["g0", "g1", "g2"], list("abcd")]
+    assert [sparse.issparse(array) for array in read.arrays] == [True, False]
+    assert read_views(files, use={"rna": "layers/counts"}).arrays[0].max() == expected.arrays[0].max() + 1
+    one = read_views(files[1], use={"all": "X", "few": "obsm/X_pca"})
+    assert one.names == ("all", "few")
+    assert one.widths == (4, 2)
+    assert read_views(files[1], use="obsm/X_pca").widths == (2,)
+    data["protein"].to_df().to_csv(tmp_path / "protein.csv", index_label="cell")
+    assert_reads(expected, [files[0], tmp_path / "protein.csv"])
+
+    results = Results(read.ids, np.eye(20, dtype=np.float32), np.ones((20, 2), dtype=np.float32))
+    write_annotated(files[1], tmp_path / "out.h5ad", results)
+    write_annotated(tmp_path / "out.h5ad", tmp_path / "again.h5ad", results._replace(ids=read.ids[::-1]))
+    for name, ids in (("out", read.ids), ("again", read.ids[::-1])):
+        back = read_h5ad(tmp_path / f"{name}.h5ad")
+        assert back.obs["viewfuse"].tolist() == [str(ids.tolist().index(cell)) for cell in back.obs_names]
+        assert back.obs.columns.tolist() == ["viewfuse", "viewfuse_confidence"]
+        assert np.array_equal(back.X, data["protein"].X)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_h5ad_mistakes(tmp_path, views):
+    write_h5ad(tmp_path, views)
+    files = [tmp_path / "rna.h5ad", tmp_path / "protein.h5ad"]
+    for given, options, words in [
+        (files, {"use": {"atac": "X"}}, r"names the views \['atac'\], but the .h5ad files are called \['rna', 'prot"),
+        (files, {"use": {"rna": "obsm/X"}}, r"rna.h5ad: modality 'rna' has no 'obsm/X'; it has X, layers/counts"),
+        (files[0], {"use": "obs"}, r"rna.h5ad: modality 'rna' has no 'obs'; it has X, layers/counts"),
+        (files, {"id_column": "x"}, "id_column has no meaning for this kind of file"),
+        (files[0], {"blocks": {"x": "g*"}}, "blocks has no meaning for this kind of file"),
+        ([*files, tmp_path / "rna.h5ad"], {}, "two files are called alike"),
+    ]:
+        with pytest.raises(DataError, match=words):
+            read_views(given, **options)
 
 
 def test_reading_asks_for_memory_first(tmp_path, frames, monkeypatch):

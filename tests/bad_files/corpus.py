@@ -114,6 +114,7 @@ BYTES = {
     "magic.parquet": (b"PAR1" + bytes(100) + b"PAR1", "is no readable .parquet file"),
     "empty.h5mu": (b"", "is no readable .h5mu file"),
     "text.h5mu": (b"MuData", "is no readable .h5mu file"),
+    "text.h5ad": (b"AnnData", "is no readable .h5ad file"),
     "header_only.h5mu": (b"\x89HDF\r\n\x1a\n" + bytes(100), "is no readable .h5mu file"),
     "data.xlsx": (b"PK", ".xlsx files are not read; save it as CSV (UTF-8)"),
     "data.pkl": (b"\x80\x04K\x01.", ".pkl files are not read; give one .npz"),
@@ -647,6 +648,43 @@ def write_modality(path: Path, values) -> None:
 def modality(file: h5py.File) -> h5py.Group:
     file.create_group("obs")
     return file.create_group("mod/rna")
+
+
+@bad("nothing.h5ad", "has no 'obs' and 'var', so it is no .h5ad file")
+def _(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.ones(3)
+
+
+@bad("old.h5ad", "is no readable .h5ad file")
+def _(path):
+    with h5py.File(path, "w") as file:
+        file["X"] = np.ones((2, 2))
+        for part in ("obs", "var"):
+            file[part] = np.array([(b"a",), (b"b",)], dtype=[("index", "S1")])
+
+
+@bad("elsewhere.h5ad", "leads to another file")
+def _(path):
+    with h5py.File(path, "w") as file:
+        for part in ("obs", "var"):
+            file.create_group(part)
+        file["X"] = h5py.ExternalLink("other.h5ad", "/X")
+
+
+@bad("bomb.h5ad", "would grow from", bomb=True)
+def _(path):
+    with h5py.File(path, "w") as file:
+        for part in ("obs", "var"):
+            file.create_group(part)
+        file.create_dataset("X", (2**15, 2**15), dtype="f4", chunks=True, compression="gzip")
+
+
+@bad("wild_sparse.h5ad", "is a sparse matrix whose indices lead out of it")
+def _(path):
+    AnnData(sparse.csr_matrix(np.eye(4, 3))).write_h5ad(path)
+    with h5py.File(path, "r+") as file:
+        file["X/indices"][0] = 50_000_000
 
 
 @bad("bomb.h5mu", "would grow from", bomb=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage
 from viewfuse.fitted.coreset import representatives
+from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
-from viewfuse.io.writers import write_embedding, write_h5mu, write_history, write_labels, write_stability
+from viewfuse.io.writers import write_embedding, write_history, write_labels, write_stability
 from viewfuse.methods.urrl.config import Config
 from viewfuse.report.maps import draw_map
 from viewfuse.utils.atomic import write_file
@@ -132,7 +133,7 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
         "decisions": model.decisions_,
         "params": params,
     }
-    _write_results(out, model, views, inputs.h5mu())
+    _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
     options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
@@ -147,16 +148,15 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     return facts | by_label(summary["decisions"]) | remarked
 
 
-def _write_results(out: Path, model: URRL, views: Views, h5mu: Path | None) -> None:
+def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Path]) -> None:
     write_labels(out / "labels.csv", [(views, model.soft_labels_)])
     n, width = model.embedding_.shape
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
     if not np.isnan(model.stability_).any():  # with one training nobody knows
         write_stability(out / "stability.csv", views, model.stability_)
-    if h5mu is not None:
-        columns = {"viewfuse": model.labels_, "viewfuse_confidence": model.soft_labels_.max(axis=1)}
-        write_h5mu(h5mu, out / h5mu.name, views.ids.tolist(), columns, model.embedding_)
+    for file in annotated:
+        write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
     try:
         whole = np.asarray(views.mask.all(axis=1))
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"

@@ -35,8 +35,8 @@ _INPUTS = (
     click.option("--id-column", metavar="NAME", help="Column of ids in tables; the first one by default."),
     click.option("--block", multiple=True, metavar="VIEW=PATTERN",
                  help="For one wide table: the columns of a view, such as rna=rna_*. Once per view."),
-    click.option("--use", multiple=True, metavar="MODALITY=PLACE",
-                 help="For .h5mu: X (default), layers/NAME or obsm/NAME. Once per modality."),
+    click.option("--use", multiple=True, metavar="VIEW=PLACE",
+                 help="For .h5mu and .h5ad: X (default), layers/NAME or obsm/NAME. Once per view."),
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def out(what: str) -> Callable[[Any], Any]:
     return click.option("--out", type=PATH, required=True, metavar="PATH", help=what)
 
 
-_OF_FILES = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".parquet", ".h5mu", ".png")
+_OF_FILES = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".parquet", ".h5mu", ".h5ad", ".png")
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Inputs:
             raise DataError(f"two files are called {twice[0]!r}; give each view a name of its own: VIEW=FILE")
         return dict(zip(names, self.files, strict=True))
 
-    def h5mu(self) -> Path | None:
-        """The .h5mu file that results can be written back to."""
-        return self.files[0] if self.files[0].suffix.lower() == ".h5mu" else None
+    def annotated(self) -> list[Path]:
+        """The .h5mu and .h5ad files, which results can be written back to."""
+        return [file for file in self.files if file.suffix.lower() in (".h5mu", ".h5ad")]
 
 
 def inputs(function: Callable[..., None]) -> Callable[..., None]:

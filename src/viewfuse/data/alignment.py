@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.annotated import AnnotatedTable, is_annotated
 from viewfuse.data.id_spelling import in_words, read_alike
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError
@@ -16,6 +17,8 @@ from viewfuse.errors import DataError
 
 def is_table(data: Any) -> bool:
     """Whether `data` is one 2-D table rather than a collection of views."""
+    if is_annotated(data):
+        return False
     if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
         return not (isinstance(data, np.ndarray) and _is_cell_array(data))
     if isinstance(data, Mapping) or not isinstance(data, (list, tuple)):
@@ -78,11 +81,15 @@ def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
     """A frame with one row per label, NaN where it has none."""
     if view is None:
         return None
+    if isinstance(view, AnnotatedTable):
+        return view.in_order(labels)
     return reindexed(view, labels) if is_sparse_frame(view) else view.reindex(labels)
 
 
 def _has_row_labels(view: Any) -> bool:
-    """Whether a pandas frame carries labels of its own, rather than the default 0, 1, 2, ..."""
+    """Whether a frame carries labels of its own, rather than the default 0, 1, 2, ..."""
+    if isinstance(view, AnnotatedTable):
+        return not view.is_numbered
     if not hasattr(view, "iloc"):
         return False
     index = view.index

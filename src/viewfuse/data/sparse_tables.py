@@ -48,13 +48,17 @@ def sparse_frame(view: Any) -> SparseFrame:
 
 def reindexed(view: Any, labels: Sequence[Hashable]) -> SparseFrame:
     """A pandas frame with sparse columns in the order of `labels`; rows that it lacks hold one NaN and nothing else."""
+    frame = sparse_frame(view)
+    return frame._replace(matrix=placed_rows(frame.matrix, view.index.get_indexer(labels)))
+
+
+def placed_rows(matrix: csr_array, rows: NDArray[np.int64]) -> csr_array:
+    """The rows of a matrix in another order; row -1 holds one NaN and nothing else, which is a missing row."""
     from scipy.sparse import csr_array
 
-    frame, rows = sparse_frame(view), view.index.get_indexer(labels)
-    absent = np.flatnonzero(rows < 0)
-    spread = spread_rows(frame.matrix[rows[rows >= 0]], rows >= 0)
-    marks = csr_array((np.full(len(absent), np.nan), (absent, np.zeros_like(absent))), shape=spread.shape)
-    return frame._replace(matrix=canonical(spread + marks))
+    spread, absent = spread_rows(matrix[rows[rows >= 0]], rows >= 0), np.flatnonzero(rows < 0)
+    nothing = np.full(len(absent), np.nan, dtype=np.result_type(matrix.dtype, np.float32))
+    return canonical(spread + csr_array((nothing, (absent, np.zeros_like(absent))), shape=spread.shape))
 
 
 def canonical(matrix: Any) -> csr_array:

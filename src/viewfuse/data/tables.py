@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.annotated import AnnotatedTable
+from viewfuse.data.convertible import check_convertible
 from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,
@@ -54,7 +56,7 @@ def read_table(name: str, view: Any) -> Table:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
     if is_sparse_frame(view):
         view = sparse_frame(view)
-    given = view.matrix if isinstance(view, SparseFrame) else view
+    given = view.matrix if isinstance(view, (SparseFrame, AnnotatedTable)) else view
     values = given if is_sparse(given) else _array(name, given)
     if values.ndim != 2:
         raise DataError(
@@ -85,6 +87,7 @@ def renamed_columns(tables: Sequence[Table], columns: Sequence[Sequence[Hashable
 
 
 def _array(name: str, view: Any) -> NDArray[Any]:
+    check_convertible(name, view)
     if isinstance(view, np.ma.MaskedArray):
         return np.asarray(np.ma.filled(view.astype(np.float64), np.nan))
     if isinstance(view, (list, tuple)):

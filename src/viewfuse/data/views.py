@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import aligned, checked_ids, checked_mask, is_table, named_views
+from viewfuse.data.annotated import Use, opened
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
 from viewfuse.data.tables import Table, labelled, present_rows, read_table, renamed_columns
@@ -25,11 +26,12 @@ class Views:
 
     Parameters
     ----------
-    data : list or dict of views, or one 2-D array, which is one view
-        A view is an array, data frame or sparse matrix of shape (samples, columns), or None where no sample has it.
+    data : list or dict of views, MuData, or one 2-D array or AnnData, which is one view
+        A view is an array, data frame, AnnData or sparse matrix of shape (samples, columns), or None where no sample
+        has it. Each modality of a MuData object is a view.
         A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
         zeros are data, stored or not. Other NaN are empty cells, which whoever works with the views fills. Frames that
-        carry row labels are joined by them: a label that a frame lacks is a missing view.
+        carry row labels, and cells, which have names, are joined by them: a label that a view lacks is a missing row.
     mask : boolean array of shape (samples, views), optional
         False marks a view as missing; what stands there in `data` is never looked at.
     ids : sequence of samples' names, optional
@@ -38,6 +40,9 @@ class Views:
         By default the keys of a dict, else ``view_0``, ``view_1``, ...
     columns : per view the names of its columns, optional
         By default those of the frames, else 0, 1, 2, ...
+    use : str or dict by view, optional
+        For AnnData and MuData: "X" (the default), "layers/NAME" or "obsm/NAME". With a dict one AnnData can be
+        several views: ``{"rna": "X", "protein": "obsm/protein"}``.
 
     Attributes
     ----------
@@ -63,8 +68,9 @@ class Views:
         ids: Sequence[Hashable] | NDArray[Any] | None = None,
         names: Sequence[str] | None = None,
         columns: Sequence[Sequence[Hashable]] | None = None,
+        use: Use | None = None,
     ) -> None:
-        given, found_ids = aligned(named_views(data, names))
+        given, found_ids = aligned(named_views(opened(data, use), names))
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
             found = renamed_columns(found, columns)

@@ -6,8 +6,7 @@ import csv
 import json
 import math
 import re
-import shutil
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, DataError
+from viewfuse.errors import CannotWrite
 from viewfuse.io.escaping import marked
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
@@ -135,43 +134,6 @@ def file_names(names: Sequence[str], ending: str) -> list[str]:
         tries = (f"{plain}{number}{ending}" for number in ("", *(f"_{i}" for i in range(2, len(names) + 2))))
         found.append(next(name for name in tries if name.lower() not in taken))
     return found
-
-
-def write_h5mu(
-    source: Path, target: Path, ids: Sequence[Hashable], columns: Mapping[str, Any], embedding: NDArray[np.float32]
-) -> None:
-    """A copy of the file `source` at `target` with `columns` in obs and the embedding in obsm["X_viewfuse"].
-
-    Cells of the file that have no result, because no modality has them, get NaN.
-
-    Parameters
-    ----------
-    ids : names of the cells that the rows of the results belong to
-    columns : per name of a column its values, of shape (cells,)
-    embedding : array of shape (cells, embedding)
-    """
-    anndata, h5py = needed("anndata.io", "omics", source), needed("h5py", "omics", source)
-    with writing(target) as temporary:
-        shutil.copyfile(source, temporary)
-        with h5py.File(temporary, "r+") as file:
-            cells = anndata.read_elem(file["obs"]).index
-            rows = cells.get_indexer([str(name) for name in ids])
-            if (rows < 0).any():
-                raise DataError(f"{source}: 'obs' lacks a cell that a modality has; update it with mudata's update()")
-            new = {name: _placed(np.asarray(values), rows, len(cells)) for name, values in columns.items()}
-            for name, values in new.items():
-                anndata.write_elem(file["obs"], name, values)
-            before = [str(name) for name in file["obs"].attrs.get("column-order", ())]
-            file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *new]))
-            anndata.write_elem(file.require_group("obsm"), "X_viewfuse", _placed(embedding, rows, len(cells)))
-
-
-def _placed(values: NDArray[Any], rows: NDArray[np.int64], n: int) -> NDArray[Any]:
-    """Results in the order of the file's cells; whole numbers stay whole where every cell has one."""
-    dtype = values.dtype if len(rows) == n else np.result_type(values.dtype, np.float32)
-    placed = np.full((n, *values.shape[1:]), np.nan if len(rows) < n else 0, dtype=dtype)
-    placed[rows] = values
-    return placed
 
 
 def as_json(facts: Any, indent: int | None = None) -> str:

@@ -14,11 +14,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
+from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.filling.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError, OutOfRangeWarning
@@ -26,6 +28,7 @@ from viewfuse.fitted import persistence
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
+from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device
 
@@ -49,11 +52,22 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Embeddings of shape (samples, embedding_dim) of samples with any subset of the views."""
-        return self._embed(self._known_views(X))[1].cpu().numpy()
+        views = self._known_views(X)
+        return self._framed(self._embed(views)[1].cpu().numpy(), X, views.ids)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
         """Fit, and return the embedding of shape (samples, embedding_dim)."""
-        return self.fit(X, y, **fit_params).embedding_
+        self.fit(X, y, **fit_params)
+        return self._framed(self.embedding_, X, self.ids_)
+
+    def _framed(self, embedding: NDArray[np.float32], X: Any, ids: NDArray[Any]) -> Any:
+        """The embedding, with the ids as index where `set_output` asks for pandas; one table keeps its own."""
+        own = getattr(self, "_sklearn_output_config", {}).get("transform")
+        if is_one_table(X) or (own or get_config()["transform_output"]) != "pandas":
+            return embedding
+        from pandas import DataFrame, Index
+
+        return DataFrame(embedding, index=Index(ids.tolist()))
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Probability of each cluster, of shape (samples, clusters); rows sum to 1."""
@@ -67,6 +81,27 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
         return self._placed_model().out_of_range(self._known_views(X))
+
+    def annotate(self, data: Any, X: Any = None, *, key: str = KEY) -> None:
+        """Write clusters, confidence and embedding into an AnnData or MuData object, to each cell by its name.
+
+        ``obs[key]`` holds the clusters as categories "0", "1", ..., ``obs[key + "_confidence"]`` the probability of
+        the best one, ``obsm["X_" + key]`` the embedding. Cells of `data` without a result get no category, and NaN.
+
+        Parameters
+        ----------
+        data : AnnData or MuData, which may hold some of the samples only; of a MuData, what all modalities share
+        X : samples that are placed now, as `predict` does it; by default those that the model was fitted on.
+            ``annotate(new, new)`` predicts new cells.
+        key : name of what is written; what has this name already is replaced
+        """
+        check_is_fitted(self)
+        results = Results(self.ids_, self.soft_labels_, self.embedding_)
+        if X is not None:
+            views = self._known_views(X)
+            model, embedding = self._embed(views)
+            results = Results(views.ids, model.assign(embedding), embedding.cpu().numpy())
+        annotate(data, results, key)
 
     def explain(self, X: Any) -> Explanation:
         """Why each sample, which may have any subset of the views, is placed where `predict` places it.
@@ -86,9 +121,9 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Returns
         -------
-        The kind that was given: a dict or list of float32 arrays with all of the model's views, Views, or one
-        array. Observed rows are returned as they were, in float32, with their empty cells filled as for `predict`;
-        filled values stay within the range of the training samples.
+        The kind that was given: a list of float32 arrays with all of the model's views, a dict of them (of a MuData,
+        too), Views, or one array (of an AnnData, too). Observed rows are returned as they were, in float32, with their
+        empty cells filled as for `predict`; filled values stay within the range of the training samples.
         """
         given, model = self._known_views(X), self._placed_model()
         what = f"filling {len(given):,} samples with {sum(given.widths):,} columns"
@@ -98,9 +133,9 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
         if isinstance(X, Views):
             return views.replace(arrays=arrays, mask=np.ones_like(views.mask))
-        if isinstance(X, Mapping):
+        if isinstance(X, Mapping) or is_mudata(X):
             return dict(zip(views.names, arrays, strict=True))
-        return arrays[0] if is_one_table(X) else list(arrays)
+        return arrays[0] if is_one_table(X) or is_anndata(X) else list(arrays)
 
     def save(self, path: str | PathLike[str], *, keep: int | None = None) -> None:
         """Write the fitted model into a folder: a manifest and its tensors, nothing that can run code.
@@ -193,9 +228,10 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         views = Views(X, names=self._model.names) if one_table else Views.of(X)
         if not len(views):
             raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
-        if one_table and not (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
+        by_column = (hasattr(X, "columns") and hasattr(self, "feature_names_in_")) or is_anndata(X)
+        if one_table and not by_column:  # scikit-learn wants columns in the order of training
             validate_data(self, X, reset=False, skip_check_array=True)
-        return self._model.complete(views, by_name=isinstance(X, (Mapping, Views)))
+        return self._model.complete(views, by_name=isinstance(X, (Mapping, Views)) or is_mudata(X))
 
     def _known_views(self, X: Any) -> Views:
         """What `complete` gives; warns of cells that were filled."""

@@ -11,10 +11,11 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
+from viewfuse.data.annotated import Use
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.readers.annotated import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.blocks import Blocks
-from viewfuse.io.readers.h5mu import Use, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import DELIMITERS, read_text
@@ -23,7 +24,7 @@ from viewfuse.io.source import FileView, Source
 
 AnyPath = str | PathLike[str]
 Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
-TABLES = (*DELIMITERS, ".parquet")
+TABLES = (*DELIMITERS, ".parquet", ".h5ad")
 WHOLE = (".npz", ".mat", ".h5mu")
 
 
@@ -46,14 +47,16 @@ def read_views(
           joined; an id that a file lacks is a missing view. In Parquet a column of lists is a view by itself.
         - .mat, of version 5 or 7.3: a cell array X of matrices, or matrices X1, X2, ...
         - .h5mu: one view per modality.
+        - .h5ad: one file per view, called like the file; joined by the names of the cells, also with tables.
     id_column : name of the column of ids in .csv, .tsv and .parquet files; by default the first one
     blocks : for one wide table: per view a pattern of its columns ("rna_*") or a list of them
-    use : for .h5mu: per modality "X" (the default), "layers/NAME" or "obsm/NAME"
+    use : for .h5mu and .h5ad: "X" (the default), "layers/NAME" or "obsm/NAME", for all views or by view in a dict.
+        With a dict one .h5ad file alone can be several views: {"rna": "X", "protein": "obsm/protein"}.
 
     Returns
     -------
     Views
-        Sparse matrices of .h5mu, .mat and .npz files stay sparse.
+        Sparse matrices of .h5mu, .h5ad, .mat and .npz files stay sparse.
     """
     return open_source(paths, id_column=id_column, blocks=blocks, use=use).read()
 
@@ -82,16 +85,17 @@ def open_source(
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
     if isinstance(paths, Mapping):
+        _check_paths(list(paths.values()))
         _check_tables(paths, blocks)
-        return _open_tables({name: Path(path) for name, path in paths.items()}, id_column, blocks)
+        return _open_tables({name: Path(path) for name, path in paths.items()}, id_column, blocks, use)
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
+    _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
     if not files:
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        _check_unused(use=use)
-        return _open_tables(_by_stem(files), id_column, blocks)
+        return _open_tables(_by_stem(files), id_column, blocks, use)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
     _check_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
@@ -165,16 +169,25 @@ def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(names, files, strict=True))
 
 
-def _open_tables(files: Mapping[str, Path], id_column: str | None, blocks: Blocks | None) -> Source:
+def _open_tables(files: Mapping[str, Path], id_column: str | None, blocks: Blocks | None, use: Use | None) -> Source:
+    endings = {file.suffix.lower() for file in files.values()}
+    if ".h5ad" not in endings:
+        _check_unused(use=use)
+    elif len(endings) == 1:
+        _check_unused(id_column=id_column, blocks=blocks)
     if blocks is not None and len(files) > 1:
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
     if blocks is not None and not blocks:
         raise DataError("blocks names no view; give at least one, or leave it out")
+    places = h5ad_places([name for name, file in files.items() if file.suffix.lower() == ".h5ad"], use)
     views: list[FileView] = []
     for name, file in files.items():
-        read = read_parquet if file.suffix.lower() == ".parquet" else read_text
+        ending = file.suffix.lower()
         with guarded(file):
-            found = read(file, id_column, blocks)
+            if ending == ".h5ad":
+                found = read_h5ad(file, places[name])
+            else:
+                found = (read_parquet if ending == ".parquet" else read_text)(file, id_column, blocks)
         views += found if name == file.stem else [_named(name, file, found)]
     return Source(views)
 
@@ -184,6 +197,12 @@ def _named(name: str, file: Path, found: Sequence[FileView]) -> FileView:
         own = ", ".join(view.name for view in found)
         raise DataError(f"{name}={file}: it holds several views ({own}); give it without a name")
     return replace(found[0], name=name)
+
+
+def _check_paths(paths: object) -> None:
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in paths):
+        kinds = {type(path).__name__ for path in paths} if isinstance(paths, (list, tuple)) else {type(paths).__name__}
+        raise DataError(f"paths of files are read here, not {', '.join(sorted(kinds))}; pass objects to Views or fit")
 
 
 def _check_unused(**options: object) -> None:

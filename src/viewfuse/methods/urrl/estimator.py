@@ -185,8 +185,8 @@ class URRL(MultiViewClusterer):
 
         Parameters
         ----------
-        X : list or dict of (samples, columns) arrays or data frames, Views, or one 2-D array
-            A row that is all NaN is a missing view; other NaN are empty cells, see `fill`.
+        X : list or dict of (samples, columns) arrays, data frames or AnnData, a MuData, Views, or one 2-D array
+            A row that is all NaN is a missing view; so is a cell that a modality lacks. Other NaN: see `fill`.
         y : ignored
         """
         config, device = self._config(), chosen_device(self.device)
