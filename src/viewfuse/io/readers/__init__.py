@@ -151,9 +151,10 @@ def _check_tables(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
         raise DataError("blocks name the views of one wide file; give it without a name")
     for name, path in paths.items():
         file = Path(path)
+        if not file.exists():
+            raise DataError(f"{name}={file}: {file} is no file; check the path")
         if file.suffix.lower() not in TABLES or not file.is_file():
-            what = "is no file; check the path" if not file.exists() else "has names for its views already"
-            raise DataError(f"{name}={file}: {file} {what}; only {', '.join(TABLES)} files can be named")
+            raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
 
 
 def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
