@@ -268,10 +268,16 @@ def test_mistakes_are_answered_in_one_line(omics, tmp_path):
     for arguments, words in [
         (("inspect", tmp_path / "nothing.csv"), "nothing.csv is no file"),
         (("inspect", tmp_path / "bad.csv"), "'one' is not a number"),
-        (("fit", *files, "--clusters", 99, "--out", tmp_path / "o"), "n_samples=60 should be >= n_clusters=99"),
-        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--scaling", "big"), "scaling must be one of"),
-        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--joint-epochs", "few"), "joint_epochs must be"),
-        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "svd"), "reduction must be one of"),
+        (("fit", *files, "--clusters", 99, "--out", tmp_path / "o"), "60 samples are fewer than --clusters 99"),
+        (
+            ("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--scaling", "big"),
+            "viewfuse: --scaling must be one of",
+        ),
+        (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--joint-epochs", "few"), "--joint-epochs must be"),
+        (
+            ("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "svd"),
+            "viewfuse: --reduction must be one of",
+        ),
         (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "dna=pca"), "the view 'dna', but"),
         (("fit", *files, "--clusters", 2, "--out", tmp_path / "o", "--reduction", "rna="), "write NAME=VALUE"),
         (
@@ -322,7 +328,7 @@ def test_what_looks_wrong_stands_under_the_results_too(omics, tmp_path):
     paths, _ = omics
     other = tmp_path / "other.csv"
     other.write_text(paths[1].read_text().replace("p", "Q"))
-    said = run("fit", paths[0], other, "--clusters", 2, "--out", tmp_path / "run", *QUICK)
+    said = run("fit", paths[0], other, "--allow-disjoint", "--clusters", 2, "--out", tmp_path / "run", *QUICK)
     assert said.exit_code == 0
     assert "spelled alike" in said.stdout.splitlines()[-2]
     assert "spelled alike" in " ".join(json.loads((tmp_path / "run" / "summary.json").read_text())["remarks"])

@@ -23,7 +23,7 @@ from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError,
 from viewfuse.cli import main
 from viewfuse.data.filling.filler import Filler
 from viewfuse.data.scaling import Scaler
-from viewfuse.fitted import explanation
+from viewfuse.fitted import effects, explanation
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets
@@ -36,6 +36,11 @@ from viewfuse.reduction.views import Reduction
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
 NAMES = ("sound", "image", "touch")
+
+
+def differences_of(views, labels, n_clusters, top=TOP):
+    found = [effects.view_effects(views, v, labels, n_clusters) for v in range(len(views.names))]
+    return tuple(effects.differences(found, n_clusters, top))
 
 
 def tiny(n_clusters=3, **params):
@@ -167,10 +172,10 @@ def test_of_equally_sure_samples_the_first_are_typical():
 @pytest.mark.parametrize("chunk", [1, 50, 4_000_000])
 def test_differences_are_plain_means(data, monkeypatch, chunk):
     views, mask = data
-    monkeypatch.setattr(explanation, "_CELLS_PER_CHUNK", chunk)
+    monkeypatch.setattr(effects, "_CELLS_PER_CHUNK", chunk)
     labels = np.arange(80) % 4
     labels[labels == 3] = 4  # cluster 3 is empty
-    found = explanation._differences(views, labels, 5)
+    found = differences_of(views, labels, 5)
     assert [(row.label, row.view) for row in found[::TOP]][:2] == [(0, "sound"), (0, "image")]
     assert {row.label for row in found} == {0, 1, 2, 4}
     for v, name in enumerate(NAMES):
@@ -193,23 +198,38 @@ def test_a_planted_feature_is_found_in_the_units_of_the_data():
     genes["g17"] = 50_000.0 + 10.0 * kinds + rng.normal(size=80)
     genes["g3"] = 0.1  # constant, with a mean that rounding can spoil
     genes.iloc[70:] = np.nan
-    found = explanation._differences(Views({"rna": genes, "other": rng.normal(size=(80, 2))}), kinds, 2)
+    found = differences_of(Views({"rna": genes, "other": rng.normal(size=(80, 2))}), kinds, 2)
     best = [next(row for row in found if row.label == c) for c in (0, 1)]
     assert [(row.view, row.feature) for row in best] == [("rna", "g17")] * 2
     assert best[0].difference == pytest.approx(-2.0, abs=0.1)
     assert (best[1].mean, best[1].mean_of_others) == pytest.approx((50_010.0, 50_000.0), abs=0.5)
     only_constant = Views({"flat": np.full((80, 2), 0.1)})
-    assert explanation._differences(only_constant, kinds, 2) == ()
+    assert differences_of(only_constant, kinds, 2) == ()
+
+
+def test_all_features_have_an_effect_and_those_that_never_change_come_last():
+    rng, kinds = np.random.default_rng(0), np.arange(40) % 2
+    table = rng.normal(size=(40, 9))
+    table[:, 2], table[:, 5] = 7.0, kinds + 0.1 * rng.normal(size=40)
+    every, some = (differences_of(Views({"a": table}), kinds, 2, top) for top in (None, 3))
+    for label in (0, 1):
+        own = [row for row in every if row.label == label]
+        assert sorted(row.feature for row in own) == list(range(9))
+        assert own[0].feature == 5
+        assert own[-1][2:] == (2, 0.0, 7.0, 7.0)
+        sizes = [abs(row.difference) for row in own]
+        assert sizes == sorted(sizes, reverse=True)
+        assert [row for row in some if row.label == label] == own[:3]
 
 
 def test_a_cluster_without_rows_in_a_view_gives_nothing_there():
     one, two = np.random.default_rng(0).normal(size=(2, 9, 2))
     one[6:] = np.nan
-    found = explanation._differences(Views([one, two]), np.repeat([0, 1, 2], 3), 3)
+    found = differences_of(Views([one, two]), np.repeat([0, 1, 2], 3), 3)
     assert {(row.label, row.view) for row in found} == {
         (0, "view_0"), (0, "view_1"), (1, "view_0"), (1, "view_1"), (2, "view_1"),
     }  # fmt: skip
-    assert explanation._differences(Views([one, two]), np.zeros(9, dtype=int), 2) == ()  # there are no others
+    assert differences_of(Views([one, two]), np.zeros(9, dtype=int), 2) == ()  # there are no others
 
 
 def test_one_cluster_has_no_second_best(data):
@@ -235,6 +255,8 @@ def test_data_frames(data, explained):
     assert clusters["typical"][1].split() == list(explained.typical[1])
     assert list(features.columns) == ["label", "view", "feature", "difference", "mean", "mean_of_others"]
     assert len(features) == 3 * (TOP + TOP + 3)
+    assert len(explained.features(top=2)) == 3 * 6
+    assert len(explained.features(top=None)) == 3 * (5 + 8 + 3)
     assert repr(explained).startswith("Explanation(80 samples, 3 clusters; mean weights: sound 0.")
 
 
@@ -245,14 +267,14 @@ def test_without_pandas_frames_say_so_and_files_are_written(explained, tmp_path,
     assert issubclass(MissingPackage, ViewfuseError)
     assert len(sample_sheet(explained).rows) == 80
     write_sheets(tmp_path, sheets(explained))
-    assert {path.name for path in tmp_path.iterdir()} == {"samples.csv", "clusters.csv", "features.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {"samples.csv", "clusters.csv", "features.csv", "effects.csv"}
 
 
 def test_formulas_stay_text_in_the_files(tmp_path):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["=cmd(1)", "=cmd(2)"])
     views = Views({"a": frame}, ids=[f"=cmd{i}" for i in range(20)])
     write_sheets(tmp_path, sheets(tiny(2, pretrain_epochs=1, joint_epochs=0).fit(views).explain(views)))
-    for name, column in {"samples.csv": 0, "clusters.csv": 2, "features.csv": 2}.items():
+    for name, column in {"samples.csv": 0, "clusters.csv": 2, "features.csv": 2, "effects.csv": 2}.items():
         rows = list(csv.reader((tmp_path / name).read_text().splitlines()))[1:]
         assert rows
         assert all(row[column].startswith("'=cmd") for row in rows)
@@ -282,6 +304,9 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     assert written[[f"weight_{name}" for name in NAMES]].to_numpy() == pytest.approx(explained.weights, abs=1e-4)
     assert len(pd.read_csv(out / "clusters.csv")) == 3
     assert len(pd.read_csv(out / "features.csv")) == len(explained.differences)
+    assert len(pd.read_csv(out / "effects.csv")) == 3 * sum(views.widths)
+    best = max(explained.differences, key=lambda row: (row.label == 0, abs(row.difference)))
+    assert f"{best.view} {best.feature}: {best.mean:.4g}, others" in lines[1]
 
     again = run("explain", tmp_path / "model", *files, "--out", out)
     assert again.exit_code == 2
@@ -289,7 +314,12 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     forced = run("explain", tmp_path / "model", files[1], "--out", out, "--force", "--json")
     facts = json.loads(forced.output)
     assert facts["samples"] == mask[:, 1].sum() == sum(cluster["size"] for cluster in facts["clusters"])
-    assert all(cluster["feature"]["view"] == "image" for cluster in facts["clusters"] if cluster["size"])
+    assert all(cluster["features"][0]["view"] == "image" for cluster in facts["clusters"] if cluster["size"])
+
+    more = run("explain", tmp_path / "model", *files, "--out", out, "--force", "--top", 4).output.splitlines()
+    assert len(more) == 3 + 3 * 4
+    assert more[1] == lines[1]
+    assert not more[2].startswith(("0", "1"))
 
     mistake = run("explain", tmp_path / "model", tmp_path / "nothing.csv", "--out", tmp_path / "o")
     assert mistake.exit_code == 2

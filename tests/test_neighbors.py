@@ -179,7 +179,7 @@ def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
     monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
     found = ViewIndex(crowd).nearest(crowd[:50], 5, same=False)
     assert torch.equal(found, nearest(crowd[:50], crowd, 5, same=False))
-    assert "pip install 'viewfuse[ann]'" in caplog.text
+    assert "pip install faiss-cpu, or in a checkout of viewfuse pip install -e '.[ann]'" in caplog.text
 
 
 def test_candidates_by_float32_hold_the_neighbours(crowd, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -176,9 +177,11 @@ def test_ids_that_read_alike_are_explained():
 def test_ids_of_files_that_read_alike_are_told(tmp_path):
     pd.DataFrame({"x": range(30)}, index=[f"{i:03}" for i in range(30)]).to_csv(tmp_path / "rna.csv")
     pd.DataFrame({"y": range(30)}, index=[str(i + 90) for i in range(30)]).to_csv(tmp_path / "protein.csv")
-    quiet = data_warnings(read_views([tmp_path / "rna.csv", tmp_path / "protein.csv"]))
-    assert not any("written" in line for line in quiet)
+    files = [tmp_path / "rna.csv", tmp_path / "protein.csv"]
+    assert not any("written" in line for line in data_warnings(read_views(files, allow_disjoint=True)))
     pd.DataFrame({"y": range(30)}, index=[str(i) for i in range(30)]).to_csv(tmp_path / "protein.csv")
-    lines = data_warnings(read_views([tmp_path / "rna.csv", tmp_path / "protein.csv"]))
+    lines = data_warnings(read_views(files, allow_disjoint=True))
     wanted = "view 'rna' has ids as text ('000'), view 'protein' as text ('0'): 30 of them differ only in how they are"
     assert any(line.startswith(wanted) for line in lines), lines
+    with pytest.raises(DataError, match=re.escape(wanted)):
+        read_views(files)

@@ -15,7 +15,7 @@ from scipy import sparse
 from viewfuse import URRL, Views, metrics, read_views
 from viewfuse.cli import main
 from viewfuse.data import views as views_module
-from viewfuse.fitted import explanation
+from viewfuse.fitted import effects
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
 N, GENES, MARKERS = 300, 20_000, 30
@@ -92,15 +92,15 @@ def test_marker_genes_are_named_and_no_table_of_all_genes_is_made(story, tmp_pat
     file, _, out, _, _ = story
     largest = []
 
-    def watched(array, rows, make=explanation.dense_rows):
+    def watched(array, rows, make=effects.dense_rows):
         largest.append(make(array, rows).shape[0])
         return make(array, rows)
 
     def refused(name, matrix):
         raise AssertionError(f"{name} {matrix.shape} was made dense")
 
-    monkeypatch.setattr(explanation, "_CELLS_PER_CHUNK", 50 * GENES)
-    monkeypatch.setattr(explanation, "dense_rows", watched)
+    monkeypatch.setattr(effects, "_CELLS_PER_CHUNK", 50 * GENES)
+    monkeypatch.setattr(effects, "dense_rows", watched)
     monkeypatch.setattr(views_module, "all_dense", refused)
     run("explain", out / "model", file, "--out", tmp_path / "why")
     assert max(largest) <= 50 or max(largest) == 252  # proteins are few, and dense anyway

@@ -66,9 +66,8 @@ def _draw_map(model: URRL, digits: NDArray[np.int64], mask: NDArray[np.bool_], p
     accuracy = metrics.clustering_accuracy(digits, model.labels_)
     title = f"Handwritten digits, half of them without 4 of their 6 views: {accuracy:.1%} in the right cluster"
     caption = "colour: cluster found; number: its commonest digit"
-    draw_map(
-        path, model.embedding_, model.labels_, np.asarray(mask.all(axis=1)), title=title, tags=tags, caption=caption
-    )
+    names = model.view_names_
+    draw_map(path, model.embedding_, model.labels_, mask, names, title=title, tags=tags, caption=caption)
 
 
 if __name__ == "__main__":

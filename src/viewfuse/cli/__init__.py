@@ -7,12 +7,15 @@ import importlib
 import os
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import click
 
 from viewfuse import __version__
 from viewfuse.cli import options
+from viewfuse.cli.wording import in_options
 from viewfuse.errors import ViewfuseError
 
 VERBS = {
@@ -26,6 +29,7 @@ VERBS = {
     "predict": "Place the samples of files in the clusters of a saved model.",
     "score": "Compare labels with known ones.",
 }
+_VERB = "viewfuse.verb"
 
 
 class Verbs(click.Group):
@@ -45,22 +49,49 @@ class Verbs(click.Group):
             return command
         return click.Command(cmd_name, help=VERBS[cmd_name])
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """The verb that is asked for, which errors and warnings will speak of."""
+        name, command, rest = super().resolve_command(ctx, args)
+        ctx.meta[_VERB] = command
+        return name, command, rest
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What stands before the verb."""
+        with _faults_in_one_line(ctx):
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
         _shorten_waits()
-        try:
-            with warnings.catch_warnings():
-                warnings.showwarning = functools.partial(_show_warning, set())
-                return super().invoke(ctx)
-        except ViewfuseError as error:
-            click.echo(f"viewfuse: {options.plain(error)}", err=True)
-            sys.exit(2)
-        except OSError as error:  # of the system's own, such as a name that is too long
-            click.echo(f"viewfuse: {options.plain(error)}; check the path and its permissions", err=True)
-            sys.exit(2)
-        except KeyboardInterrupt:
-            click.echo("viewfuse: interrupted", err=True)
-            sys.exit(130)
+        with _faults_in_one_line(ctx), warnings.catch_warnings():
+            warnings.showwarning = functools.partial(_show_warning, ctx, set())
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
+    try:
+        yield
+    except ViewfuseError as error:
+        _stop(_say(ctx, error))
+    except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # newer versions of click show help in this way
+            raise
+        verb = error.ctx.command_path if error.ctx is not None else "viewfuse"
+        _stop(f"{options.plain(error.format_message()).rstrip('.')}; see {verb} --help")
+    except OSError as error:  # of the system's own, such as a name that is too long
+        _stop(f"{options.plain(error)}; check the path and its permissions")
+    except KeyboardInterrupt:
+        _stop("interrupted", 130)
+
+
+def _say(ctx: click.Context, sentence: object) -> str:
+    return options.plain(in_options(sentence, ctx.meta.get(_VERB)))
+
+
+def _stop(line: str, code: int = 2) -> NoReturn:
+    click.echo(f"viewfuse: {line}", err=True)
+    sys.exit(code)
 
 
 def _shorten_waits() -> None:
@@ -73,11 +104,12 @@ def _shorten_waits() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 
-def _show_warning(shown: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
+def _show_warning(ctx: click.Context, shown: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
     """Show a warning once, however many parts of the samples it is about."""
-    if str(message) not in shown:
-        shown.add(str(message))
-        click.echo(f"viewfuse: warning: {options.plain(message)}", err=True)
+    line = _say(ctx, message)
+    if line not in shown:
+        shown.add(line)
+        click.echo(f"viewfuse: warning: {line}", err=True)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -19,42 +19,58 @@ if TYPE_CHECKING:
 @options.model
 @options.inputs
 @options.out("Folder for the tables.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show N features per cluster, and write N per cluster and view to features.csv; by default 1 and 5. "
+    "effects.csv has all of them.",
+)
 @options.device
 @options.force
 @options.as_json
-def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+def command(
+    model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool, as_json: bool
+) -> None:
     """Filled in by the group."""
     options.check_new_folder(out, force, inputs)
     from viewfuse import load
-    from viewfuse.fitted.explanation import sheets
+    from viewfuse.fitted.explanation import TOP, sheets
 
     fitted = load(model, device=device)
     explanation = fitted.explain(inputs.open().read())
-    write_sheets(out, sheets(explanation))
-    clusters = describe(explanation)
+    write_sheets(out, sheets(explanation, top or TOP))
+    clusters = describe(explanation, top or 1)
     if as_json:
         click.echo(json_text({"samples": len(explanation.ids), "clusters": clusters, "written to": str(out)}))
         return
-    rows = [(c["label"], c["size"], " ".join(map(str, c["typical"])), _in_words(c["feature"])) for c in clusters]
-    click.echo(options.table(("label", "size", "typical samples", "most distinguishing feature"), rows, text=(0, 2, 3)))
+    rows = [row for cluster in clusters for row in _rows(cluster)]
+    title = "most distinguishing feature" + ("s" if (top or 1) > 1 else "")
+    click.echo(options.table(("label", "size", "typical samples", title), rows, text=(0, 2, 3)))
     click.echo(f"\nwritten to {out}")
 
 
-def describe(explanation: Explanation) -> list[dict[str, Any]]:
-    """Per cluster its size, its typical samples and the most distinguishing feature, over all views."""
-    best: dict[int, dict[str, Any]] = {}
-    for row in sorted(explanation.differences, key=lambda row: -abs(row.difference)):
-        best.setdefault(row.label, row._asdict())
-    pairs = zip(explanation.sizes.tolist(), explanation.typical, strict=True)
+def describe(explanation: Explanation, top: int) -> list[dict[str, Any]]:
+    """Per cluster its size, its typical samples and its most distinguishing features, over all views."""
     return [
-        {"label": c, "size": size, "typical": list(typical), "feature": best.get(c)}
-        for c, (size, typical) in enumerate(pairs)
+        {"label": c, "size": size, "typical": list(typical), "features": _best(explanation, c, top)}
+        for c, (size, typical) in enumerate(zip(explanation.sizes.tolist(), explanation.typical, strict=True))
     ]
 
 
-def _in_words(feature: dict[str, Any] | None) -> str:
-    if feature is None:
-        return "-"
+def _best(explanation: Explanation, label: int, top: int) -> list[dict[str, Any]]:
+    found = [row for view in explanation.effects for row in view.of_cluster(label, top)]
+    return [row._asdict() for row in sorted(found, key=lambda row: -abs(row.difference))[:top]]
+
+
+def _rows(cluster: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Lines of the table: one per feature, and the facts of the cluster on the first."""
+    words = [_in_words(feature) for feature in cluster["features"]] or ["-"]
+    facts = (cluster["label"], cluster["size"], " ".join(map(str, cluster["typical"])))
+    return [(*facts, words[0]), *(("", "", "", line) for line in words[1:])]
+
+
+def _in_words(feature: dict[str, Any]) -> str:
     return (
         f"{feature['view']} {feature['feature']}: {feature['mean']:.4g}, others {feature['mean_of_others']:.4g} "
         f"({feature['difference']:+.1f} deviations)"

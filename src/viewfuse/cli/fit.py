@@ -12,9 +12,10 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
+from viewfuse.cli.wording import in_options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import MissingPackage
+from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.fitted.coreset import representatives
 from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
@@ -94,9 +95,10 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar="[VIEW=]HOW",
     default="auto",
     show_default=True,
-    help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard, counts or words. "
-    "HOW for all views, or VIEW=HOW once per view.",
+    help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
+    "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
 )
+@click.option("--log1p", multiple=True, metavar="VIEW", help="Short for --reduction VIEW=log1p. Once per view.")
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
@@ -112,8 +114,11 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @_settings
 @options.force
 @options.as_json
-def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as_json: bool, **params: Any) -> None:
+def command(
+    inputs: options.Inputs, out: Path, keep: int | None, log1p: Sequence[str], force: bool, as_json: bool, **params: Any
+) -> None:
     """Filled in by the group."""
+    params["reduction"] = _with_log1p(params["reduction"], log1p)
     options.check_new_folder(out, force, inputs)
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
@@ -139,13 +144,24 @@ def command(inputs: options.Inputs, out: Path, keep: int | None, force: bool, as
     options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
 
+def _with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:
+    """What --reduction asked for, with the views that --log1p names."""
+    if not views:
+        return reduction
+    named = {} if reduction == "auto" else reduction
+    if isinstance(named, str) or any(view in named for view in views):
+        raise SettingError("--log1p and --reduction speak of the same views; name each once, with VIEW=HOW")
+    return named | dict.fromkeys(views, "log1p")
+
+
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     from viewfuse.selection.messages import by_label
 
     facts = {name: value for name, value in summary.items() if name not in ("params", "decisions", "remarks")}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    return facts | by_label(summary["decisions"]) | remarked
+    decided = {name: in_options(why, command) for name, why in by_label(summary["decisions"]).items()}
+    return facts | decided | remarked
 
 
 def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Path]) -> None:
@@ -158,8 +174,7 @@ def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Pat
     for file in annotated:
         write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
     try:
-        whole = np.asarray(views.mask.all(axis=1))
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"
-        draw_map(out / "map.png", model.embedding_, model.labels_, whole, title=title)
+        draw_map(out / "map.png", model.embedding_, model.labels_, views.mask, views.names, title=title)
     except MissingPackage as missing:
         click.echo(f"map.png is not there: {missing}", err=True)

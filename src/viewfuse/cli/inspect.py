@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.cli import options
-from viewfuse.data.checks import in_words, isolated_views, suspicious_columns, zero_samples
+from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
 from viewfuse.data.filling import empty_cells
 from viewfuse.data.filling.filler import filled_by_median
 from viewfuse.data.sparse_tables import is_sparse
@@ -35,6 +35,12 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     """Filled in by the group."""
     views = inputs.open().read()
     facts = describe(views)
+    # What fit says, too, so that nobody learns of it after an hour of preparation.
+    facts["remarks"] = (
+        absent_views(views)
+        + _on_empty_cells(views, facts)
+        + data_warnings(views, [view["suspicious"] for view in facts["views"]])
+    )
     if as_json:
         click.echo(results.as_json(facts))
         return
@@ -43,7 +49,7 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     click.echo(options.table(_HEADER, [_row(view) for view in facts["views"]], text=(0, 1)))
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
     click.echo("\n" + options.table(("views that are there", "samples"), patterns))
-    for line in _remarks(views, facts):
+    for line in _remarks(facts):
         click.echo(f"\n{options.plain(line)}")
 
 
@@ -55,10 +61,10 @@ def _row(view: dict[str, Any]) -> tuple[Any, ...]:
     return view["name"], view["kind"] or "-", view["columns"], *reduced, view["present"], view["missing"], *bounds
 
 
-def _remarks(views: Views, facts: dict[str, Any]) -> list[str]:
+def _remarks(facts: dict[str, Any]) -> list[str]:
     """What stands below the tables, a line each: what looks wrong, what was looked at, what a fit costs."""
     lines = [line for view in facts["views"] for line in in_words(view["name"], view["suspicious"])]
-    lines += _on_empty_cells(views, facts) + zero_samples(views) + isolated_views(views)
+    lines += [line for line in facts["remarks"] if line not in lines]
     lines += [
         f"{view['name']}: its kind and what is kept of it are told from {view['rows_looked_at']} of its "
         f"{view['present']} samples, drawn at random"

@@ -37,6 +37,10 @@ _INPUTS = (
                  help="For one wide table: the columns of a view, such as rna=rna_*. Once per view."),
     click.option("--use", multiple=True, metavar="VIEW=PLACE",
                  help="For .h5mu and .h5ad: X (default), layers/NAME or obsm/NAME. Once per view."),
+    click.option("--header/--no-header", default=None,
+                 help="Whether the first line of tables holds names of columns, or is a sample; it is looked at."),
+    click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
+    click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
 )  # fmt: skip
 
 
@@ -61,11 +65,22 @@ class Inputs:
     id_column: str | None
     blocks: Mapping[str, str] | None
     use: Mapping[str, str] | None
+    header: bool | None = None
+    transpose: tuple[str, ...] = ()
+    allow_disjoint: bool = False
     names: tuple[str | None, ...] = ()
 
     def open(self) -> Source:
         """Open them, without reading all."""
-        return open_source(self._paths(), id_column=self.id_column, blocks=self.blocks, use=self.use)
+        return open_source(
+            self._paths(),
+            id_column=self.id_column,
+            blocks=self.blocks,
+            use=self.use,
+            header=self.header,
+            transpose=self.transpose,
+            allow_disjoint=self.allow_disjoint,
+        )
 
     def _paths(self) -> tuple[Path, ...] | dict[str, Path]:
         """The files, by the names of their views where the command line names one; others are called like the file."""
@@ -86,11 +101,10 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command its files and the options of reading them, as one argument `inputs`."""
 
     @functools.wraps(function)
-    def collected(
-        files: tuple[Path, ...], id_column: str | None, block: Sequence[str], use: Sequence[str], **rest: Any
-    ) -> None:
-        names, paths = zip(*map(_named, files), strict=True)
-        function(inputs=Inputs(paths, id_column, _pairs("--block", block), _pairs("--use", use), names), **rest)
+    def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
+        plain = {name: rest.pop(name) for name in ("files", "id_column", "header", "transpose", "allow_disjoint")}
+        plain["names"], plain["files"] = zip(*map(_named, plain["files"]), strict=True)
+        function(inputs=Inputs(blocks=_pairs("--block", block), use=_pairs("--use", use), **plain), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)

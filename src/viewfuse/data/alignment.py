@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.data.annotated import AnnotatedTable, is_annotated
 from viewfuse.data.id_spelling import in_words, read_alike
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SuspiciousDataWarning
 
 
 def is_table(data: Any) -> bool:
@@ -71,10 +72,24 @@ def aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] |
         _check_labels(name, index)
     indexes = list(labelled.values())
     if all(index.equals(indexes[0]) for index in indexes):
+        _tell_unlabelled(labelled, frames)
         return given, indexes[0] if indexes else None
     _check_matchable(labelled, frames)
     union = list(dict.fromkeys(label for index in indexes for label in index))
     return {name: _in_order(view, union) for name, view in given.items()}, union
+
+
+def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
+    """Warn of a frame that counts its rows beside one with ids: somebody may have forgotten its index."""
+    counted = [name for name, view in frames.items() if hasattr(view, "iloc") and name not in labelled]
+    if labelled and counted:
+        other, index = next(iter(labelled.items()))
+        warnings.warn(
+            f"view {counted[0]!r} has row labels 0, 1, 2, ..., but {other!r} has ids such as {index.tolist()[0]!r}, so "
+            "rows are matched by their order; give both the ids of their samples as index",
+            SuspiciousDataWarning,
+            stacklevel=5,
+        )
 
 
 def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:

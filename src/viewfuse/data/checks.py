@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,18 +50,30 @@ def in_words(name: str, suspicious: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def data_warnings(views: Views) -> list[str]:
+def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | None = None) -> list[str]:
     """What somebody who clusters the samples should know, a line each.
 
     Columns that never change do no harm, as long as others do; of a few samples nobody can say what is far out.
+    `suspicious` holds the `suspicious_columns` of every view, where they are known already.
     """
     lines = []
+    columns = suspicious or [suspicious_columns(views, v) for v in range(len(views.names))]
     for v, (name, n) in enumerate(zip(views.names, views.mask.sum(axis=0), strict=True)):
-        suspicious = suspicious_columns(views, v) if n > 1 else {}
-        if n > 1 and len(suspicious.pop(CONSTANT, ())) == views.widths[v]:
+        reasons = dict(columns[v]) if n > 1 else {}
+        if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it tells nothing; leave it out")
-        lines += in_words(name, suspicious) if n >= _FEW else []
+        lines += in_words(name, reasons) if n >= _FEW else []
     return lines + zero_samples(views) + isolated_views(views)
+
+
+def absent_views(views: Views) -> list[str]:
+    """A line for every view that no sample has, with which nothing can be trained."""
+    there = zip(views.names, views.mask.sum(axis=0), strict=True)
+    return [
+        f"view {name!r} is missing in every row, so nothing can be learned of it; leave it out"
+        for name, somebody in there
+        if not somebody
+    ]
 
 
 def zero_samples(views: Views) -> list[str]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.sparse_tables import dense_rows
 from viewfuse.data.views import Views
 from viewfuse.engine.passes import passes
 from viewfuse.errors import MissingPackage
+from viewfuse.fitted.effects import Difference, ViewEffects, differences, view_effects
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
 from viewfuse.neighbors.samples import Samples
@@ -23,29 +23,8 @@ from viewfuse.neighbors.view_index import NO_NEIGHBOR
 if TYPE_CHECKING:
     import pandas as pd
 
-    from viewfuse.data.sparse_tables import Values
-
 TOP = 5
 """Typical samples per cluster, and distinguishing features per cluster and view."""
-_CELLS_PER_CHUNK = 4_000_000
-"""Values held in float64 at a time: 32 MB."""
-
-
-class Difference(NamedTuple):
-    """One feature in which a cluster differs from the other samples.
-
-    Attributes
-    ----------
-    difference : mean of the cluster minus mean of the others, in deviations of the feature over all of them
-    mean, mean_of_others : in the units of the data
-    """
-
-    label: int
-    view: str
-    feature: Hashable
-    difference: float
-    mean: float
-    mean_of_others: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,8 +45,8 @@ class Explanation:
         view, in the order of their list; who was met twice counts twice. Empty where the sample has the view.
     sizes : int64 array of shape (clusters,): the given samples in each
     typical : per cluster the ids of its surest samples, the surest first
-    differences : per cluster and view the features that set it apart from the other given samples, the largest
-        difference first; measured on observed rows
+    effects : per view how far each of its features sets each cluster apart from the other given samples
+    differences : per cluster and view the five features of these that do so most
     """
 
     ids: NDArray[Any]
@@ -80,7 +59,12 @@ class Explanation:
     donors: NDArray[Any]
     sizes: NDArray[np.int64]
     typical: tuple[tuple[Hashable, ...], ...]
-    differences: tuple[Difference, ...]
+    effects: tuple[ViewEffects, ...]
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Per cluster and view the features that set it apart most, the largest effect first."""
+        return tuple(differences(self.effects, len(self.sizes), TOP))
 
     def samples(self) -> pd.DataFrame:
         """One row per sample: label, confidence, second-best cluster, weights and donors of the views."""
@@ -90,9 +74,9 @@ class Explanation:
         """One row per cluster: its size and its typical samples."""
         return _frame(cluster_sheet(self))
 
-    def features(self) -> pd.DataFrame:
-        """One row per distinguishing feature of a cluster, see `Difference`."""
-        return _frame(feature_sheet(self))
+    def features(self, top: int | None = TOP) -> pd.DataFrame:
+        """One row per distinguishing feature of a cluster, see `Difference`; `top` per cluster and view, None: all."""
+        return _frame(feature_sheet(self, top))
 
     def __repr__(self) -> str:
         means = zip(self.view_names, self.weights.mean(axis=0), strict=True)
@@ -124,7 +108,7 @@ def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanati
         donors=_donors(model, samples, training_ids),
         sizes=np.bincount(labels, minlength=n_clusters),
         typical=tuple(_typical(views.ids, labels == c, confidence) for c in range(n_clusters)),
-        differences=_differences(views, labels, n_clusters),
+        effects=tuple(view_effects(views, v, labels, n_clusters) for v in range(len(views.names))),
     )
 
 
@@ -147,16 +131,20 @@ def cluster_sheet(explanation: Explanation) -> Sheet:
     return Sheet(("label", "size", "typical"), rows)
 
 
-def feature_sheet(explanation: Explanation) -> Sheet:
-    """One row per distinguishing feature, see `Difference`."""
+def feature_sheet(explanation: Explanation, top: int | None = TOP) -> Sheet:
+    """One row per distinguishing feature, see `Difference`: `top` per cluster and view, or all."""
     digits = ".7g"  # in the data's units, of which float32 has 7 digits
-    return Sheet(Difference._fields, [tuple(row) for row in explanation.differences], digits)
+    return Sheet(Difference._fields, differences(explanation.effects, len(explanation.sizes), top), digits)
 
 
-def sheets(explanation: Explanation) -> dict[str, Sheet]:
-    """All three tables, by the names of their files."""
-    found = {"samples": sample_sheet, "clusters": cluster_sheet, "features": feature_sheet}
-    return {f"{name}.csv": sheet(explanation) for name, sheet in found.items()}
+def sheets(explanation: Explanation, top: int = TOP) -> dict[str, Sheet]:
+    """All tables, by the names of their files."""
+    return {
+        "samples.csv": sample_sheet(explanation),
+        "clusters.csv": cluster_sheet(explanation),
+        "features.csv": feature_sheet(explanation, top),
+        "effects.csv": feature_sheet(explanation, None),
+    }
 
 
 def _joined(ids: Sequence[Hashable]) -> str:
@@ -221,53 +209,3 @@ def _typical(ids: NDArray[Any], inside: NDArray[np.bool_], confidence: NDArray[n
     members = np.flatnonzero(inside)
     order = np.argsort(-confidence[members], kind="stable")[:TOP]
     return tuple(ids[members[order]].tolist())
-
-
-def _differences(views: Views, labels: NDArray[np.int64], n_clusters: int) -> tuple[Difference, ...]:
-    found = [row for v in range(len(views.names)) for row in _view_differences(views, v, labels, n_clusters)]
-    return tuple(sorted(found, key=lambda row: row.label))  # stable: views keep their order, features theirs
-
-
-def _view_differences(views: Views, v: int, labels: NDArray[np.int64], n_clusters: int) -> Iterator[Difference]:
-    rows = np.flatnonzero(views.mask[:, v])
-    counts = np.bincount(labels[rows], minlength=n_clusters)
-    if not len(rows):
-        return
-    origin = dense_rows(views.arrays[v], rows[:1])[0].astype(np.float64)
-    sums, squares = _sums(views.arrays[v], rows, labels, n_clusters, origin)
-    total = sums.sum(axis=0)
-    deviation = np.sqrt(np.maximum(squares / len(rows) - (total / len(rows)) ** 2, 0.0))
-    for c in np.flatnonzero((counts > 0) & (counts < len(rows))).tolist():
-        means = origin + sums[c] / counts[c], origin + (total - sums[c]) / (len(rows) - counts[c])
-        for column, difference in _largest(means[0] - means[1], deviation):
-            inside, outside = (float(mean[column]) for mean in means)
-            yield Difference(c, views.names[v], views.columns[v][column], difference, inside, outside)
-
-
-def _largest(gaps: NDArray[np.float64], deviation: NDArray[np.float64]) -> list[tuple[int, float]]:
-    """The columns with the largest gaps in deviations, and these; a constant column sets nobody apart."""
-    varying = np.flatnonzero(deviation)
-    scores = gaps[varying] / deviation[varying]
-    order = np.argsort(-np.abs(scores), kind="stable")[:TOP]
-    return list(zip(varying[order].tolist(), scores[order].tolist(), strict=True))
-
-
-def _sums(
-    values: Values,
-    rows: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    n_clusters: int,
-    origin: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums per cluster, of shape (clusters, columns), and sums of squares, of shape (columns,), measured from `origin`.
-
-    Seen from a row of the data a constant column is zero, and a large offset costs no digits.
-    """
-    sums, squares = np.zeros((n_clusters, values.shape[1])), np.zeros(values.shape[1])
-    step = max(1, _CELLS_PER_CHUNK // max(n_clusters, values.shape[1]))
-    for start in range(0, len(rows), step):
-        chunk = rows[start : start + step]
-        apart = dense_rows(values, chunk).astype(np.float64) - origin
-        sums += (labels[chunk] == np.arange(n_clusters)[:, None]) @ apart
-        squares += (apart**2).sum(axis=0)
-    return sums, squares

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -43,6 +43,14 @@ class FileView:
         """The chosen rows as an array, or as a sparse matrix where the view is one."""
         values = self.values[chosen]
         return values if is_sparse(values) else np.asarray(values)
+
+    def turned(self) -> FileView:
+        """The view of a table whose columns are the samples; what stood for ids are the names of its columns."""
+        if isinstance(self.columns, range):
+            raise DataError(f"{self.path} has no names of columns, which would be the ids; give it a header of ids")
+        check_ids(self.path, self.ids or ())
+        values = self.values.T.tocsr() if is_sparse(self.values) else self.values.T
+        return replace(self, values=values, columns=list(self.ids or ()), ids=list(self.columns))
 
 
 class Source:
@@ -224,7 +232,7 @@ def _check_length(path: Path, n: int, n_views: int, *, ids: Any, mask: Any, labe
 
 def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray[Any], list[NDArray[np.int64] | None]]:
     """The union of ids in the order of first appearance, and per view the row of each sample, or ABSENT."""
-    listed = _alike([list(view.ids or ()) for view in views])
+    listed = alike([list(view.ids or ()) for view in views])
     for view, ids in zip(views, listed, strict=True):
         check_ids(view.path, ids)
     known = {name for ids in listed for name in ids}
@@ -238,7 +246,7 @@ def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray
     return id_array(union), tables
 
 
-def _alike(listed: list[list[Hashable]]) -> list[list[Hashable]]:
+def alike(listed: list[list[Hashable]]) -> list[list[Hashable]]:
     """Ids as whole numbers where all files have such, else as text without blanks around it.
 
     7 in one file is "7" in another, and a letter with an accent is the same whether it was written as one sign or two.

@@ -63,7 +63,7 @@ class Sheet(NamedTuple):
     """A table without pandas, and how its fractions are written."""
 
     header: Sequence[str]
-    rows: list[tuple[Any, ...]]
+    rows: Iterable[tuple[Any, ...]]
     digits: str = ".4f"
 
 

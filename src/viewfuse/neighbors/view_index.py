@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from viewfuse.utils.optional import how_to_install
+
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
 
@@ -123,8 +125,8 @@ class ViewIndex:
             try:
                 import faiss
             except ImportError:
-                hint = "%d rows are searched exactly, which takes long; pip install 'viewfuse[ann]' to speed it up"
-                logging.getLogger(__name__).warning(hint, len(self.pool))
+                hint = "%d rows are searched exactly, which takes long; FAISS is faster: %s"
+                logging.getLogger(__name__).warning(hint, len(self.pool), how_to_install("faiss-cpu", "ann"))
                 return None
             self._lists = _InvertedLists(faiss, self.pool)
         return self._lists

@@ -18,7 +18,8 @@ from viewfuse.reduction.kinds import KINDS, Kind, kind_of
 from viewfuse.reduction.tables import Values, as_rows, column_bounds, part_slices, parts_of
 from viewfuse.reduction.transforms import NAMES, WEIGHTED, Transform, fit_transform
 
-HOW = ("auto", "none", "pca", "standard", "counts", "words")
+HOW = ("auto", "none", "pca", "standard", "log1p", "counts", "words")
+_NOT_BELOW_ZERO = ("log1p", "counts", "words")
 _OF_KIND = {"measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words"}
 _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
@@ -143,10 +144,11 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
     values : float32 array or scipy.sparse matrix of shape (samples, columns)
     present : booleans of shape (samples,); other rows are never looked at
     how : "none" leaves the view as it is, and "pca" projects it on its principal components; "standard" does so after
-        every column was divided by its deviation; "counts" after every row was given the same sum, and log(1 + x)
-        taken; "words" takes log(1 + x) times idf (no idf where values are not whole numbers), rows of length 1,
-        singular vectors, and rows of length 1 again; "auto" leaves a view of at most `max_columns` columns as it is
-        (of at most 50, where it holds words), and else takes what suits its kind
+        every column was divided by its deviation; "log1p" after log(1 + x) was taken of every value; "counts" after
+        every row was given the same sum, and then log(1 + x) taken; "words" takes log(1 + x) times idf (no idf where
+        values are not whole numbers), rows of length 1, singular vectors, and rows of length 1 again; "auto" leaves a
+        view of at most `max_columns` columns as it is (of at most 50, where it holds words), and else takes what
+        suits its kind
     max_columns : the most columns that a view may have afterwards, but for "none"; of the reduced ones there are as
         many as the root of the number of samples, from 10 to 50
     """
@@ -155,8 +157,8 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
     chosen = _suited(kind, values.shape[1], max_columns) if how == "auto" else how
     if chosen == "none":
         return _untouched(values.shape[1], kind)
-    if chosen in ("counts", "words") and kind.least < 0:
-        raise DataError(f"how={how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
+    if chosen in _NOT_BELOW_ZERO and kind.least < 0:
+        raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
     return _fitted(values, present, chosen, kind, max_columns)
 
 
@@ -174,7 +176,7 @@ def _suited(kind: Kind, width: int, max_columns: int) -> str:
 
 def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, max_columns: int) -> FrontEnd:
     words = "terms" if kind.whole == 1 else "weighted"
-    names = {"pca": "none", "standard": "standard", "counts": "log", "words": words}
+    names = {"pca": "none", "standard": "standard", "log1p": "log1p", "counts": "log", "words": words}
     transform = fit_transform(values, present, names[how])
 
     def parts() -> Iterator[Values]:

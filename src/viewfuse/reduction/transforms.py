@@ -24,7 +24,7 @@ from viewfuse.reduction.tables import (
     with_stored,
 )
 
-NAMES = ("none", "standard", "log", "terms", "weighted")
+NAMES = ("none", "standard", "log1p", "log", "terms", "weighted")
 WEIGHTED = ("standard", "terms")
 """Those with a weight per column."""
 _SMALLEST = 1 / float(np.finfo(np.float32).max)
@@ -37,9 +37,9 @@ class Transform:
 
     Attributes
     ----------
-    name : "none"; "standard": columns to deviation 1; "log": rows to one sum, then log(1 + x); "terms": log(1 + x),
-        times the rarity of the column (idf), rows to length 1; "weighted": the same without idf, for values that
-        somebody has weighted already
+    name : "none"; "standard": columns to deviation 1; "log1p": log(1 + x); "log": rows to one sum, then log(1 + x);
+        "terms": log(1 + x), times the rarity of the column (idf), rows to length 1; "weighted": the same without
+        idf, for values that somebody has weighted already
     typical : the median row's sum ("log") or length ("terms", "weighted") among present rows
     weights : what every column is multiplied by, of shape (columns,): idf ("terms") or one over its deviation
         ("standard"), else empty
@@ -56,6 +56,8 @@ class Transform:
             return part
         if self.name == "standard":
             return times_columns(part, self.weights.astype(np.float64))
+        if self.name == "log1p":
+            return _log(part)
         if self.name == "log":
             return _log(times_rows(part, self.typical * _inverse(row_sums(part))))
         weighted = _weighted(part, self.weights)
@@ -67,7 +69,7 @@ class Transform:
             return rows
         if self.name == "standard":
             return rows / self.weights
-        if self.name == "log":
+        if self.name in ("log1p", "log"):
             return np.expm1(rows)
         rows = np.maximum(rows, 0) * self.typical
         return np.expm1(rows / self.weights if len(self.weights) else rows)
@@ -77,6 +79,8 @@ def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Tran
     """Measure the present rows of a view of shape (samples, columns) for the transform `name`, one of `NAMES`."""
     if name == "none" or not present.any():
         return Transform("none")
+    if name == "log1p":
+        return Transform(name)
     if name == "standard":
         deviations = column_deviations(values, present)
         varying = np.where(deviations > _SMALLEST, deviations, 0.0)  # one over less is more than float32 holds

@@ -1,21 +1,27 @@
-"""A picture of the embedding in two dimensions."""
+"""A picture of the embedding in two dimensions: which cluster a sample is in, and which views it lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import MissingPackage
+from viewfuse.report.colors import distinct_colors, distinct_markers
 from viewfuse.utils.atomic import writing
+from viewfuse.utils.optional import how_to_install
 
 _MOST_DOTS = 5_000
 """More samples than this are represented by a random choice of so many."""
 _MOST_TAGS = 60
 """More would cover the dots."""
+_MOST_LISTED = 60
+"""More groups would make a legend longer than the map; of more the largest are listed."""
+_PER_COLUMN = 24
+_MOST_PATTERNS = 7
 _WORTH_THREADS = 1_000
 """With fewer dots threads wait for each other most of the time."""
 _NAME_TAG: dict[str, Any] = {
@@ -26,47 +32,123 @@ _NAME_TAG: dict[str, Any] = {
 }
 
 
+class _Groups(NamedTuple):
+    """What dots are coloured by: a group per sample, and per group its name, size, colour and marker."""
+
+    of_sample: NDArray[np.int64]
+    names: Sequence[str]
+    sizes: Sequence[int]
+    colors: Sequence[Any]
+    markers: Sequence[str]
+
+
 def draw_map(
     path: Path,
     embedding: NDArray[np.float32],
     labels: NDArray[np.int64],
-    whole: NDArray[np.bool_],
+    mask: NDArray[np.bool_],
+    view_names: Sequence[str],
     *,
     title: str,
     tags: Mapping[int, str] | None = None,
-    caption: str = "colour and number: cluster",
+    caption: str | None = None,
 ) -> None:
-    """Draw the samples as dots: colour for the cluster, hollow where views are missing, a tag on every cluster.
+    """Draw the samples as dots: colours for the clusters, and beside them colours for the views that are missing.
 
     Parameters
     ----------
     embedding : array of shape (samples, embedding)
     labels : int array of shape (samples,)
-    whole : boolean array of shape (samples,): whether a sample has all views
+    mask : boolean array of shape (samples, views): which views a sample has; where all do, there is one picture
     tags : names of the clusters; their numbers by default
     """
     plt = pyplot("maps")
-    chosen = _choice(len(labels))
-    (x, y), labels, whole = plane(embedding[chosen]), labels[chosen], whole[chosen]
-    colours = plt.get_cmap("tab10" if labels.max() < 10 else "tab20")(labels % (10 if labels.max() < 10 else 20))
-    figure, axes = plt.subplots(figsize=(8, 6.4), layout="constrained")
-    axes.scatter(x[whole], y[whole], s=12, color=colours[whole])
-    axes.scatter(x[~whole], y[~whole], s=16, facecolors="none", edgecolors=colours[~whole], linewidths=0.7)
-    found = np.unique(labels).tolist()
-    style = {**_NAME_TAG, "fontsize": 11 if len(found) <= 15 else 7}
-    for label in found if len(found) <= _MOST_TAGS else []:
-        place = _middle(x, y, labels == label)
-        axes.text(x[place], y[place], str(label) if tags is None else tags[label], **style)
-    if not whole.all():
-        dots = [axes.plot([], [], "o", color="0.3", markersize=4, fillstyle=style)[0] for style in ("full", "none")]
-        axes.legend(dots, ["all views", "some views missing"], loc="best", fontsize=9)
-    axes.set_title(title, fontsize=11)
-    shown = f"; {len(chosen):,} of {len(embedding):,} samples" if len(chosen) < len(embedding) else ""
-    axes.set_xlabel(f"t-SNE of the embedding; {caption}{shown}")
-    axes.set(xticks=[], yticks=[])
+    chosen, whole = _choice(len(labels)), bool(mask.all())
+    places = plane(embedding[chosen])
+    figure, panels = plt.subplots(1, 1 if whole else 2, figsize=(9 if whole else 17, 6.4), layout="constrained")
+    panels = np.atleast_1d(panels)
+    clusters = _clusters(labels, tags)
+    _draw_groups(panels[0], places, clusters, chosen, np.asarray(mask.all(axis=1)))
+    _draw_tags(panels[0], places, clusters, chosen)
+    words = caption or f"colour and {'number' if len(clusters.names) <= _MOST_TAGS else 'marker'}: cluster"
+    panels[0].set_xlabel(words if whole else f"{words}; hollow: some views missing")
+    if not whole:
+        _draw_groups(panels[1], places, _patterns(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
+        panels[1].set_xlabel("colour: which views are missing")
+    shown = f"; {len(chosen):,} of {len(embedding):,} samples are shown" if len(chosen) < len(embedding) else ""
+    figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
     with writing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=120)
     plt.close(figure)
+
+
+def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> _Groups:
+    found, of_sample, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    names = [str(label) if tags is None else tags[label] for label in found.tolist()]
+    n = len(found)
+    return _Groups(of_sample, names, sizes.tolist(), list(distinct_colors(n)), distinct_markers(n))
+
+
+def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:
+    """Samples by the views that they lack: all views first, in grey, then the most frequent patterns."""
+    found, of_sample, sizes = np.unique(mask, axis=0, return_inverse=True, return_counts=True)
+    order = sorted(range(len(found)), key=lambda p: (not found[p].all(), -sizes[p]))
+    kept, rest = order[:_MOST_PATTERNS], order[_MOST_PATTERNS:]
+    place = np.full(len(found), len(kept))
+    place[kept] = np.arange(len(kept))
+    names = [_lacking(found[p], view_names) for p in kept] + [f"{len(rest)} other patterns"] * bool(rest)
+    counts = [int(sizes[p]) for p in kept] + [int(sizes[rest].sum())] * bool(rest)
+    colors: list[Any] = list(distinct_colors(len(kept))) + ["0.45"] * bool(rest)
+    if found[order[0]].all():
+        colors = ["0.75", *colors[: len(kept) - 1], *colors[len(kept) :]]
+    return _Groups(place[of_sample.ravel()], names, counts, colors, ["o"] * len(names))
+
+
+def _lacking(present: NDArray[np.bool_], view_names: Sequence[str]) -> str:
+    if present.all():
+        return "all views"
+    there = [name for name, is_there in zip(view_names, present, strict=True) if is_there]
+    lost = [name for name in view_names if name not in there]
+    words = f"only {there[0]}" if len(there) == 1 and len(lost) > 1 else f"without {', '.join(lost)}"
+    return (
+        words if len(words) <= 40 else f"without {len(lost)} of {len(view_names)} views: {', '.join(lost)}"[:39] + "…"
+    )
+
+
+def _draw_groups(
+    axes: Any, places: NDArray[np.float32], groups: _Groups, chosen: NDArray[np.int64], whole: NDArray[np.bool_]
+) -> None:
+    """Dots of the chosen samples, hollow where they are not whole, and a legend with the size of every group."""
+    shown, is_whole = groups.of_sample[chosen], whole[chosen]
+    for group, (color, marker) in enumerate(zip(groups.colors, groups.markers, strict=True)):
+        for filled in (True, False):
+            x, y = places[:, (shown == group) & (is_whole == filled)]
+            face = {"color": color, "s": 14} if filled else {"facecolors": "none", "edgecolors": [color], "s": 18}
+            axes.scatter(x, y, marker=marker, linewidths=0 if filled else 0.8, **face)
+    largest = sorted(range(len(groups.names)), key=lambda group: -groups.sizes[group])[:_MOST_LISTED]
+    dots, listed = [], []
+    for group in sorted(largest):
+        style = {"color": groups.colors[group], "marker": groups.markers[group], "linestyle": "none", "markersize": 5}
+        dots += axes.plot([], [], **style)
+        listed.append(f"{groups.names[group]} (n={groups.sizes[group]:,})")
+    more = len(groups.names) - len(largest)
+    axes.legend(
+        dots, listed, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize=8, frameon=False,
+        ncols=-(-len(listed) // _PER_COLUMN), columnspacing=1, title_fontsize=8,
+        title=f"the {len(listed)} largest of {len(groups.names)}" if more else None,
+    )  # fmt: skip
+    axes.set(xticks=[], yticks=[])
+    axes.margins(0.08)
+
+
+def _draw_tags(axes: Any, places: NDArray[np.float32], groups: _Groups, chosen: NDArray[np.int64]) -> None:
+    shown = groups.of_sample[chosen]
+    found = np.unique(shown).tolist()
+    style = {**_NAME_TAG, "fontsize": 11 if len(found) <= 15 else 7}
+    for group in found if len(found) <= _MOST_TAGS else []:
+        place = _middle(places[0], places[1], shown == group)
+        # A little above the middle, so that a group of few dots, or of dots on one spot, is seen below it.
+        axes.annotate(groups.names[group], places[:, place], (0, 12), textcoords="offset points", **style)
 
 
 def _middle(x: NDArray[np.float32], y: NDArray[np.float32], here: NDArray[np.bool_]) -> int:
@@ -80,7 +162,7 @@ def pyplot(what: str) -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise MissingPackage(f"{what} are drawn by matplotlib; pip install 'viewfuse[plot]'") from None
+        raise MissingPackage(f"{what} are drawn by matplotlib; {how_to_install('matplotlib', 'plot')}") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -53,6 +53,7 @@ def _unchanged(decision: Decision) -> str:
 
 _STEPS = {
     "none": "principal components", "standard": "principal components of standardised columns",
+    "log1p": "logarithms, principal components",
     "log": "equal row sums, logarithms, principal components", "terms": "tf-idf, unit length, singular vectors",
     "weighted": "logarithms, unit length, singular vectors",
 }  # fmt: skip

@@ -16,5 +16,10 @@ def needed(package: str, extra: str, path: Path) -> Any:
     except ImportError:
         name = package.split(".")[0]
         raise MissingPackage(
-            f"{path} needs the package {name}, which is not installed; pip install 'viewfuse[{extra}]'"
+            f"{path} needs the package {name}, which is not installed; {how_to_install(name, extra)}"
         ) from None
+
+
+def how_to_install(package: str, extra: str) -> str:
+    """A command that works wherever viewfuse came from, and one for those who have its source."""
+    return f"pip install {package}, or in a checkout of viewfuse pip install -e '.[{extra}]'"

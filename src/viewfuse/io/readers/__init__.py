@@ -14,6 +14,7 @@ from pathlib import Path
 from viewfuse.data.annotated import Use
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.matching import check_matching
 from viewfuse.io.readers.annotated import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
@@ -34,6 +35,9 @@ def read_views(
     id_column: str | None = None,
     blocks: Blocks | None = None,
     use: Use | None = None,
+    header: bool | None = None,
+    transpose: Sequence[str] = (),
+    allow_disjoint: bool = False,
 ) -> Views:
     """Read views from files.
 
@@ -52,13 +56,25 @@ def read_views(
     blocks : for one wide table: per view a pattern of its columns ("rna_*") or a list of them
     use : for .h5mu and .h5ad: "X" (the default), "layers/NAME" or "obsm/NAME", for all views or by view in a dict.
         With a dict one .h5ad file alone can be several views: {"rna": "X", "protein": "obsm/protein"}.
+    header : for .csv and .tsv: whether the first line holds the names of columns; False reads it as a sample. None:
+        it does, and a line of numbers there is asked about
+    transpose : names of views whose table has the samples in its columns, and the ids in its first line
+    allow_disjoint : whether tables may share no or hardly any ids, which is an error otherwise
 
     Returns
     -------
     Views
         Sparse matrices of .h5mu, .h5ad, .mat and .npz files stay sparse.
     """
-    return open_source(paths, id_column=id_column, blocks=blocks, use=use).read()
+    return open_source(
+        paths,
+        id_column=id_column,
+        blocks=blocks,
+        use=use,
+        header=header,
+        transpose=transpose,
+        allow_disjoint=allow_disjoint,
+    ).read()
 
 
 def read_chunks(
@@ -68,12 +84,23 @@ def read_chunks(
     id_column: str | None = None,
     blocks: Blocks | None = None,
     use: Use | None = None,
+    header: bool | None = None,
+    transpose: Sequence[str] = (),
+    allow_disjoint: bool = False,
 ) -> Iterator[Views]:
     """Read the samples of files in order, at most `size` at a time: for prediction from files larger than memory.
 
     The other parameters are those of `read_views`.
     """
-    yield from open_source(paths, id_column=id_column, blocks=blocks, use=use).chunks(size)
+    yield from open_source(
+        paths,
+        id_column=id_column,
+        blocks=blocks,
+        use=use,
+        header=header,
+        transpose=transpose,
+        allow_disjoint=allow_disjoint,
+    ).chunks(size)
 
 
 def open_source(
@@ -82,12 +109,16 @@ def open_source(
     id_column: str | None = None,
     blocks: Blocks | None = None,
     use: Use | None = None,
+    header: bool | None = None,
+    transpose: Sequence[str] = (),
+    allow_disjoint: bool = False,
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
     if isinstance(paths, Mapping):
         _check_paths(list(paths.values()))
-        _check_tables(paths, blocks)
-        return _open_tables({name: Path(path) for name, path in paths.items()}, id_column, blocks, use)
+        _check_named(paths, blocks)
+        named = {name: Path(path) for name, path in paths.items()}
+        return _open_tables(named, id_column, blocks, use, header, transpose, allow_disjoint)
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
     _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
@@ -95,10 +126,11 @@ def open_source(
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        return _open_tables(_by_stem(files), id_column, blocks, use)
+        return _open_tables(_by_stem(files), id_column, blocks, use, header, transpose, allow_disjoint)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
-    _check_unused(id_column=id_column, blocks=blocks, **({} if endings == {".h5mu"} else {"use": use}))
+    unused = {"id_column": id_column, "blocks": blocks, "header": header, "transpose": transpose or None}
+    _check_unused(**unused, **({} if endings == {".h5mu"} else {"use": use}))
     return _open_whole(files[0], use)
 
 
@@ -145,10 +177,10 @@ def _inside(folder: Path) -> list[Path]:
     return arrays[:1] or tables
 
 
-def _check_tables(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
+def _check_named(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
     """Refuse names for what is not one table."""
     if blocks is not None:
-        raise DataError("blocks name the views of one wide file; give it without a name")
+        raise DataError("blocks cut one wide file into views; give it without a name")
     for name, path in paths.items():
         file = Path(path)
         if not file.exists():
@@ -170,27 +202,63 @@ def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(names, files, strict=True))
 
 
-def _open_tables(files: Mapping[str, Path], id_column: str | None, blocks: Blocks | None, use: Use | None) -> Source:
+def _open_tables(
+    files: Mapping[str, Path],
+    id_column: str | None,
+    blocks: Blocks | None,
+    use: Use | None,
+    header: bool | None,
+    transpose: Sequence[str],
+    allow_disjoint: bool,
+) -> Source:
     endings = {file.suffix.lower() for file in files.values()}
     if ".h5ad" not in endings:
         _check_unused(use=use)
     elif len(endings) == 1:
         _check_unused(id_column=id_column, blocks=blocks)
+    if not endings & set(DELIMITERS):
+        _check_unused(header=header)
     if blocks is not None and len(files) > 1:
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
     if blocks is not None and not blocks:
         raise DataError("blocks names no view; give at least one, or leave it out")
+    views = _read_tables(files, id_column, blocks, use, header, transpose)
+    if not allow_disjoint:
+        check_matching(views)
+    return Source(views)
+
+
+def _read_tables(
+    files: Mapping[str, Path],
+    id_column: str | None,
+    blocks: Blocks | None,
+    use: Use | None,
+    header: bool | None,
+    transpose: Sequence[str],
+) -> list[FileView]:
+    """The views of all files, those that are named in `transpose` turned."""
     places = h5ad_places([name for name, file in files.items() if file.suffix.lower() == ".h5ad"], use)
     views: list[FileView] = []
     for name, file in files.items():
-        ending = file.suffix.lower()
         with guarded(file):
-            if ending == ".h5ad":
+            if file.suffix.lower() == ".h5ad":
                 found = read_h5ad(file, places[name])
+            elif file.suffix.lower() == ".parquet":
+                found = read_parquet(file, id_column, blocks)
             else:
-                found = (read_parquet if ending == ".parquet" else read_text)(file, id_column, blocks)
+                of_ids = header is None and name in transpose  # the first line may well hold numbers
+                found = read_text(file, id_column, blocks, True if of_ids else header)
         views += found if name == file.stem else [_named(name, file, found)]
-    return Source(views)
+    _check_transposed(transpose, [view.name for view in views])
+    return [view.turned() if view.name in transpose else view for view in views]
+
+
+def _check_transposed(transpose: Sequence[str], names: Sequence[str]) -> None:
+    unknown = [name for name in transpose if name not in names]
+    if unknown:
+        raise DataError(
+            f"transpose names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
+        )
 
 
 def _named(name: str, file: Path, found: Sequence[FileView]) -> FileView:

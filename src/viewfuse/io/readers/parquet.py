@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.io.safety.limits import Allowance
 from viewfuse.io.source import FileView
@@ -18,6 +19,7 @@ from viewfuse.io.spool import Spool
 from viewfuse.utils.optional import needed
 
 _CURE = "write it without compression and dictionaries"
+_SHOWN = 8
 
 
 def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> list[FileView]:
@@ -75,7 +77,20 @@ class _Table:
         if blocks is not None:
             return pick_columns(self.path, columns, blocks)
         lists = [name for name in columns if _is_list(self._kinds[name])]
+        if lists and len(lists) < len(columns):
+            self._tell_ignored(lists, [name for name in columns if name not in lists])
         return {name: [name] for name in lists} if lists else {self.path.stem: columns}
+
+    def _tell_ignored(self, lists: list[str], columns: list[str]) -> None:
+        some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
+        numeric = [name for name in columns if _is_numeric(str(self._kinds[name]))]
+        blocks = {name: name for name in [*lists, *numeric[:1]]}
+        cure = f"blocks={blocks} takes {numeric[0]!r} in" if numeric else "encode them as numbers if they matter"
+        warnings.warn(
+            f"{self.path}: {len(columns)} column(s) beside those of lists are not looked at: {some}; {cure}",
+            SuspiciousDataWarning,
+            stacklevel=6,
+        )
 
     def ids(self) -> list[Any]:
         """The id of each row, as text or a whole number."""
@@ -83,7 +98,7 @@ class _Table:
         if not _is_text(kind) and not kind.startswith(("int", "uint")):
             raise DataError(
                 f"{self.path}: column {self._id!r} holds no ids but {kind} values; name the column of ids with "
-                "--id-column"
+                "id_column"
             )
         column = self._file.read(columns=[self._id]).column(self._id)
         return column.cast("string").to_pylist() if _is_text(kind) else column.to_pylist()

@@ -6,7 +6,7 @@ import csv
 import reprlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -18,33 +18,54 @@ from viewfuse.data.tables import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.readers.blocks import Blocks, pick_columns
+from viewfuse.io.readers.header import NOTHING, check_nameless, check_names
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-NOTHING = ("", "na", "nan", "null", "none", "n/a")
-"""What an empty cell may be written as, in small letters."""
 _CELLS_AT_A_TIME = 500_000
 Lines = list[list[str]]
 
 
-def read_text(path: Path, id_column: str | None, blocks: Blocks | None) -> list[FileView]:
-    """The views of one file; with `blocks` several, and columns that belong to none are not looked at."""
+def read_text(path: Path, id_column: str | None, blocks: Blocks | None, header: bool | None = None) -> list[FileView]:
+    """The views of one file; with `blocks` several, and columns that belong to none are not looked at.
+
+    `header` says whether the first line holds the names of columns; None: it should, and is looked at.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()], strict=True)
-            header = _trimmed(next(lines, []))
-            place = _id_place(path, header, id_column)
-            columns = header[:place] + header[place + 1 :]
+            names, rows = _names_and_rows(path, lines, id_column, blocks, header)
+            place = 0 if id_column is None else names.index(id_column)
+            columns = names[:place] + names[place + 1 :]
             views = {path.stem: columns} if blocks is None else pick_columns(path, columns, blocks)
-            places = _places(path, header, views)
+            places = _places(path, names, views)
             wanted = [places[column] for found in views.values() for column in found]
-            ids, table = _read_rows(path, lines, header, place, wanted)
+            ids, table = _read_rows(path, rows, names, place, wanted)
             if id_column is None:
-                _check_measurements(path, header[0], ids)
+                _check_measurements(path, names[0], ids)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
+    if header is False:
+        return [FileView(path, path.stem, table, range(table.shape[1]), ids)]
     return [FileView(path, view, values, found, ids) for view, found, values in _cut(table, views)]
+
+
+def _names_and_rows(
+    path: Path, lines: Iterator[list[str]], id_column: str | None, blocks: Blocks | None, header: bool | None
+) -> tuple[list[str], Iterator[list[str]]]:
+    """Names of all columns, numbers where there is no header, and the lines of samples."""
+    first = next(lines, [])
+    names = _trimmed(first)
+    if header is False:
+        check_nameless(path, id_column=id_column, blocks=blocks)
+    _check_first_line(path, names, id_column)
+    if header is False:
+        return [str(place) for place in range(len(first))], chain([first], lines)
+    second = next(lines, [])
+    if header is None and id_column is None:
+        check_names(path, names, second)
+    return names, chain([second], lines)
 
 
 def _cut(table: NDArray[Any], views: dict[str, list[str]]) -> Iterator[tuple[str, list[str], Any]]:
@@ -55,16 +76,13 @@ def _cut(table: NDArray[Any], views: dict[str, list[str]]) -> Iterator[tuple[str
         start += len(columns)
 
 
-def _id_place(path: Path, header: list[str], id_column: str | None) -> int:
+def _check_first_line(path: Path, header: list[str], id_column: str | None) -> None:
     if not "".join(header).strip():
         raise DataError(f"{path} is empty; it needs a header with a column of ids and one of numbers")
     if len(header) < 2:
         raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
-    if id_column is None:
-        return 0
-    if id_column not in header:
+    if id_column is not None and id_column not in header:
         raise DataError(f"{path} has no column {id_column!r}; it has {_shown(header)}")
-    return header.index(id_column)
 
 
 def _shown(names: list[str]) -> str:
@@ -118,7 +136,7 @@ def _check_measurements(path: Path, column: str, ids: list[str]) -> None:
     if all(is_number(name) for name in ids) and any("." in name.rstrip("0").rstrip(".") for name in ids):
         raise DataError(
             f"{path}: the first column {column!r} holds measurements, not ids; "
-            "name the column of ids with --id-column, or add one"
+            "name the column of ids with id_column, or add one"
         )
 
 
@@ -154,4 +172,4 @@ def _numbers(path: Path, cells: Lines, columns: Sequence[str], ids: Sequence[str
 def _cure(cell: str) -> str:
     if is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
         return "write 1.5 for one and a half, and 1234.5 without a sign for thousands"
-    return "empty the cell if nothing is known, encode it, drop the column, or name it with --id-column if it holds ids"
+    return "empty the cell if nothing is known, encode it, drop the column, or name it with id_column if it holds ids"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from viewfuse.errors import DataError, NotEnoughMemory, ViewfuseError
+from viewfuse.errors import DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
 
 _LONGEST_REASON = 200
 
@@ -19,7 +19,7 @@ def guarded(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except ViewfuseError:
+    except (ViewfuseError, SuspiciousDataWarning):
         raise
     except MemoryError:
         raise NotEnoughMemory(f"{path} does not fit into memory; choose fewer columns, or reduce them first") from None

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.checks import absent_views
 from viewfuse.data.filling.empty_cells import warn_of_filled
 from viewfuse.data.filling.filler import Filler, fit_filler
 from viewfuse.data.scaling import KINDS, Scaler, check_scaling, fit_scaler
@@ -281,9 +282,8 @@ def _check_samples(views: Views, n_clusters: int) -> None:
         raise DataError(
             f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
         )
-    for name, count in zip(views.names, views.mask.sum(axis=0), strict=True):
-        if not count:
-            raise DataError(f"view {name!r} is missing in every row, so nothing can be learned of it; leave it out")
+    for line in absent_views(views):
+        raise DataError(line)
 
 
 def _check_memory(views: Views, config: Config, device: torch.device) -> None:

@@ -1,0 +1,109 @@
+"""What sets clusters apart: how far every feature of a cluster lies from the other samples."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.sparse_tables import dense_rows
+from viewfuse.data.views import Views
+
+if TYPE_CHECKING:
+    from viewfuse.data.sparse_tables import Values
+
+_CELLS_PER_CHUNK = 4_000_000
+"""Values held in float64 at a time: 32 MB."""
+
+
+class Difference(NamedTuple):
+    """One feature in which a cluster differs from the other samples.
+
+    Attributes
+    ----------
+    difference : the effect size: mean of the cluster minus mean of the others, in deviations of the feature over all
+        of them; 0 for a feature that never changes
+    mean, mean_of_others : in the units of the data
+    """
+
+    label: int
+    view: str
+    feature: Hashable
+    difference: float
+    mean: float
+    mean_of_others: float
+
+
+@dataclass(frozen=True, eq=False)
+class ViewEffects:
+    """How far each column of a view sets each cluster apart, over the rows that are there.
+
+    Attributes
+    ----------
+    labels : int array of shape (clusters,): those that have such rows, and others beside them
+    difference, mean, mean_of_others : float64 arrays of shape (clusters, columns), see `Difference`
+    varying : boolean array of shape (columns,): False for a column that never changes
+    """
+
+    view: str
+    columns: Sequence[Hashable]
+    labels: NDArray[np.int64]
+    difference: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    mean_of_others: NDArray[np.float64]
+    varying: NDArray[np.bool_]
+
+    def of_cluster(self, label: int, top: int | None) -> Iterator[Difference]:
+        """Features by the size of their effect, those that never change last; `top` of the others, or all."""
+        for row in np.flatnonzero(self.labels == label).tolist():
+            sizes = np.where(self.varying, np.abs(self.difference[row]), -1.0)
+            order = np.argsort(-sizes, kind="stable")
+            for column in (order if top is None else order[: min(top, int(self.varying.sum()))]).tolist():
+                facts = (part[row, column] for part in (self.difference, self.mean, self.mean_of_others))
+                yield Difference(label, self.view, self.columns[column], *map(float, facts))
+
+
+def differences(effects: Sequence[ViewEffects], n_clusters: int, top: int | None) -> Iterator[Difference]:
+    """Cluster by cluster and view by view the `top` features, or all, the largest effect first."""
+    for label in range(n_clusters):
+        for one in effects:
+            yield from one.of_cluster(label, top)
+
+
+def view_effects(views: Views, v: int, labels: NDArray[np.int64], n_clusters: int) -> ViewEffects:
+    """Compare the clusters of shape (samples,) in one view."""
+    rows = np.flatnonzero(views.mask[:, v])
+    n, counts = max(len(rows), 1), np.bincount(labels[rows], minlength=n_clusters)
+    origin = dense_rows(views.arrays[v], rows[:1]).astype(np.float64).sum(axis=0)
+    sums, squares = _sums(views.arrays[v], rows, labels, n_clusters, origin)
+    total = sums.sum(axis=0)
+    deviation = np.sqrt(np.maximum(squares / n - (total / n) ** 2, 0.0))
+    found = np.flatnonzero((counts > 0) & (counts < len(rows)))
+    own = counts[found][:, None]
+    mean, others = sums[found] / own, (total - sums[found]) / (len(rows) - own)
+    size = np.divide(mean - others, deviation, out=np.zeros_like(mean), where=deviation > 0)
+    return ViewEffects(views.names[v], views.columns[v], found, size, origin + mean, origin + others, deviation > 0)
+
+
+def _sums(
+    values: Values,
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    n_clusters: int,
+    origin: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums per cluster, of shape (clusters, columns), and sums of squares, of shape (columns,), measured from `origin`.
+
+    Seen from a row of the data a constant column is zero, and a large offset costs no digits.
+    """
+    sums, squares = np.zeros((n_clusters, values.shape[1])), np.zeros(values.shape[1])
+    step = max(1, _CELLS_PER_CHUNK // max(n_clusters, values.shape[1]))
+    for start in range(0, len(rows), step):
+        chunk = rows[start : start + step]
+        apart = dense_rows(values, chunk).astype(np.float64) - origin
+        sums += (labels[chunk] == np.arange(n_clusters)[:, None]) @ apart
+        squares += (apart**2).sum(axis=0)
+    return sums, squares

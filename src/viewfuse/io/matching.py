@@ -1,0 +1,102 @@
+"""Whether the ids of several tables belong together: asked before they are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from viewfuse.data.id_spelling import in_words, read_alike
+from viewfuse.errors import DataError
+from viewfuse.io.source import FileView, alike
+
+_FEW, _SHARE = 20, 0.05
+"""Fewer common ids than this number, and than this share of the smaller table, are hardly any."""
+Names = dict[Hashable, None]
+"""A set that keeps its order, so that examples are the first ones."""
+
+
+class _Side(NamedTuple):
+    """A table: the names of its rows and of its columns, as text; columns with numbers only have none."""
+
+    view: str
+    path: Path
+    ids: Names
+    columns: Names
+
+
+def check_matching(views: Sequence[FileView]) -> None:
+    """Refuse tables whose ids never or hardly match those of any other table.
+
+    Where the names of a table's columns are ids of others, its samples seem to stand in columns.
+    """
+    sides = _sides(views)
+    if len({side.path for side in sides}) < 2:
+        return
+    alone = [side for side in sides if not _match(side.ids, _of_others(sides, side, "ids"))]
+    if not alone:
+        return
+    turned = [side for side in alone if _match(side.columns, _of_others(sides, side, "ids"))]
+    if turned:
+        raise DataError(_seem_turned(turned, sides))
+    other = next(side for side in sides if side is not alone[0])
+    raise DataError(_share_nothing(alone[0], other))
+
+
+def _sides(views: Sequence[FileView]) -> list[_Side]:
+    """One per file: several views of one have the same ids."""
+    listed = alike([list(view.ids or ()) for view in views])
+    found: dict[Path, _Side] = {}
+    for view, ids in zip(views, listed, strict=True):
+        columns = () if isinstance(view.columns, range) else (str(name).strip() for name in view.columns)
+        found.setdefault(view.path, _Side(view.name, view.path, dict.fromkeys(ids), dict.fromkeys(columns)))
+    return list(found.values())
+
+
+def _of_others(sides: Sequence[_Side], own: _Side, what: str) -> Names:
+    return {name: None for side in sides if side is not own for name in getattr(side, what)}
+
+
+def _common(one: Names, other: Names) -> int:
+    return len(one.keys() & other.keys())
+
+
+def _match(one: Names, other: Names) -> bool:
+    """Whether two sets of names share some, and not hardly any."""
+    common = _common(one, other)
+    return common > 0 and common >= min(_FEW, _SHARE * min(len(one), len(other)))
+
+
+def _seem_turned(turned: Sequence[_Side], sides: Sequence[_Side]) -> str:
+    first = turned[0]
+    common = _common(first.columns, _of_others(sides, first, "ids"))
+    return (
+        f"{first.path}: {common:,} of the names of its {len(first.columns):,} columns are ids in another file, so its "
+        f"samples seem to stand in columns; transpose={[side.view for side in turned]} reads it the other way round"
+    )
+
+
+def _share_nothing(one: _Side, other: _Side) -> str:
+    common = _common(one.ids, other.ids)
+    shared = f"{common:,} of {min(len(one.ids), len(other.ids)):,} ids" if common else "no id"
+    columns = _common(one.columns, other.columns)
+    alike = f" (but {columns:,} names of columns)" if columns and _match(one.columns, other.columns) else ""
+    cure = (
+        f"if samples stand in columns, say transpose={[one.view, other.view]}; if the same was measured of other "
+        "samples, make it one file"
+        if alike
+        else "spell them alike in all files"
+    )
+    spelled = read_alike(one.ids, other.ids)
+    cure = in_words(spelled, one.view, other.view) if spelled else cure
+    return (
+        f"{one.path} and {other.path} share {shared}{alike}: {_alone(one, other)} against {_alone(other, one)}; "
+        f"{cure}; if they are meant to be apart, allow_disjoint=True"
+    )
+
+
+def _alone(one: _Side, other: _Side) -> str:
+    """Ids of one that the other lacks."""
+    names = list(islice((name for name in one.ids if name not in other.ids), 4))
+    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")

@@ -1,0 +1,97 @@
+"""Maps: colours that nobody confuses, sizes of clusters, and which views are missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from viewfuse.report import maps
+from viewfuse.report.colors import distinct_colors, distinct_markers, seen_by_all
+from viewfuse.report.maps import draw_map
+
+
+def least_distance(colors, eyes) -> float:
+    seen = seen_by_all(colors)[eyes]
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=2)
+    return float(apart[~np.eye(len(colors), dtype=bool)].min())
+
+
+@pytest.mark.parametrize(("n", "bound"), [(2, 0.25), (7, 0.07), (20, 0.07), (28, 0.05), (60, 0.03)])
+def test_colors_are_apart_whoever_looks(n, bound):
+    colors = distinct_colors(n)
+    assert colors.shape == (n, 3)
+    assert len(np.unique(colors, axis=0)) == n
+    assert ((colors >= 0) & (colors <= 1)).all()
+    for eyes in range(3):  # all cones, no red ones, no green ones
+        assert least_distance(colors, eyes) > bound
+    assert np.array_equal(colors, distinct_colors(70)[:n])  # more clusters leave the first ones as they are
+    assert set(distinct_markers(7)) == {"o"}
+    assert len(set(distinct_markers(60))) == 7
+
+
+def test_oklab_is_that_of_its_inventor():
+    assert seen_by_all(np.ones((1, 3)))[0, 0] == pytest.approx([1, 0, 0], abs=1e-6)
+    assert seen_by_all(np.array([[1.0, 0, 0]]))[0, 0] == pytest.approx([0.6280, 0.2249, 0.1258], abs=1e-4)
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """Draw without a search for coordinates, and give what stands on the panels."""
+    figures = []
+    plt = maps.pyplot("maps")
+    monkeypatch.setattr(plt, "close", figures.append)
+    monkeypatch.setattr(maps, "plane", lambda points: points[:, :2].T)
+
+    def draw(labels, mask, names, **options):
+        labels = np.asarray(labels)
+        points = np.random.default_rng(0).normal(size=(len(labels), 2)).astype(np.float32)
+        draw_map(tmp_path / "map.png", points, labels, np.asarray(mask), names, title="a title", **options)
+        assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
+        return [
+            (panel.get_xlabel(), [text.get_text() for text in panel.get_legend().get_texts()], panel)
+            for panel in figures[-1].axes
+        ]
+
+    yield draw
+    monkeypatch.undo()
+    for figure in figures:
+        plt.close(figure)
+
+
+def test_sizes_of_clusters_and_what_is_missing_stand_in_the_legends(drawn):
+    mask = np.ones((50, 3), dtype=bool)
+    mask[:12, 0], mask[12:17, 1:] = False, False
+    (words, clusters, left), (others, patterns, _) = drawn([0] * 30 + [3] * 20, mask, ["rna", "protein", "atac"])
+    assert clusters == ["0 (n=30)", "3 (n=20)"]
+    assert patterns == ["all views (n=33)", "without rna (n=12)", "only rna (n=5)"]
+    assert words == "colour and number: cluster; hollow: some views missing"
+    assert others == "colour: which views are missing"
+    assert [text.get_text() for text in left.texts] == ["0", "3"]
+
+
+def test_where_nothing_is_missing_there_is_one_panel(drawn):
+    ((words, clusters, panel),) = drawn([0, 1] * 10, np.ones((20, 2), dtype=bool), ["a", "b"], tags={0: "x", 1: "y"})
+    assert words == "colour and number: cluster"
+    assert clusters == ["x (n=10)", "y (n=10)"]
+    assert [text.get_text() for text in panel.texts] == ["x", "y"]
+
+
+def test_of_many_patterns_the_rest_is_one_and_sizes_count_every_sample(drawn, monkeypatch):
+    monkeypatch.setattr(maps, "_MOST_DOTS", 40)
+    mask = np.array([[bool(row >> v & 1) for v in range(4)] for row in range(1, 16)] * 8)
+    (_, clusters, _), (_, patterns, _) = drawn(np.arange(120) % 2, mask, list("abcd"))
+    assert clusters == ["0 (n=60)", "1 (n=60)"]
+    assert len(patterns) == 8
+    assert patterns[-1] == "8 other patterns (n=64)"
+    assert sum(int(line.split("n=")[1][:-1]) for line in patterns) == 120
+
+
+def test_more_clusters_than_a_legend_holds(drawn):
+    labels = np.concatenate([np.arange(70), np.arange(60)])
+    ((words, clusters, panel),) = drawn(labels, np.ones((130, 1), dtype=bool), ["a"])
+    assert len(clusters) == 60
+    assert all(line.endswith("(n=2)") for line in clusters)
+    assert panel.get_legend().get_title().get_text() == "the 60 largest of 70"
+    assert words == "colour and marker: cluster"
+    shades = {tuple(dots.get_facecolor()[0]) for dots in panel.collections if len(dots.get_offsets())}
+    assert len(shades) == 70  # no colour stands for two clusters
