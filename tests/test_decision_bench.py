@@ -95,6 +95,7 @@ def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp
     mark_done(tmp_path / "a", "whole")
     assert asked == [scaling]
     assert set(read_facts(tmp_path / "a")["decisions"]) == {
+        "empty_cells",
         "scaling",
         "pretraining",
         "joint_stage",

@@ -276,7 +276,9 @@ def decided():
 def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     data, groups, model = decided
     assert metrics.clustering_accuracy(groups, model.labels_) >= 0.97
-    assert list(model.decisions_) == ["reduction", "scaling", "pretraining", "joint_stage", "confidence", "reliability"]
+    assert list(model.decisions_) == [
+        "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "confidence", "reliability",
+    ]  # fmt: skip
     scaling = model.decisions_["scaling"]
     assert scaling["chosen"] == rules.best_scaling(scaling["evidence"])
     assert set(scaling["evidence"]) == {"standard", "minmax"}

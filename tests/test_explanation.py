@@ -21,6 +21,7 @@ from test_network import network_for
 from training_tools import index_samples
 from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError, Views
 from viewfuse.cli import main
+from viewfuse.data.filling.filler import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.fitted import effects, explanation
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
@@ -54,7 +55,7 @@ def model_of(values, mask, wanted) -> Model:
     index = index_rows(tensors, present)
     reduction = Reduction(tuple(no_front_end(view.shape[1]) for view in values))
     scaler, network = Scaler("none", (), ()), network_for(values, wanted)
-    return Model(names, columns, URRLMethod(wanted), reduction, scaler, stored, index, network)
+    return Model(names, columns, URRLMethod(wanted), Filler("error"), reduction, scaler, stored, index, network)
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,7 @@ def test_zero_rows_are_data_and_nan_rows_are_missing():
     mark = sparse.csr_array(([NAN], ([2], [0])), shape=(3, 3))
     assert Views([mark, B]).mask[:, 0].tolist() == [True, True, False]
     stored_zero = sparse.csr_array(([NAN, 0.0], ([2, 2], [0, 1])), shape=(3, 3))
-    with pytest.raises(DataError, match="row 2, column 0: NaN in a row that has other values"):
+    with pytest.raises(DataError, match="row 2, column 0: NaN in a row of a sparse view that has other values"):
         Views([stored_zero, B])
 
 
@@ -166,7 +166,10 @@ def test_hidden_rows_may_hold_anything_and_end_up_empty():
 @pytest.mark.parametrize(
     ("view", "words"),
     [
-        (with_cell(NAN), "view 'a', row 1, column 2: NaN .* fill the cell, or make the whole row NaN"),
+        (
+            with_cell(NAN),
+            "view 'a', row 1, column 2: NaN .* the value, nothing for zero, or NaN and nothing else",
+        ),
         (with_cell(-np.inf), "view 'a', row 1, column 2: the value is inf; replace"),
         (with_cell(1e39), r"view 'a', row 1, column 2: 1e\+39 is too large for 32-bit floats"),
         (sparse.csr_array(A.astype(complex)), "view 'a': Complex data not supported"),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics.pairwise import euclidean_distances
 
+from viewfuse.data.filling.filler import fit_filler
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.reduction.views import fit_reduction
@@ -50,19 +51,25 @@ def knn_filled(data: Any) -> NDArray[np.float32]:
 
 def filled_by_mean(data: Any) -> list[NDArray[np.float32]]:
     """Per view an array of shape (samples, columns) in the units of the data, gaps filled with means of columns."""
-    views = Views.of(data).dense()
+    views = _complete(data).dense()
     return [_mean_filled(views, v) for v in range(len(views.names))]
 
 
 def filled_by_nearest(data: Any, count: int = _DONORS) -> list[NDArray[np.float32]]:
     """As `filled_by_mean`, but filled from `count` samples, found as by `knn_filled`; their values are not reduced."""
-    views, apart = Views.of(data).dense(), _distances(_scaled(data))
+    views, apart = _complete(data).dense(), _distances(_scaled(data))
     return [_knn_filled(views, v, apart, count) for v in range(len(views.names))]
+
+
+def _complete(data: Any) -> Views:
+    """Views whose empty cells are filled as for the method itself."""
+    views = Views.of(data)
+    return fit_filler(views).apply(views)[0]
 
 
 def _scaled(data: Any) -> Views:
     """Min-max scaled views, wide and sparse ones reduced as for the method itself, so that both start alike."""
-    views = Views.of(data)
+    views = _complete(data)
     reduction = fit_reduction(views)
     reduced = reduction.apply(views)
     return fit_scaler(reduced, "minmax", reduction.units).apply(reduced)

@@ -45,6 +45,14 @@ class EmptySampleWarning(UserWarning):
     """Samples of a file have no view at all, and are left out."""
 
 
+class EmptyCellsWarning(UserWarning):
+    """Rows that are there had empty cells, which were filled; the message counts them by view and column."""
+
+
+class IgnoredColumnsWarning(UserWarning):
+    """New samples have columns that the model was not fitted on; they are not looked at."""
+
+
 class SuspiciousDataWarning(UserWarning):
     """Data that can be clustered, but may not be what they seem: fill values, ids, views that tell nothing."""
 

@@ -66,7 +66,6 @@ TEXTS = {
     "semicolons.csv": (b"id;x\na;1\n", "its first line, 'id;x', is separated by ';'; save it with ','"),
     "tabs.csv": (b"id\tx\na\t1\n", "is separated by tabs; call the file .tsv"),
     "commas.tsv": (b"id,x\na,1\n", "is separated by ','; call the file .csv"),
-    "hole.csv": (b"id,x,y\na,1,\nb,1,2\n", "row 0 (id 'a'), column 1 ('y'): NaN in a row that has other values"),
     "infinite.csv": (b"id,x\na,inf\n", "column 0 ('x'): the value is inf"),
     "too_large.csv": (b"id,x\na,1e300\n", "1e+300 is too large for 32-bit floats"),
     "numbers_as_ids.csv": (b"TP53,x\n831.84,1\n847.61,2\n", "column 'TP53' holds measurements, not ids"),

@@ -76,7 +76,7 @@ REFUSED = {
     "fti rna.csv": "No such command 'fti'",
     BOTH: "Missing option '--clusters'",
     "fit rna.csv --clusters 2": "Missing option '--out'",
-    "fit --clusters 2 --out run": "Missing argument 'FILE...'",
+    "fit --clusters 2 --out run": "Missing argument '[VIEW=]FILE...'",
     f"{BOTH} --cluster 2": "No such option '--cluster'",
     f"{BOTH} --clusters two": "'two' is not a valid integer",
     f"{BOTH} --clusters 0": "--clusters must be an integer of at least 1; got 0",

@@ -64,7 +64,7 @@ class Verbs(click.Group):
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
         _shorten_waits()
         with _faults_in_one_line(ctx), warnings.catch_warnings():
-            warnings.showwarning = functools.partial(_show_warning, ctx)
+            warnings.showwarning = functools.partial(_show_warning, ctx, set())
             return super().invoke(ctx)
 
 
@@ -104,8 +104,12 @@ def _shorten_waits() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 
-def _show_warning(ctx: click.Context, message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"viewfuse: warning: {_say(ctx, message)}", err=True)
+def _show_warning(ctx: click.Context, shown: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
+    """Show a warning once, however many parts of the samples it is about."""
+    line = _say(ctx, message)
+    if line not in shown:
+        shown.add(line)
+        click.echo(f"viewfuse: warning: {line}", err=True)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

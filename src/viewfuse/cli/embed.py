@@ -25,6 +25,8 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
     fitted = load(model, device=device)
     source = inputs.open()
     width = fitted.cluster_centers_.shape[1]
-    chunks = options.chunks(source, "embedding")
+    filled = options.Filled(fitted)
+    chunks = map(filled.complete, options.chunks(source, "embedding"))
     write_embedding(out, len(source), width, ((views, fitted.transform(views)) for views in chunks))
-    options.show({"samples": len(source), "columns": width, "written to": str(out)}, as_json)
+    facts = {"samples": len(source), "columns": width, **filled.facts(as_json)}
+    options.show({**facts, "written to": str(out)}, as_json)

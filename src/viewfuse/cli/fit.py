@@ -83,6 +83,12 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     help="auto (tries mixed, standard and minmax), or one of these, view, none.",
 )
 @click.option(
+    "--fill",
+    default="neighbors",
+    show_default=True,
+    help="Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
+)
+@click.option(
     "--reduction",
     cls=options.PerView,
     multiple=True,

@@ -24,6 +24,8 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
 
     fitted = load(model, device=device)
     source = inputs.open()
-    filled = (fitted.impute(views) for views in options.chunks(source, "imputing"))
-    write_views(out, fitted.view_names_, filled)
-    options.show({"samples": len(source), "views": fitted.view_names_, "written to": str(out)}, as_json)
+    filled = options.Filled(fitted)
+    parts = map(filled.complete, options.chunks(source, "imputing"))
+    write_views(out, fitted.view_names_, map(fitted.impute, parts))
+    facts = {"samples": len(source), "views": fitted.view_names_, **filled.facts(as_json)}
+    options.show({**facts, "written to": str(out)}, as_json)

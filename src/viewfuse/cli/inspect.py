@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from viewfuse.cli import options
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
+from viewfuse.data.filling import empty_cells
+from viewfuse.data.filling.filler import filled_by_median
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
+from viewfuse.errors import DataError
 from viewfuse.io import writers as results
 from viewfuse.methods.urrl import cost
 from viewfuse.methods.urrl.config import Config
@@ -33,7 +36,11 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     views = inputs.open().read()
     facts = describe(views)
     # What fit says, too, so that nobody learns of it after an hour of preparation.
-    facts["remarks"] = absent_views(views) + data_warnings(views, [view["suspicious"] for view in facts["views"]])
+    facts["remarks"] = (
+        absent_views(views)
+        + _on_empty_cells(views, facts)
+        + data_warnings(views, [view["suspicious"] for view in facts["views"]])
+    )
     if as_json:
         click.echo(results.as_json(facts))
         return
@@ -67,6 +74,17 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
     return [*lines, _cost_in_words(facts["fit"])]
 
 
+def _on_empty_cells(views: Views, facts: dict[str, Any]) -> list[str]:
+    """A line for every view that has empty cells, and one where a fit would refuse them."""
+    pairs = [(view["name"], view["empty"]) for view in facts["views"] if view["empty"]]
+    lines = [f"empty cells, which a fit fills, {empty_cells.in_words(*pair)}" for pair in pairs]
+    try:
+        empty_cells.check_training_cells(views)
+    except DataError as error:
+        lines.append(f"a fit refuses this: {error}")
+    return lines
+
+
 def _cost_in_words(fit: dict[str, Any]) -> str:
     return (
         f"a fit with default settings: about {_time_in_words(fit['seconds'])} on {fit['cpu_cores']} CPU cores (a rough "
@@ -87,13 +105,15 @@ def describe(views: Views) -> dict[str, Any]:
     names = np.array(views.names)
     order = np.argsort(-counts, kind="stable")
     looks = [_rows_to_look_at(views, v) for v in range(len(views.names))]
+    empty = {cells.view: cells.facts() for cells in empty_cells.count_empty(views)}
+    views = filled_by_median(views)
     front_ends = [fit_front_end(views.arrays[v], rows) for v, rows in enumerate(looks)]
     return {
         "samples": len(views),
         "first_ids": views.ids[:3].tolist(),
         "views": [
-            _describe_view(views, v) | _describe_kind(front_end, int(looks[v].sum()))
-            for v, front_end in enumerate(front_ends)
+            _describe_view(views, v) | {"empty": empty.get(name)} | _describe_kind(front_end, int(looks[v].sum()))
+            for v, (name, front_end) in enumerate(zip(views.names, front_ends, strict=True))
         ],
         "patterns": [{"views": " + ".join(names[patterns[p]]), "samples": int(counts[p])} for p in order],
         "fit": _describe_fit(len(views), front_ends),

@@ -7,15 +7,19 @@ import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from viewfuse.data.filling.empty_cells import EmptyCells, in_words
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io import writers as results
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import Source
+
+if TYPE_CHECKING:
+    from viewfuse.methods.base import MultiViewClusterer
 
 PATH = click.Path(path_type=Path)
 _ROWS_AT_A_TIME = 10_000
@@ -34,7 +38,7 @@ uncertain_below = click.option(
 )
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 _INPUTS = (
-    click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE..."),
+    click.argument("files", nargs=-1, required=True, type=PATH, metavar="[VIEW=]FILE..."),
     click.option("--id-column", metavar="NAME", help="Column of ids in tables; the first one by default."),
     click.option("--block", multiple=True, metavar="VIEW=PATTERN",
                  help="For one wide table: the columns of a view, such as rna=rna_*. Once per view."),
@@ -57,7 +61,12 @@ _OF_FILES = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".parquet", ".h5mu
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a command, and how to read them."""
+    """The files of a command, and how to read them.
+
+    Attributes
+    ----------
+    names : per file the name that the command line gives its view; None where it gives none
+    """
 
     files: tuple[Path, ...]
     id_column: str | None
@@ -66,11 +75,12 @@ class Inputs:
     header: bool | None = None
     transpose: tuple[str, ...] = ()
     allow_disjoint: bool = False
+    names: tuple[str | None, ...] = ()
 
     def open(self) -> Source:
         """Open them, without reading all."""
         return open_source(
-            self.files,
+            self._paths(),
             id_column=self.id_column,
             blocks=self.blocks,
             use=self.use,
@@ -78,6 +88,16 @@ class Inputs:
             transpose=self.transpose,
             allow_disjoint=self.allow_disjoint,
         )
+
+    def _paths(self) -> tuple[Path, ...] | dict[str, Path]:
+        """The files, by the names of their views where the command line names one; others are called like the file."""
+        if not any(self.names):
+            return self.files
+        names = [name or file.stem for name, file in zip(self.names, self.files, strict=True)]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise DataError(f"two files are called {twice[0]!r}; give each view a name of its own: VIEW=FILE")
+        return dict(zip(names, self.files, strict=True))
 
     def annotated(self) -> list[Path]:
         """The .h5mu and .h5ad files, which results can be written back to."""
@@ -90,11 +110,19 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
         plain = {name: rest.pop(name) for name in ("files", "id_column", "header", "transpose", "allow_disjoint")}
+        plain["names"], plain["files"] = zip(*map(_named, plain["files"]), strict=True)
         function(inputs=Inputs(blocks=_pairs("--block", block), use=_pairs("--use", use), **plain), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)
     return collected
+
+
+def _named(file: Path) -> tuple[str | None, Path]:
+    """The name of a view and its file, from VIEW=FILE; a file that is really called so has no other name."""
+    name, sign, path = str(file).partition("=")
+    is_named = sign and name and path and "/" not in name and not file.exists()
+    return (name, Path(path)) if is_named else (None, file)
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
@@ -114,6 +142,28 @@ class PerView(click.Option):
             return value
         only_one = len(value) == 1 and "=" not in value[0]
         return value[0] if only_one else _pairs(self.opts[0], value)
+
+
+class Filled:
+    """Counts what a model fills in empty cells of new samples."""
+
+    def __init__(self, fitted: MultiViewClusterer) -> None:
+        self._fitted = fitted
+        self._cells: dict[str, EmptyCells] = {}
+
+    def complete(self, views: Views) -> Views:
+        """Samples as the model takes them."""
+        complete, found = self._fitted.complete(views)
+        for cells in found:
+            self._cells[cells.view] = self._cells[cells.view] + cells if cells.view in self._cells else cells
+        return complete
+
+    def facts(self, as_json: bool) -> dict[str, Any]:
+        """For the output of a verb; nothing where no cell was empty."""
+        facts = {name: cells.facts() for name, cells in self._cells.items()}
+        if not facts:
+            return {}
+        return {"filled_cells": facts if as_json else [in_words(*pair) for pair in facts.items()]}
 
 
 def chunks(source: Source, what: str) -> Iterator[Views]:

@@ -33,12 +33,14 @@ def command(
 
     fitted = load(model, device=device)
     source = inputs.open()
+    filled = options.Filled(fitted)
     sizes = np.zeros(len(fitted.cluster_centers_), dtype=np.int64)
     far_out: list[int] = []
     uncertain: list[int] = []
 
     def place(views: Views) -> tuple[Views, NDArray[np.float32], NDArray[np.bool_]]:
-        probabilities, far = fitted.predict_proba(views), fitted.out_of_range(views)
+        complete = filled.complete(views)
+        probabilities, far = fitted.predict_proba(complete), fitted.out_of_range(complete)
         sizes[:] += np.bincount(probabilities.argmax(axis=1), minlength=len(sizes))
         far_out.append(int(far.sum()))
         uncertain.append(int((probabilities.max(axis=1) < uncertain_below).sum()))
@@ -47,4 +49,4 @@ def command(
     write_predictions(out, map(place, options.chunks(source, "predicting")), uncertain_below)
     facts = {"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist()}
     facts |= {"uncertain": sum(uncertain), "out_of_range": sum(far_out)}
-    options.show({**facts, "written to": str(out)}, as_json)
+    options.show({**facts, **filled.facts(as_json), "written to": str(out)}, as_json)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable, is_annotated
+from viewfuse.data.id_spelling import in_words, read_alike
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
 
@@ -133,9 +134,11 @@ def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> 
         if any(o.nlevels == index.nlevels and len(index.intersection(o)) for o in others.values()):
             continue
         other, labels = next(iter(others.items()))
+        alike = read_alike(index.tolist(), labels.tolist())
+        cure = in_words(alike, name, other) if alike else "give all the same kind of sample ids"
         raise DataError(
             f"view {name!r} shares no row label with any other view ({index.tolist()[0]!r} against "
-            f"{labels.tolist()[0]!r} in {other!r}); give all the same kind of sample ids"
+            f"{labels.tolist()[0]!r} in {other!r}); {cure}"
         )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.filling.filler import column_medians
+from viewfuse.data.id_spelling import alike_in_views
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views
 
@@ -32,6 +34,8 @@ def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
     values = take(views.arrays[v], rows[:: max(1, len(rows) // _MOST_ROWS)])
     if not values.shape[0]:
         return {}
+    if not is_sparse(values) and np.isnan(values).any():
+        values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
     reasons = _sparse_reasons(values) if is_sparse(values) else _reasons(values)
     found = {why: np.flatnonzero(which) for why, which in reasons.items()}
     return {why: [str(views.columns[v][int(c)]) for c in which] for why, which in found.items() if len(which)}
@@ -87,11 +91,11 @@ def zero_samples(views: Views) -> list[str]:
 
 
 def isolated_views(views: Views) -> list[str]:
-    """A line for every view that shares none or few of its samples with others."""
+    """A line for every view that shares none or few of its samples with others, and for ids that read alike."""
     shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
-    lines: list[str] = []
     if (counts > 0).sum() < 2:
-        return lines
+        return []
+    lines = alike_in_views(views.names, views.mask, views.ids.tolist())
     for name, common, own in zip(views.names, shared, counts, strict=True):
         if own and not common:
             lines.append(f"{name}: no sample has this view and another one; are the ids spelled alike in all files?")

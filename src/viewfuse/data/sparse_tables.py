@@ -164,6 +164,18 @@ def with_data(matrix: csr_array, data: NDArray[Any]) -> csr_array:
     return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
+def with_columns(matrix: csr_array, places: NDArray[np.int64], present: NDArray[np.bool_]) -> csr_array:
+    """Columns at `places`, in that order; where it is -1, NaN is stored in rows that are present."""
+    from scipy.sparse import csr_array
+
+    rows, absent = np.flatnonzero(present), np.flatnonzero(places < 0)
+    picked = csr_array((np.ones(len(places) - len(absent)), (places[places >= 0], np.flatnonzero(places >= 0))),
+                       shape=(matrix.shape[1], len(places)), dtype=np.float32)  # fmt: skip
+    cells = (np.repeat(rows, len(absent)), np.tile(absent, len(rows)))
+    marks = csr_array((np.full(len(cells[0]), np.nan, np.float32), cells), shape=(matrix.shape[0], len(places)))
+    return canonical(matrix @ picked + marks)
+
+
 def column_blocks(matrix: csr_array) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
     """Numbers of columns, and their values as a dense array: all rows, or all that are stored and two zeros at least.
 

@@ -125,7 +125,7 @@ def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDA
     except (TypeError, ValueError, OverflowError):
         row, column, cell = _first_bad_cell(values)
         raise NotANumber(
-            f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}: "
+            f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}: "
             f"{reprlib.repr(cell)} is not a number; encode it or drop the column "
             "(an argument must be a number or a string of a number)"
         ) from None
@@ -145,7 +145,8 @@ def is_number(cell: Any) -> bool:
     return True
 
 
-def _called(columns: Sequence[Hashable], column: int) -> str:
+def called(columns: Sequence[Hashable], column: int) -> str:
+    """The number of a column, with its name where that is another."""
     name = columns[column]
     return str(column) if name == column else f"{column} ({name!r})"
 
@@ -159,23 +160,32 @@ def labelled(row: int, ids: NDArray[Any]) -> str:
 def present_rows(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> tuple[Any, NDArray[np.bool_]]:
     """Check the rows that may be looked at; return float32 values, zero where missing, and who is present.
 
-    A row of a sparse view is missing where all that it stores is NaN; one that stores nothing is zero.
+    Empty cells of a row that has others stay NaN. A row of a sparse view is missing where all that it stores is NaN;
+    one that stores nothing is zero.
     """
     if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
     if is_sparse(table.values):
         return _present_sparse_rows(table, allowed, ids)
     given = _numbers(table, allowed, ids)
-    finite = np.concatenate([np.isfinite(_single(given[rows])).all(axis=1) for rows in memory.parts(len(given))])
-    present = allowed & finite
-    suspects = np.flatnonzero(allowed & ~finite)
-    gone = np.isnan(_single(given[suspects])).all(axis=1)
-    if not gone.all():
-        _raise_for_row(table._replace(values=given), int(suspects[~gone][0]), ids)
+    looks = [_filled_and_infinite(_single(given[rows])) for rows in memory.parts(len(given))]
+    filled, infinite = (np.concatenate(found) for found in zip(*looks, strict=True))
+    wrong = np.flatnonzero(allowed & infinite)
+    if len(wrong):
+        _raise_for_row(table._replace(values=given), int(wrong[0]), ids)
+    present = allowed & filled
     _check_digits(table, given, present)
     values = _kept(given, present).view()
     values.flags.writeable = False  # it may be the caller's own memory
     return values, present
+
+
+def _filled_and_infinite(rows: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows have a value at all, and which an infinite one."""
+    finite = np.isfinite(rows)
+    if finite.all():
+        return np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+    return np.asarray(~np.isnan(rows).all(axis=1)), np.asarray(np.isinf(rows).any(axis=1))
 
 
 def _present_sparse_rows(
@@ -211,11 +221,14 @@ def _kept(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float32
 
 
 def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Least and largest value of every column over the rows that are present, of which there is one at least."""
+    """Least and largest value of every column over the rows that are present, of which there is one at least.
+
+    Empty cells do not count; a column of nothing else has NaN.
+    """
     if is_sparse(array):
         return bounds(array, present)
-    pairs = [(rows.min(axis=0), rows.max(axis=0)) for rows in present_parts(array, present)]
-    return np.min([low for low, _ in pairs], axis=0), np.max([high for _, high in pairs], axis=0)
+    pairs = [(np.fmin.reduce(rows), np.fmax.reduce(rows)) for rows in present_parts(array, present)]
+    return np.fmin.reduce([low for low, _ in pairs]), np.fmax.reduce([high for _, high in pairs])
 
 
 def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
@@ -238,7 +251,7 @@ def _check_digits(table: Table, given: Any, present: NDArray[np.bool_]) -> None:
     if lost.any():
         column = int(np.flatnonzero(lost)[0])
         raise DataError(
-            f"view {table.name!r}, column {_called(table.columns, column)}: its values differ by less than 32-bit "
+            f"view {table.name!r}, column {called(table.columns, column)}: its values differ by less than 32-bit "
             "floats can tell; subtract their mean, or rescale them"
         )
 
@@ -247,11 +260,11 @@ def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         cells = dense_rows(table.values, [row])[0].astype(np.float64)
         column = int(np.flatnonzero(~np.isfinite(cells.astype(np.float32)))[0])
-    place = f"view {table.name!r}, row {labelled(row, ids)}, column {_called(table.columns, column)}"
+    place = f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}"
     if np.isnan(cells[column]):
         raise DataError(
-            f"{place}: NaN in a row that has other values; fill the cell, or make the whole row NaN "
-            "to say that this sample lacks the view"
+            f"{place}: NaN in a row of a sparse view that has other values; store the value, nothing for zero, or "
+            "NaN and nothing else to say that this sample lacks the view"
         )
     if np.isinf(cells[column]):
         raise DataError(f"{place}: the value is inf; replace it by a finite number")

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import aligned, checked_ids, checked_mask, is_table, named_views
 from viewfuse.data.annotated import Use, opened
+from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
 from viewfuse.data.tables import Table, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
@@ -29,8 +30,8 @@ class Views:
         A view is an array, data frame, AnnData or sparse matrix of shape (samples, columns), or None where no sample
         has it. Each modality of a MuData object is a view.
         A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
-        zeros are data, stored or not. Frames that carry row labels, and cells, which have names, are joined by them:
-        a label that a view lacks is a missing row.
+        zeros are data, stored or not. Other NaN are empty cells, which whoever works with the views fills. Frames that
+        carry row labels, and cells, which have names, are joined by them: a label that a view lacks is a missing row.
     mask : boolean array of shape (samples, views), optional
         False marks a view as missing; what stands there in `data` is never looked at.
     ids : sequence of samples' names, optional
@@ -45,8 +46,8 @@ class Views:
 
     Attributes
     ----------
-    arrays : tuple of float32 arrays of shape (samples, columns); missing rows are zero. What came as a sparse matrix
-        is a `scipy.sparse.csr_array`, whose missing rows hold nothing; `dense()` gives arrays only.
+    arrays : tuple of float32 arrays of shape (samples, columns); missing rows are zero, empty cells NaN. What came as
+        a sparse matrix is a `scipy.sparse.csr_array`, whose missing rows hold nothing; `dense()` gives arrays only.
     mask : boolean array of shape (samples, views); True where a view is present.
     ids : array of shape (samples,); each name once.
     names : tuple of str.
@@ -144,7 +145,8 @@ class Views:
     def conform(self, names: Sequence[str], columns: Sequence[Sequence[Hashable]], *, by_name: bool) -> Views:
         """The views `names` with their `columns`, in that order; absent ones are missing in every sample.
 
-        With `by_name` the views are matched by their names, else by their order.
+        With `by_name` the views are matched by their names, else by their order. Columns are matched by name where
+        both sides have names: unknown ones are left out with a warning, cells of absent ones are empty.
         """
         known = dict(zip(names, columns, strict=True))
         if by_name:
@@ -153,17 +155,20 @@ class Views:
         else:
             _check_count(self.names, names)
             source = {name: v for v, name in enumerate(names)}
-        picks = [(name, known[name], source.get(name)) for name in names]
-        arrays = tuple(self._view_with(v, name, fitted) for name, fitted, v in picks)
-        absent = np.zeros(len(self), dtype=bool)
-        mask = np.stack([absent if v is None else self.mask[:, v] for _, _, v in picks], axis=1)
+        placed = [self._matched(source.get(name), name, known[name]) for name in names]
+        warn_of_ignored({name: ignored for name, (_, _, ignored) in zip(names, placed, strict=True)}, stacklevel=5)
+        arrays, mask = tuple(array for array, _, _ in placed), np.stack([present for _, present, _ in placed], axis=1)
+        _check_no_empty_samples(mask, self.ids)
         return self.replace(names=tuple(names), arrays=arrays, mask=mask, columns=tuple(columns))
 
-    def _view_with(self, v: int | None, name: str, columns: Sequence[Hashable]) -> Values:
+    def _matched(
+        self, v: int | None, name: str, columns: Sequence[Hashable]
+    ) -> tuple[Values, NDArray[np.bool_], Sequence[Hashable]]:
+        """A view with these columns, who has it, and which columns are left out; None is missing in every sample."""
         if v is None or not self.widths[v]:
-            return empty((len(self), len(columns)))
-        _check_columns(name, self.columns[v], columns)
-        return self.arrays[v]
+            return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), ()
+        matching = match_columns(name, self.columns[v], columns)
+        return *matched(self.arrays[v], self.mask[:, v], matching), matching.ignored
 
 
 def is_one_table(data: Any) -> bool:
@@ -200,7 +205,7 @@ def _check_names(given: Sequence[str], known: Sequence[str]) -> None:
     if unknown:
         raise DataError(
             f"views {unknown} are unknown; got {list(given)}, the model was fitted on {list(known)}; "
-            "rename or leave them out"
+            "rename them (on the command line NAME=FILE) or leave them out"
         )
 
 
@@ -210,20 +215,3 @@ def _check_count(given: Sequence[str], known: Sequence[str]) -> None:
             f"{len(given)} views were given, but the model was fitted on {len(known)} ({list(known)}); "
             "pass None for a view that is missing in every row, or a dict of the views by name"
         )
-
-
-def _check_columns(name: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:
-    """Numbers of columns must agree, and their names where they had names both times."""
-    if len(given) != len(fitted):
-        raise DataError(
-            f"view {name!r} has {len(given)} columns, but the model was fitted on {len(fitted)}; "
-            "give the same columns in the same order"
-        )
-    if any(list(columns) == list(range(len(columns))) for columns in (given, fitted)):
-        return
-    for place, (new, old) in enumerate(zip(given, fitted, strict=True)):
-        if new != old:
-            raise DataError(
-                f"view {name!r}, column {place}: {new!r} was given where the model was fitted on {old!r}; "
-                "give the same columns in the same order"
-            )

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.filling.empty_cells import EmptyCells
+from viewfuse.data.filling.filler import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
@@ -69,6 +71,7 @@ class Model:
     names: tuple[str, ...]
     columns: tuple[Sequence[Hashable], ...]
     method: FittedMethod
+    filler: Filler
     reduction: Reduction
     scaler: Scaler
     stored: Samples
@@ -87,10 +90,15 @@ class Model:
         """The model with some of its training samples only, which are then each other's neighbours."""
         kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
         stored = index_training_set(kept.values, kept.present, self.method.neighbor_depth)
-        return replace(self, stored=stored, row_index=index_rows(stored.values, stored.present))
+        filler = self.filler.thinned(len(rows))
+        return replace(self, filler=filler, stored=stored, row_index=index_rows(stored.values, stored.present))
+
+    def complete(self, views: Views, *, by_name: bool) -> tuple[Views, list[EmptyCells]]:
+        """New samples with the model's views and columns and without empty cells, and how many of these there were."""
+        return self.filler.apply(views.conform(self.names, self.columns, by_name=by_name))
 
     def embed(self, views: Views) -> Tensor:
-        """Embeddings of shape (samples, embedding) of samples with the model's views, any of them missing."""
+        """Embeddings of shape (samples, embedding) of complete samples, any of whose views are missing."""
         return self.place(views)[1]
 
     def place(self, views: Views) -> tuple[Samples, Tensor]:

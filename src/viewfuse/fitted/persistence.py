@@ -25,6 +25,8 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 import viewfuse
+from viewfuse.data.filling.filler import FILLS, Filler
+from viewfuse.data.filling.nearest_rows import NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
@@ -38,6 +40,7 @@ from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that `save` gives; what else matches `TENSORS` is somebody's own."""
+_SINGLE = np.dtype(np.float32)
 _OUR_KEYS = {"format", "versions", "views", "files", "checksum"}
 
 
@@ -132,6 +135,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
             for name, columns, front_end in zip(model.names, model.columns, model.reduction.front_ends, strict=True)
         ],
         "n_samples": len(model.stored),
+        "fill": model.filler.how,
         "scaling": model.scaler.kind,
         "sharpness": model.sharpness,
         "method": {"name": model.method.name, "config": model.method.saved()},
@@ -158,6 +162,8 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
         found[f"factor.{v}"] = torch.from_numpy(model.scaler.factors[v])
         for name, array in model.reduction.front_ends[v].arrays().items():
             found[f"front_end.{v}.{name}"] = torch.from_numpy(array)
+    for v, (medians, donors) in enumerate(zip(model.filler.medians, model.filler.donors, strict=True)):
+        found[f"medians.{v}"], found[f"donors.{v}"] = torch.from_numpy(medians), torch.from_numpy(donors.values)
     found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
     return {**found, **{f"array.{name}": torch.from_numpy(x) for name, x in saved.arrays.items()}}
 
@@ -200,9 +206,26 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
     if [len(own) for own in columns] != [view["width"] for view in views]:
         raise ValueError("the names of the columns are not as many as the columns")
+    filler = _filler(manifest.get("fill", "error"), [len(own) for own in columns], tensors)
     index = index_rows(values, present)
-    model = Model(names, columns, method, reduction, scaler, stored, index, network, _sharpness(manifest))
+    model = Model(names, columns, method, filler, reduction, scaler, stored, index, network, _sharpness(manifest))
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
+
+
+def _filler(how: str, widths: Sequence[int], tensors: Mapping[str, Tensor]) -> Filler:
+    """What fills empty cells; the first models of format 2 kept nothing for it."""
+    if how not in FILLS:
+        raise ValueError(f"fill is {how!r}")
+    if how == "error":
+        return Filler(how)
+    medians = tuple(tensors[f"medians.{v}"].numpy() for v in range(len(widths)))
+    donors = tuple(tensors[f"donors.{v}"].numpy() for v in range(len(widths)))
+    for width, own, rows in zip(widths, medians, donors, strict=True):
+        if own.shape != (width,) or rows.shape != (len(rows), width) or {own.dtype, rows.dtype} != {_SINGLE}:
+            raise ValueError("what fills empty cells does not fit the columns")
+        if not np.isfinite(own).all() or np.isinf(rows).any():
+            raise ValueError("what fills empty cells is not finite")
+    return Filler(how, medians, tuple(map(NearestRows, donors)))
 
 
 def _sharpness(manifest: Mapping[str, Any]) -> float:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from viewfuse.data.id_spelling import in_words, read_alike
 from viewfuse.errors import DataError
 from viewfuse.io.source import FileView, alike
 
@@ -87,6 +88,8 @@ def _share_nothing(one: _Side, other: _Side) -> str:
         if alike
         else "spell them alike in all files"
     )
+    spelled = read_alike(one.ids, other.ids)
+    cure = in_words(spelled, one.view, other.view) if spelled else cure
     return (
         f"{one.path} and {other.path} share {shared}{alike}: {_alone(one, other)} against {_alone(other, one)}; "
         f"{cure}; if they are meant to be apart, allow_disjoint=True"

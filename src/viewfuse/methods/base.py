@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.annotated import is_anndata, is_mudata
+from viewfuse.data.filling.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError, OutOfRangeWarning
 from viewfuse.fitted import persistence
@@ -46,6 +47,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     method_builders: ClassVar[Mapping[str, persistence.BuildMethod]] = {}
     device: str
+    fill: str
     _model: Model
 
     def transform(self, X: Any) -> NDArray[np.float32]:
@@ -128,8 +130,8 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Returns
         -------
         The kind that was given: a list of float32 arrays with all of the model's views, a dict of them (of a MuData,
-        too), Views, or one array (of an AnnData, too). Observed rows are returned as they were, in float32; filled
-        values stay within the range of the training samples.
+        too), Views, or one array (of an AnnData, too). Observed rows are returned as they were, in float32, with their
+        empty cells filled as for `predict`; filled values stay within the range of the training samples.
         """
         given, model = self._known_views(X), self._placed_model()
         what = f"filling {len(given):,} samples with {sum(given.widths):,} columns"
@@ -219,17 +221,31 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             setattr(model, name, saved.arrays[name])
         return model
 
-    def _known_views(self, X: Any) -> Views:
-        """New samples with the views of the model, in its order."""
+    def complete(self, X: Any) -> tuple[Views, list[EmptyCells]]:
+        """New samples as the model takes them: its views and columns, in its order, without empty cells.
+
+        Columns are matched by name where they have names, in any order; those that the model does not know are left
+        out with a warning. Cells of columns that are not there are empty. Empty cells are filled as in training.
+
+        Returns
+        -------
+        The samples, and how many cells were filled, for every view that had empty ones.
+        """
         check_is_fitted(self)
         one_table = is_one_table(X) and len(self._model.names) == 1
         views = Views(X, names=self._model.names) if one_table else Views.of(X)
         if not len(views):
             raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
-        if one_table:
+        by_column = (hasattr(X, "columns") and hasattr(self, "feature_names_in_")) or is_anndata(X)
+        if one_table and not by_column:  # scikit-learn wants columns in the order of training
             validate_data(self, X, reset=False, skip_check_array=True)
-        by_name = isinstance(X, (Mapping, Views)) or is_mudata(X)
-        return views.conform(self._model.names, self._model.columns, by_name=by_name)
+        return self._model.complete(views, by_name=isinstance(X, (Mapping, Views)) or is_mudata(X))
+
+    def _known_views(self, X: Any) -> Views:
+        """What `complete` gives; warns of cells that were filled."""
+        views, filled = self.complete(X)
+        warn_of_filled(filled, stacklevel=3)
+        return views
 
     def _remember_columns(self, X: Any, views: Views) -> None:
         """Set what scikit-learn wants to know of the columns."""
@@ -271,6 +287,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
+        tags.input_tags.allow_nan = True
         return tags
 
 

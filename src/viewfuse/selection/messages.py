@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import starmap
 from typing import Any
 
+from viewfuse.data.filling.empty_cells import in_words as cells_in_words
 from viewfuse.selection.rules import Decision
 
 LABELS = {
+    "empty_cells": "empty cells",
     "reduction": "reduction",
     "scaling": "scaling",
     "pretraining": "pre-training",
@@ -31,6 +34,13 @@ def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def by_label(decisions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Per label of what was decided, the sentence without it."""
     return {LABELS[name]: str(one["why"]).removeprefix(f"{LABELS[name]}: ") for name, one in decisions.items()}
+
+
+def _empty_cells(decision: Decision) -> str:
+    if not decision["evidence"]:
+        return "none"
+    source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[decision["chosen"]]
+    return f"filled {source}; " + "; ".join(starmap(cells_in_words, decision["evidence"].items()))
 
 
 def _reduction(decision: Decision) -> str:
@@ -126,6 +136,7 @@ def _confidence(decision: Decision) -> str:
 
 
 _WORDS = {
+    "empty_cells": _empty_cells,
     "reduction": _reduction,
     "scaling": _scaling,
     "pretraining": _pretraining,

@@ -6,7 +6,8 @@ it, all samples at once or a few at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -23,12 +24,13 @@ from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import FileView, Source
 
 AnyPath = str | PathLike[str]
+Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
 TABLES = (*DELIMITERS, ".parquet", ".h5ad")
 WHOLE = (".npz", ".mat", ".h5mu")
 
 
 def read_views(
-    paths: AnyPath | Sequence[AnyPath],
+    paths: Paths,
     *,
     id_column: str | None = None,
     blocks: Blocks | None = None,
@@ -41,7 +43,7 @@ def read_views(
 
     Parameters
     ----------
-    paths : a file, a folder, or a list of files
+    paths : a file, a folder, a list of files, or a dict of tables by the name of their view
         - .npz: one 2-D array per view, called view_0, view_1, ... or anything; with `ids`, a boolean `mask` of shape
           (samples, views) and `labels` where they are wanted; or the one sparse matrix that SciPy saved. A folder of
           .npy files: the same, as memory maps.
@@ -76,7 +78,7 @@ def read_views(
 
 
 def read_chunks(
-    paths: AnyPath | Sequence[AnyPath],
+    paths: Paths,
     size: int = 10_000,
     *,
     id_column: str | None = None,
@@ -102,7 +104,7 @@ def read_chunks(
 
 
 def open_source(
-    paths: AnyPath | Sequence[AnyPath],
+    paths: Paths,
     *,
     id_column: str | None = None,
     blocks: Blocks | None = None,
@@ -112,6 +114,11 @@ def open_source(
     allow_disjoint: bool = False,
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
+    if isinstance(paths, Mapping):
+        _check_paths(list(paths.values()))
+        _check_named(paths, blocks)
+        named = {name: Path(path) for name, path in paths.items()}
+        return _open_tables(named, id_column, blocks, use, header, transpose, allow_disjoint)
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
     _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
@@ -119,17 +126,7 @@ def open_source(
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        if ".h5ad" not in endings:
-            _check_unused(use=use)
-        elif len(endings) == 1:
-            _check_unused(id_column=id_column, blocks=blocks)
-        if not endings & set(DELIMITERS):
-            _check_unused(header=header)
-        _check_tables(files, blocks)
-        views = _read_tables(files, id_column, blocks, use, header, transpose)
-        if not allow_disjoint:
-            check_matching(views)
-        return Source(views)
+        return _open_tables(_by_stem(files), id_column, blocks, use, header, transpose, allow_disjoint)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
     unused = {"id_column": id_column, "blocks": blocks, "header": header, "transpose": transpose or None}
@@ -180,20 +177,59 @@ def _inside(folder: Path) -> list[Path]:
     return arrays[:1] or tables
 
 
-def _check_tables(files: Sequence[Path], blocks: Blocks | None) -> None:
+def _check_named(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
+    """Refuse names for what is not one table."""
+    if blocks is not None:
+        raise DataError("blocks cut one wide file into views; give it without a name")
+    for name, path in paths.items():
+        file = Path(path)
+        if not file.exists():
+            raise DataError(f"{name}={file}: {file} is no file; check the path")
+        if file.suffix.lower() not in TABLES or not file.is_file():
+            raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
+
+
+def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
+    """Tables by the names of their views, which are called like the files."""
     names = [file.stem for file in files]
     alike = [str(file) for file in files if names.count(file.stem) > 1]
     if alike:
         listed = ", ".join(alike)
-        raise DataError(f"two files are called alike: {listed}; a view is called like its file, so rename one")
+        raise DataError(
+            f"two files are called alike: {listed}; a view is called like its file, so rename one, or name the view: "
+            f"NAME={alike[0]}"
+        )
+    return dict(zip(names, files, strict=True))
+
+
+def _open_tables(
+    files: Mapping[str, Path],
+    id_column: str | None,
+    blocks: Blocks | None,
+    use: Use | None,
+    header: bool | None,
+    transpose: Sequence[str],
+    allow_disjoint: bool,
+) -> Source:
+    endings = {file.suffix.lower() for file in files.values()}
+    if ".h5ad" not in endings:
+        _check_unused(use=use)
+    elif len(endings) == 1:
+        _check_unused(id_column=id_column, blocks=blocks)
+    if not endings & set(DELIMITERS):
+        _check_unused(header=header)
     if blocks is not None and len(files) > 1:
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
     if blocks is not None and not blocks:
         raise DataError("blocks names no view; give at least one, or leave it out")
+    views = _read_tables(files, id_column, blocks, use, header, transpose)
+    if not allow_disjoint:
+        check_matching(views)
+    return Source(views)
 
 
 def _read_tables(
-    files: Sequence[Path],
+    files: Mapping[str, Path],
     id_column: str | None,
     blocks: Blocks | None,
     use: Use | None,
@@ -201,17 +237,18 @@ def _read_tables(
     transpose: Sequence[str],
 ) -> list[FileView]:
     """The views of all files, those that are named in `transpose` turned."""
-    places = h5ad_places([file.stem for file in files if file.suffix.lower() == ".h5ad"], use)
+    places = h5ad_places([name for name, file in files.items() if file.suffix.lower() == ".h5ad"], use)
     views: list[FileView] = []
-    for file in files:
+    for name, file in files.items():
         with guarded(file):
             if file.suffix.lower() == ".h5ad":
-                views += read_h5ad(file, places[file.stem])
+                found = read_h5ad(file, places[name])
             elif file.suffix.lower() == ".parquet":
-                views += read_parquet(file, id_column, blocks)
+                found = read_parquet(file, id_column, blocks)
             else:
-                of_ids = header is None and file.stem in transpose  # the first line may well hold numbers
-                views += read_text(file, id_column, blocks, True if of_ids else header)
+                of_ids = header is None and name in transpose  # the first line may well hold numbers
+                found = read_text(file, id_column, blocks, True if of_ids else header)
+        views += found if name == file.stem else [_named(name, file, found)]
     _check_transposed(transpose, [view.name for view in views])
     return [view.turned() if view.name in transpose else view for view in views]
 
@@ -222,6 +259,13 @@ def _check_transposed(transpose: Sequence[str], names: Sequence[str]) -> None:
         raise DataError(
             f"transpose names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
         )
+
+
+def _named(name: str, file: Path, found: Sequence[FileView]) -> FileView:
+    if len(found) > 1:
+        own = ", ".join(view.name for view in found)
+        raise DataError(f"{name}={file}: it holds several views ({own}); give it without a name")
+    return replace(found[0], name=name)
 
 
 def _check_paths(paths: object) -> None:

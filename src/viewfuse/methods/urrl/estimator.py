@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.checks import data_warnings
+from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, EmptyClusterWarning, JointStageWarning, SettingError, SuspiciousDataWarning
@@ -41,6 +42,10 @@ class URRL(MultiViewClusterer):
         divides all columns of a view by one number, "mixed" does either for each view
         (:mod:`viewfuse.data.mixed_scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
         "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
+    fill : {"neighbors", "median", "error"}, default "neighbors"
+        What stands in empty cells (NaN) of rows that have other values: the mean of the five nearest rows of the same
+        view, or the median of the column where nobody can help; always the median; or nothing, and an error. The
+        same for new samples, from training samples. At most 30 % of a view may be empty, and 80 % of a row or column.
     reduction : {"auto", "none", "pca", "standard", "log1p", "counts", "words"} or dict of these by view, default "auto"
         How wide and sparse views become narrow dense ones (:mod:`viewfuse.reduction`). "auto" looks at each view and
         leaves narrow ones alone, "none" leaves all alone.
@@ -83,8 +88,8 @@ class URRL(MultiViewClusterer):
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     objectives_ : list of the last losses of the trainings with the scaling that was kept
-    decisions_ : dict with "reduction", "scaling", "pretraining", "joint_stage" and "reliability" (whether trainings
-        agree): for each a dict of what was "chosen", from which "evidence", and "why" in words
+    decisions_ : dict with "empty_cells", "reduction", "scaling", "pretraining", "joint_stage" and "reliability"
+        (whether trainings agree): for each a dict of what was "chosen", from which "evidence", and "why" in words
     stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; NaN
         where there was one training only
     view_names_ : list of str
@@ -115,6 +120,7 @@ class URRL(MultiViewClusterer):
         embedding_dim: int = Config.embedding_dim,
         hidden_dim: int = Config.hidden_dim,
         scaling: str = "auto",
+        fill: str = "neighbors",
         reduction: str | Mapping[str, str] = "auto",
         schedule: str = Config.schedule,
         pretrain_epochs: int | str = Config.pretrain_epochs,
@@ -139,6 +145,7 @@ class URRL(MultiViewClusterer):
         self.embedding_dim = embedding_dim
         self.hidden_dim = hidden_dim
         self.scaling = scaling
+        self.fill = fill
         self.reduction = reduction
         self.schedule = schedule
         self.pretrain_epochs = pretrain_epochs
@@ -179,10 +186,11 @@ class URRL(MultiViewClusterer):
         Parameters
         ----------
         X : list or dict of (samples, columns) arrays, data frames or AnnData, a MuData, Views, or one 2-D array
-            A row that is all NaN is a missing view; so is a cell that a modality lacks.
+            A row that is all NaN is a missing view; so is a cell that a modality lacks. Other NaN: see `fill`.
         y : ignored
         """
         config, device = self._config(), chosen_device(self.device)
+        check_fill(self.fill)
         check_reduction(self.reduction)
         _check_not_bare_sparse(X)
         _check_no_second_view(X, y)
@@ -191,9 +199,8 @@ class URRL(MultiViewClusterer):
         seeds = replicate_seeds(self.random_state, self.n_init)
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=2)
-        fitted = fit_models(
-            [views], config, self.scaling, [seeds], device, reduction=self.reduction, progress=bool(self.verbose)
-        )[0]
+        ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}
+        fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=bool(self.verbose))[0]
         self._remember_columns(X, views)
         self._remember(fitted, views)
         _warn_of_empty_clusters(self.labels_, config.n_clusters)

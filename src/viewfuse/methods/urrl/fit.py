@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import absent_views
+from viewfuse.data.filling.empty_cells import warn_of_filled
+from viewfuse.data.filling.filler import Filler, fit_filler
 from viewfuse.data.scaling import KINDS, Scaler, check_scaling, fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import free_bytes
@@ -78,10 +80,11 @@ def fit_models(
     seeds: Sequence[Sequence[int]],
     device: torch.device,
     *,
+    fill: str = "neighbors",
     reduction: Asked = "auto",
     progress: bool = False,
 ) -> list[Fitted]:
-    """Reduce, scale, search, train and choose: one model per set of samples.
+    """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
     All trainings of all sets, which have equal shapes, are independent of each other; on a GPU they run side by side.
 
@@ -89,12 +92,13 @@ def fit_models(
     ----------
     scaling : "auto" begins with every scaling in `SCALINGS`, and goes on with that of the best clusters
     seeds : per set of samples those of its trainings; the one with the highest neighbour agreement is kept
+    fill : how empty cells are filled, see `viewfuse.data.filling.filler`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     """
     for views in sets:
         _check_samples(views, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))
-    sources = [_Source.of(views, reduction) for views in sets]
+    sources = [_Source.of(views, fill, reduction) for views in sets]
     for source in sources:
         _check_memory(source.reduced, config, device)
     trials = [_trials(source, scaling, config, own, device) for source, own in zip(sources, seeds, strict=True)]
@@ -112,18 +116,26 @@ def fit_models(
 
 
 class _Source(NamedTuple):
-    """A set of samples as it was given, but for its values: those are reduced."""
+    """A set of samples as it was given, but for its values: those are filled and reduced."""
 
     columns: tuple[Sequence[Hashable], ...]
+    filler: Filler
     reduction: Reduction
-    decision: Decision
+    decisions: dict[str, Decision]
     reduced: Views
 
     @classmethod
-    def of(cls, views: Views, asked: Asked) -> _Source:
-        """Reduce the views."""
-        reduction = fit_reduction(views, asked)
-        return cls(views.columns, reduction, reduction.decision(views, asked), reduction.apply(views))
+    def of(cls, views: Views, fill: str, asked: Asked) -> _Source:
+        """Fill empty cells and reduce the views."""
+        filler = fit_filler(views, fill)
+        filled, cells = filler.apply(views)
+        warn_of_filled(cells, stacklevel=5)
+        reduction = fit_reduction(filled, asked)
+        decisions = {
+            "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},
+            "reduction": reduction.decision(filled, asked),
+        }
+        return cls(views.columns, filler, reduction, decisions, reduction.apply(filled))
 
 
 class _Prepared(NamedTuple):
@@ -143,10 +155,10 @@ class _Trial:
     run: TrainState
 
     def model(self) -> Model:
-        (columns, reduction, _, reduced), scaler, stored, index = self.prepared
+        (columns, filler, reduction, _, reduced), scaler, stored, index = self.prepared
         method = self.run.method
         assert isinstance(method, URRLMethod)
-        return Model(reduced.names, columns, method, reduction, scaler, stored, index, self.run.network)
+        return Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, self.run.network)
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
@@ -245,7 +257,7 @@ class _Chosen(NamedTuple):
         final = len(labels) > 1 or np.array_equal(own, labels[best])
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         decisions = {
-            "reduction": trial.prepared.source.decision,
+            **trial.prepared.source.decisions,
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, asked=self.asked),
             "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),

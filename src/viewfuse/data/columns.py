@@ -1,0 +1,104 @@
+"""Columns of new samples are matched with those that a model was fitted on: by name where both have names."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.sparse_tables import is_sparse, with_columns
+from viewfuse.errors import DataError, IgnoredColumnsWarning
+
+MOST_ABSENT = 0.2
+"""Share of a view's columns that may be absent; their cells are empty."""
+_LISTED, _SHOWN = 20, 3
+
+
+class Matching(NamedTuple):
+    """Where the columns of a model stand in new samples.
+
+    Attributes
+    ----------
+    places : int64 array of shape (columns of the model,), -1 where a column is absent; None where all stand in order
+    ignored : columns that the model does not know
+    """
+
+    places: NDArray[np.int64] | None = None
+    ignored: Sequence[Hashable] = ()
+
+
+def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Matching:
+    """Match by name; where one side has numbers only, their count must agree."""
+    if any(list(columns) == list(range(len(columns))) for columns in (given, fitted)):
+        _check_count(view, given, fitted)
+        return Matching()
+    if list(given) == list(fitted):
+        return Matching()
+    known = set(fitted)
+    place = {name: p for p, name in enumerate(given)}
+    _check_once(view, [name for name in given if name in known], "the new samples")
+    _check_once(view, fitted, "the model")
+    places = np.array([place.get(name, -1) for name in fitted], dtype=np.int64)
+    _check_absent(view, [name for name in fitted if name not in place], given, len(fitted))
+    return Matching(places, [name for name in given if name not in known])
+
+
+def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple[Any, NDArray[np.bool_]]:
+    """A view of shape (samples, columns) with the columns of the model, and who has it.
+
+    Cells of absent columns are empty; who has values in other columns only lacks the view.
+    """
+    if matching.places is None:
+        return array, present
+    if is_sparse(array):
+        return with_columns(array, matching.places, present), present
+    found = array[:, matching.places]
+    found[:, matching.places < 0] = np.nan
+    present = present & ~np.isnan(found).all(axis=1)
+    found[~present] = 0
+    found.flags.writeable = False
+    return found, present
+
+
+def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]], stacklevel: int) -> None:
+    """Tell in one warning which columns are not looked at."""
+    told = [f"{view} {len(names):,} ({_some(names)})" for view, names in ignored.items() if names]
+    if told:
+        what = f"columns that the model was not fitted on are ignored: {'; '.join(told)}"
+        warnings.warn(what, IgnoredColumnsWarning, stacklevel=stacklevel + 1)
+
+
+def _check_count(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:
+    if len(given) != len(fitted):
+        raise DataError(
+            f"view {view!r} has {len(given)} columns, but the model was fitted on {len(fitted)}; "
+            "give the same columns in the same order, or with their names in any order"
+        )
+
+
+def _check_once(view: str, names: Collection[Hashable], whose: str) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise DataError(
+            f"view {view!r}: two columns of {whose} are called {twice!r}, so they cannot be matched by name; "
+            "give the same columns in the same order"
+        )
+
+
+def _check_absent(view: str, absent: Sequence[Hashable], given: Sequence[Hashable], width: int) -> None:
+    if len(absent) <= MOST_ABSENT * width:
+        return
+    listed = ", ".join(map(repr, absent[:_LISTED]))
+    more = f" and {len(absent) - _LISTED:,} more" if len(absent) > _LISTED else ""
+    raise DataError(
+        f"view {view!r} lacks {len(absent):,} of the {width:,} columns that the model was fitted on, more than "
+        f"{MOST_ABSENT:.0%}: {listed}{more}; it has {_some(given)}; are the columns called alike?"
+    )
+
+
+def _some(names: Sequence[Hashable]) -> str:
+    return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")

@@ -1,0 +1,173 @@
+"""Where the empty cells are, how many there may be, and both in words. Rows that are wholly empty do not count."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.sparse_tables import is_sparse, rows_of_cells
+from viewfuse.data.tables import called, labelled
+from viewfuse.data.views import Views
+from viewfuse.errors import DataError, EmptyCellsWarning
+from viewfuse.utils import memory
+
+MOST_OF_VIEW = 0.3
+"""Share of a view's cells that may be empty in training samples."""
+MOST_OF_LINE = 0.8
+"""Share of a row's cells that may be empty, and in training samples of a column's."""
+_SHOWN = 3
+_CELLS_AT_A_TIME = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class EmptyCells:
+    """The empty cells of one view.
+
+    Attributes
+    ----------
+    n_rows : rows that have the view
+    counts : int64 array of shape (columns,)
+    by_median : how many were filled with medians, as no row could help
+    """
+
+    view: str
+    n_rows: int
+    columns: Sequence[Hashable]
+    counts: NDArray[np.int64]
+    by_median: int = 0
+
+    @property
+    def total(self) -> int:
+        """Of all columns together."""
+        return int(self.counts.sum())
+
+    @property
+    def share(self) -> float:
+        """Of all cells of rows that have the view."""
+        return self.total / max(1, self.n_rows * len(self.counts))
+
+    def __add__(self, other: EmptyCells) -> EmptyCells:
+        """Of other rows of the same view as well."""
+        n_rows, by_median = self.n_rows + other.n_rows, self.by_median + other.by_median
+        return EmptyCells(self.view, n_rows, self.columns, self.counts + other.counts, by_median)
+
+    def by_column(self) -> dict[str, int]:
+        """Per column that has any, how many; the worst first."""
+        order = np.argsort(-self.counts, kind="stable")
+        return {str(self.columns[c]): int(self.counts[c]) for c in order.tolist() if self.counts[c]}
+
+    def facts(self) -> dict[str, Any]:
+        """In a form that JSON can hold."""
+        return {"cells": self.total, "share": self.share, "by_median": self.by_median, "columns": self.by_column()}
+
+
+def in_words(view: str, facts: dict[str, Any]) -> str:
+    """What `EmptyCells.facts` says, for people."""
+    columns = list(facts["columns"].items())
+    worst = ", ".join(f"{name!r} ({count})" for name, count in columns[:_SHOWN])
+    several = f"{len(columns):,} columns, most in {worst}" if len(columns) > _SHOWN else f"columns {worst}"
+    medians = f"; {facts['by_median']:,} of them take medians, as no row could help" if facts["by_median"] else ""
+    return f"{view}: {facts['cells']:,} cells ({facts['share']:.1%}) in {several}{medians}"
+
+
+def count_empty(views: Views) -> list[EmptyCells]:
+    """The views that have empty cells, with their numbers."""
+    found = []
+    for v, (name, columns) in enumerate(zip(views.names, views.columns, strict=True)):
+        counts = sum(
+            (part.sum(axis=0) for _, part in empty_parts(views.arrays[v])), np.zeros(views.widths[v], np.int64)
+        )
+        if counts.any():
+            found.append(EmptyCells(name, int(views.mask[:, v].sum()), columns, counts))
+    return found
+
+
+Parts = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
+
+
+def empty_parts(array: Any) -> Parts:
+    """Rows of a view that have an empty cell, with their empty cells, of shape (rows, columns), a part at a time."""
+    if is_sparse(array):
+        yield from _sparse_parts(array)
+        return
+    for rows in memory.parts(len(array)):
+        empty = np.isnan(array[rows])  # rows that lack the view are zero
+        places = np.flatnonzero(empty.any(axis=1))
+        if len(places):
+            yield places + rows.start, empty[places]
+
+
+def _sparse_parts(array: Any) -> Parts:
+    """The same of a sparse view, in which only columns that are not there are empty."""
+    places = np.flatnonzero(rows_of_cells(array, np.isnan(array.data)))
+    step = max(1, _CELLS_AT_A_TIME // array.shape[1])
+    for start in range(0, len(places), step):
+        rows = places[start : start + step]
+        yield rows, np.isnan(array[rows].toarray())
+
+
+def check_training_cells(views: Views) -> None:
+    """Refuse views of which too much is empty to be learned from, with the worst columns and rows."""
+    for cells in count_empty(views):
+        v, most = views.names.index(cells.view), MOST_OF_LINE * cells.n_rows
+        if cells.share > MOST_OF_VIEW:
+            _refuse(views, v, cells, f"more than {MOST_OF_VIEW:.0%}")
+        if (cells.counts > most).any():
+            _refuse(views, v, cells, f"and a column more than {MOST_OF_LINE:.0%}")
+    check_rows(views)
+
+
+def check_rows(views: Views) -> None:
+    """Refuse rows of which hardly anything is there, and which are not wholly empty either."""
+    for v, (name, width) in enumerate(zip(views.names, views.widths, strict=True)):
+        for rows, empty in empty_parts(views.arrays[v]):
+            counts = empty.sum(axis=1)
+            worst = int(counts.argmax())
+            if counts[worst] > MOST_OF_LINE * width:
+                raise DataError(
+                    f"view {name!r}, row {labelled(int(rows[worst]), views.ids)}: {counts[worst]:,} of its {width:,} "
+                    f"cells are empty, more than {MOST_OF_LINE:.0%}; empty the whole row to say that this sample "
+                    "lacks the view, or drop it"
+                )
+
+
+def _refuse(views: Views, v: int, cells: EmptyCells, why: str) -> None:
+    by_column = list(cells.by_column().items())[:_SHOWN]
+    columns = ", ".join(f"{name!r} ({count:,} of {cells.n_rows:,} rows)" for name, count in by_column)
+    by_row = [(count, row) for rows, empty in empty_parts(views.arrays[v]) for count, row in _row_counts(rows, empty)]
+    worst = sorted(by_row, key=lambda pair: (-pair[0], pair[1]))[:_SHOWN]
+    ids = views.ids.tolist()
+    rows = ", ".join(f"{ids[row]!r} ({count:,} of {views.widths[v]:,} cells)" for count, row in worst)
+    raise DataError(
+        f"view {cells.view!r}: {cells.total:,} cells of its {cells.n_rows:,} rows are empty ({cells.share:.0%}), "
+        f"{why}, so too little is known to fill them; worst columns: {columns}; worst rows: {rows}; "
+        "leave these out, or empty whole rows to say that the samples lack the view"
+    )
+
+
+def _row_counts(rows: NDArray[np.int64], empty: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    return list(zip(empty.sum(axis=1).tolist(), rows.tolist(), strict=True))
+
+
+def refuse_any(views: Views) -> None:
+    """Refuse the first empty cell."""
+    for v, (name, columns) in enumerate(zip(views.names, views.columns, strict=True)):
+        for rows, empty in empty_parts(views.arrays[v]):
+            place = f"view {name!r}, row {labelled(int(rows[0]), views.ids)}, column "
+            raise DataError(
+                f"{place}{called(columns, int(empty[0].argmax()))}: the cell is empty, and nothing fills it "
+                "(fill='error', or a model of an older viewfuse); fill it, fit with fill='neighbors', or empty the "
+                "whole row to say that this sample lacks the view"
+            )
+
+
+def warn_of_filled(found: Sequence[EmptyCells], stacklevel: int) -> None:
+    """Tell in one warning what was filled."""
+    if found:
+        told = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
+        warnings.warn(f"empty cells were filled: {told}", EmptyCellsWarning, stacklevel=stacklevel + 1)

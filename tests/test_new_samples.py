@@ -1,0 +1,187 @@
+"""New samples as they come: columns in any order, too many or too few; files by another name; ids spelled otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from conftest import make_blobs
+from viewfuse import URRL, read_views
+from viewfuse.cli import main, options
+from viewfuse.data.checks import data_warnings
+from viewfuse.data.columns import match_columns
+from viewfuse.data.id_spelling import read_alike
+from viewfuse.data.views import Views
+from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
+
+TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 0, "scaling": "standard"}
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def frames():
+    views, _, _ = make_blobs(40, 2, widths=(10, 5), missing=0.0)
+    ids = [f"p{i}" for i in range(40)]
+    names = ("rna", "protein")
+    return {
+        name: pd.DataFrame(view, index=ids, columns=[f"{name}{c}" for c in range(view.shape[1])])
+        for name, view in zip(names, views, strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def model(frames):
+    return URRL(2, **TINY, random_state=0).fit(frames)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_columns_stand_in_any_order(model, frames, seed):
+    rng = np.random.default_rng(seed)
+    shuffled = {name: frame[rng.permutation(frame.columns)] for name, frame in frames.items()}
+    assert np.array_equal(model.complete(shuffled)[0].arrays[0], frames["rna"].to_numpy())
+    in_order = [view.to_numpy() for view in frames.values()]
+    assert all(map(np.array_equal, model.complete(list(shuffled.values()))[0].arrays, in_order))
+
+
+def test_columns_too_many_are_ignored_with_one_warning(model, frames):
+    more = {name: frame.assign(**{f"new_{name}": 1.0, "x": np.nan}) for name, frame in frames.items()}
+    with pytest.warns(IgnoredColumnsWarning) as caught:
+        labels = model.predict(more)
+    assert np.array_equal(labels, model.labels_)
+    (warning,) = caught
+    assert str(warning.message) == (
+        "columns that the model was not fitted on are ignored: rna 2 ('new_rna', 'x'); protein 2 ('new_protein', 'x')"
+    )
+
+
+def test_columns_too_few_are_empty_cells_up_to_a_bound(model, frames):
+    fewer = {**frames, "rna": frames["rna"].drop(columns=["rna3", "rna7"])}
+    with pytest.warns(EmptyCellsWarning, match=r"rna: 80 cells \(20.0%\) in columns 'rna3' \(40\), 'rna7' \(40\)"):
+        labels = model.predict(fewer)
+    assert np.array_equal(labels, model.labels_)
+    with pytest.raises(DataError, match=r"lacks 3 of the 10 columns .*20%: 'rna0', 'rna3', 'rna7'; it has 'rna1'"):
+        model.predict({"rna": fewer["rna"].drop(columns="rna0")})
+
+
+def test_all_missing_names_are_listed_up_to_twenty():
+    names = [f"g{i}" for i in range(60)]
+    with pytest.raises(DataError, match=r"lacks 59 of the 60 .*: 'g0', .*'g19' and 39 more; it has 'g59', 'y'"):
+        match_columns("rna", ["g59", "y"], names)
+    with pytest.raises(DataError, match="two columns of the new samples are called 'g1'"):
+        match_columns("rna", ["g1", "g1", *names], names)
+    assert match_columns("rna", ["a", "a"], ["a", "a"]).places is None
+
+
+def test_who_has_values_in_ignored_columns_only_lacks_the_view(model, frames):
+    rna = frames["rna"].assign(new=1.0)
+    rna.loc["p1", rna.columns != "new"] = np.nan
+    with pytest.warns(IgnoredColumnsWarning):
+        complete, cells = model.complete({**frames, "rna": rna})
+    assert complete.mask[:3].tolist() == [[True, True], [False, True], [True, True]]
+    assert cells == []
+
+
+def test_columns_of_sparse_views_are_matched_and_take_medians():
+    rng = np.random.default_rng(0)
+    table = rng.poisson(3.0, size=(30, 6)).astype(np.float32)
+    table[:, 5] = 0
+    names = [list("abcdef")]
+    model = URRL(2, **TINY, random_state=0).fit(Views([sparse.csr_array(table)], columns=names))
+    order = [4, 0, 5, 2, 3]
+    new = Views([sparse.csr_array(table[:, order])], columns=[[names[0][c] for c in order]], mask=np.ones((30, 1)))
+    complete, (cells,) = model.complete(new)
+    assert cells.by_column() == {"b": 30}
+    wanted = table.copy()
+    wanted[:, 1] = np.rint(np.median(table[:, 1]))
+    assert np.array_equal(complete.arrays[0].toarray(), wanted)
+
+
+@pytest.fixture(scope="module")
+def files(frames, model, tmp_path_factory):
+    """A saved model, and new samples whose columns are shuffled, one too few and one too many."""
+    folder = tmp_path_factory.mktemp("files")
+    model.save(folder / "model")
+    rng = np.random.default_rng(1)
+    rna = frames["rna"].drop(columns="rna4").assign(novel=0.0)
+    rna[rng.permutation(rna.columns)].to_csv(folder / "batch2.csv")
+    frames["protein"].to_csv(folder / "protein.csv")
+    return folder
+
+
+@pytest.mark.filterwarnings("default")
+def test_predict_streams_views_by_name_and_tells_once(files, model, monkeypatch):
+    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 7)
+    given = (files / "model", f"rna={files / 'batch2.csv'}", files / "protein.csv")
+    said = run("predict", *given, "--out", files / "labels.csv", "--force")
+    assert said.exit_code == 0, said.output
+    assert pd.read_csv(files / "labels.csv")["label"].tolist() == model.labels_.tolist()
+    assert said.output.count("ignored: rna 1 ('novel')") == 1
+    assert said.output.count("filled_cells") == 1
+    assert "rna: 40 cells (10.0%) in columns 'rna4' (40)" in said.output
+    for verb, out in (("embed", "z.npy"), ("impute", "filled")):
+        said = run(verb, *given, "--out", files / out, "--json")
+        assert json.loads(said.stdout)["filled_cells"]["rna"]["columns"] == {"rna4": 40}
+    assert pd.read_csv(files / "filled" / "rna.csv", index_col=0).columns.tolist() == list(model._model.columns[0])
+
+
+def test_views_are_named_in_python_and_on_the_command_line(files, frames, tmp_path, monkeypatch):
+    views = read_views({"protein": files / "protein.csv", "rna": files / "batch2.csv"})
+    assert views.names == ("protein", "rna")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a=b.csv").write_text("id,x\n1,2\n")
+    assert "a=b" in run("inspect", "a=b.csv").output  # a file that is called so
+    shown = run("inspect", f"rna={files / 'batch2.csv'}", files / "protein.csv", "--json")
+    assert [view["name"] for view in json.loads(shown.stdout)["views"]] == ["rna", "protein"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["inspect", "rna=nowhere.csv"], "rna=nowhere.csv: nowhere.csv is no file; check the path"),
+        (["inspect", "rna=model/manifest.json"], "files can be named; give it without a name"),
+        (["inspect", "protein=batch2.csv", "protein.csv"], "two files are called 'protein'; give each view a name"),
+        (["inspect", "a=batch2.csv", "--block", "x=rna*"], "give it without a name"),
+        (["predict", "model", "batch2.csv", "--out", "o.csv"], "rename them (on the command line NAME=FILE)"),
+    ],
+)
+def test_wrong_names_are_answered_in_one_line(files, monkeypatch, arguments, words):
+    monkeypatch.chdir(files)
+    said = run(*arguments)
+    assert said.exit_code == 2
+    (line,) = said.output.splitlines()
+    assert words in line
+
+
+def test_ids_that_read_alike_are_explained():
+    assert read_alike([17, 5], ["017", "x"]) == [(17, "017")]
+    assert read_alike(["A1 ", "b"], ["a1", "b"]) == [("A1 ", "a1")]
+    assert read_alike([17.0], ["17"]) == [(17.0, "17")]
+    assert read_alike(["17", "a"], ["17", "b"]) == []
+    number = pd.DataFrame({"x": [1.0, 2.0]}, index=[17, 18])
+    text = pd.DataFrame({"y": [1.0, 2.0]}, index=["017", "018"])
+    with pytest.raises(DataError, match=r"'rna' has ids as numbers \(17\), view 'protein' as text \('017'\): 2 of"):
+        Views({"rna": number, "protein": text})
+
+
+def test_ids_of_files_that_read_alike_are_told(tmp_path):
+    pd.DataFrame({"x": range(30)}, index=[f"{i:03}" for i in range(30)]).to_csv(tmp_path / "rna.csv")
+    pd.DataFrame({"y": range(30)}, index=[str(i + 90) for i in range(30)]).to_csv(tmp_path / "protein.csv")
+    files = [tmp_path / "rna.csv", tmp_path / "protein.csv"]
+    assert not any("written" in line for line in data_warnings(read_views(files, allow_disjoint=True)))
+    pd.DataFrame({"y": range(30)}, index=[str(i) for i in range(30)]).to_csv(tmp_path / "protein.csv")
+    lines = data_warnings(read_views(files, allow_disjoint=True))
+    wanted = "view 'rna' has ids as text ('000'), view 'protein' as text ('0'): 30 of them differ only in how they are"
+    assert any(line.startswith(wanted) for line in lines), lines
+    with pytest.raises(DataError, match=re.escape(wanted)):
+        read_views(files)
