@@ -43,7 +43,7 @@ def test_three_methods_are_compared_on_the_same_masks(scores):
     accuracy = {name: runs[:, 0].mean() for name, runs in scores.items()}
     assert min(accuracy["URRL"], accuracy["knn"]) >= 0.9
     assert accuracy["mean"] <= 0.8
-    assert all(((0 < runs) & (runs <= 1)).all() for runs in scores.values())
+    assert all(((runs > 0) & (runs <= 1)).all() for runs in scores.values())
 
 
 def test_hidden_views_are_hidden_in_copies(machines):

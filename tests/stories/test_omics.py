@@ -1,4 +1,4 @@
-"""Omics: a table with patients in rows and one with patients in columns, empty cells, new patients with genes in any order."""
+"""Omics: patients in rows of one table and in columns of the other, empty cells, new patients with shuffled genes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,56 @@
+"""The README is short, its figures are those of `results`, and links between documents lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "results").rglob("*.md")]
+DATA = {
+    "TCGA-BRCA": "tcga_brca150", "Caltech, re-extracted": "caltech7x200_reextracted", "Handwritten": "handwritten",
+    "BDGP": "bdgp", "ProteinFold": "proteinfold", "Reuters": "reuters1200", "CITE-seq": "citeseq_inhouse1182",
+    "LandUse21": "landuse21", "NGs": "ngs", "3Sources": "3sources", "Prokaryotic": "prokaryotic",
+}  # fmt: skip
+
+
+def runs() -> pd.DataFrame:
+    """Accuracy of every run with half of the samples incomplete; views as they are, then reduced."""
+    files = ("paper/table2.csv", "decisions/peers.csv", "reduction/network.csv")
+    found = pd.concat([pd.read_csv(ROOT / "results" / file).assign(file=file) for file in files])
+    return found[(found.missing_rate == 0.5) & (found.get("setting") != "paper")]
+
+
+def cells(found: pd.DataFrame, dataset: str, method: str) -> set[str]:
+    groups = found[(found.dataset == dataset) & (found.method == method)].groupby("file").acc
+    return {f"{part.mean():.1f} ± {part.std():.1f}" for _, part in groups if len(part) == 10}
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 100
+
+
+def test_the_comparison_has_the_figures_of_the_results():
+    found = runs()
+    rows = re.findall(r"^\| ([^|]+) \| \d+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", README, re.M)
+    assert [name for name, *_ in rows] == list(DATA)
+    for name, *shown in rows:
+        for method, cell in zip(("urrl", "NEMO", "kmeans-knn"), shown, strict=True):
+            known = cells(found, DATA[name], method)
+            best = max(known, key=lambda text: float(text.split()[0]))  # simple methods get the better figure
+            assert cell.strip("*") == best or (method == "urrl" and cell.strip("*") in known), (name, method, known)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.M)
+            known = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in known, (target, anchor)
