@@ -99,6 +99,7 @@ def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp
         "scaling",
         "pretraining",
         "joint_stage",
+        "clusters",
         "confidence",
         "reliability",
         "reduction",

@@ -270,14 +270,17 @@ def test_a_joint_stage_whose_length_was_given_is_left_alone(monkeypatch):
 @pytest.fixture(scope="module")
 def decided():
     data, groups, _ = make_blobs(90, 3, missing=0.3)
-    return data, groups, URRL(3, pretrain_epochs=15, joint_epochs=10, random_state=0, **SMALL).fit(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "CLEAR", inf)  # so that all scalings are tried
+        return data, groups, URRL(3, pretrain_epochs=15, joint_epochs=10, random_state=0, **SMALL).fit(data)
 
 
 def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     data, groups, model = decided
     assert metrics.clustering_accuracy(groups, model.labels_) >= 0.97
     assert list(model.decisions_) == [
-        "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "confidence", "reliability",
+        "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters", "confidence",
+        "reliability",
     ]  # fmt: skip
     scaling = model.decisions_["scaling"]
     assert scaling["chosen"] == rules.best_scaling(scaling["evidence"])
@@ -297,8 +300,8 @@ def test_a_scaling_that_was_asked_for_is_not_decided(decided):
     data = decided[0]
     model = URRL(3, scaling="standard", pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
     assert model.decisions_["scaling"]["why"] == "scaling: standard, as asked"
-    assert model.decisions_["reliability"]["chosen"] == "unknown"
-    assert np.isnan(model.stability_).all()
+    assert model.decisions_["reliability"]["trainings"] == 1  # so that k-means is what it is compared with
+    assert not np.isnan(model.stability_).any()
     with pytest.raises(
         SettingError, match="scaling must be one of auto, minmax, standard, view, mixed, none; got 'max'"
     ):
@@ -323,6 +326,7 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
         go_on(runs, progress=progress)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
+    monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)  # so that all views are scaled as a whole
     model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL).fit(data)
     scaling = model.decisions_["scaling"]
@@ -459,6 +463,7 @@ def pretrained(monkeypatch):
 
 def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
+    monkeypatch.setattr(rules, "CLEAR", inf)
     data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
     URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL).fit(data)
     assert len(runs) == 6
@@ -478,12 +483,13 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
 
 def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
+    monkeypatch.setattr(rules, "CLEAR", inf)
     data, runs = make_blobs(60, 4, missing=0.3)[0], pretrained(monkeypatch)
     model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
     kept = next(run for run in runs if run.network is model._model.network)
     others = [run.clusters.numpy() for run in runs if run is not kept]
     assert model.decisions_["reliability"]["evidence"]["agreement"] == scores.agreement(kept.clusters.numpy(), others)
-    assert np.array_equal(model.stability_, stability(kept.clusters.numpy(), others))
+    assert np.array_equal(model.stability_, stability(model.labels_, others))
     assert "when the scaling was chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
 
 
@@ -502,7 +508,7 @@ def test_a_scaling_that_diverges_is_left_out(monkeypatch):
     scaling = model.decisions_["scaling"]
     assert (scaling["chosen"], scaling["diverged"]) == ("minmax", ["standard"])
     assert scaling["why"] == "scaling: minmax, the only one that could be trained; training diverged with standard"
-    assert model.decisions_["reliability"]["chosen"] == "unknown"
+    assert model.decisions_["reliability"]["trainings"] == 1
     with pytest.raises(Diverged, match="not finite in epoch 1, step 1"):
         URRL(3, scaling="standard", pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
 
@@ -568,6 +574,7 @@ def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
 
 def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
     data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
+    monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     model = URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(data)
     kept = [run for run in runs if run.network is model._model.network]
@@ -591,6 +598,7 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
 
 @pytest.mark.parametrize(("apart", "pretrained_epochs"), [(9.0, 2), (0.0, 5)])
 def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_epochs):
+    monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 1))
     rng = np.random.default_rng(0)
@@ -663,6 +671,6 @@ def test_the_schedule_of_the_paper_is_not_cut_short():
 def test_of_several_trainings_one_that_diverges_later_is_left_out():
     broken, sound, other = (np.full(3, i) for i in range(3))
     trials = [SimpleNamespace(run=SimpleNamespace(diverged=words)) for words in ("not finite", "")]
-    chosen = fit_module._Chosen(trials, [broken, sound, other], {}, [], asked=False)
+    chosen = fit_module._Chosen(trials, [broken, sound, other], {}, [], asked=False, clear=False)
     assert chosen.sound().kept == trials[1:]
     assert [start[0] for start in chosen.sound().starts] == [1, 2]

@@ -15,6 +15,7 @@ LABELS = {
     "scaling": "scaling",
     "pretraining": "pre-training",
     "joint_stage": "joint stage",
+    "clusters": "clusters",
     "confidence": "confidence",
     "reliability": "reliability",
 }
@@ -71,6 +72,8 @@ def _scaling(decision: Decision) -> str:
     listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
     if decision["asked"]:
         words = f"{chosen}, as asked"
+    elif decision.get("clear"):
+        words = f"{chosen}; others were not tried, as its clusters are clear"
     elif len(scores) == 1:
         words = (
             f"{chosen}, the only one that could be trained" if failed else f"{chosen}, as all others do the same here"
@@ -98,6 +101,8 @@ def _on_mixing(decision: Decision) -> str:
 
 def _pretraining(decision: Decision) -> str:
     lasted, planned = decision["chosen"], decision["planned"]
+    if lasted < planned and "agreement" not in decision["evidence"]:
+        return f"{lasted} of {planned} epochs, as the clusters are clear by then"
     if lasted < planned:
         agreed = decision["evidence"]["agreement"]
         return f"{lasted} of {planned} epochs, as trainings agree by then (adjusted Rand index {agreed:.2f})"
@@ -120,13 +125,22 @@ def _joint_stage(decision: Decision) -> str:
 
 
 def _reliability(decision: Decision) -> str:
-    name, n = decision["chosen"], decision["trainings"]
-    if name == "unknown":
-        return "unknown, as there was one training only; with n_init=3 it is known"
-    verb = "agree" if decision["final"] else "agreed, when the scaling was chosen,"
-    agreed = decision["evidence"]["agreement"]
+    name, n, agreed = decision["chosen"], decision["trainings"], decision["evidence"]["agreement"]
+    index = f"with an adjusted Rand index of {agreed:.2f} (1: the same)"
     cure = "; n_init=3 trains more of them and keeps the best" if name == "doubtful" and decision["alone"] else ""
-    return f"{name}, as {n} trainings {verb} with an adjusted Rand index of {agreed:.2f} (1: the same){cure}"
+    if n == 1:
+        return f"{name}, as the clusters and those of k-means on the filled views agree {index}{cure}"
+    verb = "agree" if decision["final"] else "agreed, when the scaling was chosen,"
+    return f"{name}, as {n} trainings {verb} {index}{cure}"
+
+
+def _clusters(decision: Decision) -> str:
+    scores = decision["evidence"]
+    listed = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
+    if decision["chosen"] == "network":
+        return "those of the network" + (f" (neighbour agreement times evenness: {listed})" if len(scores) > 1 else "")
+    words = "those of k-means on the filled views, which the network was taught, as they agree better with the "
+    return words + f"neighbours in all views (neighbour agreement times evenness: {listed})"
 
 
 def _confidence(decision: Decision) -> str:
@@ -141,6 +155,7 @@ _WORDS = {
     "scaling": _scaling,
     "pretraining": _pretraining,
     "joint_stage": _joint_stage,
+    "clusters": _clusters,
     "confidence": _confidence,
     "reliability": _reliability,
 }

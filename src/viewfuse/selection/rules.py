@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from math import inf, isnan
 from typing import Any
 
-from viewfuse.selection.scores import Candidate
+from viewfuse.selection.scores import Candidate, chance_corrected
 
 SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried; of equals the first is kept."""
@@ -27,6 +27,14 @@ _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
 STABLE, _DOUBTFUL = 0.8, 0.5
 """Bounds of the agreement of trainings."""
+
+CLEAR = 0.85
+"""Agreement, corrected for chance, with k-means on the filled views from which on clusters are clear.
+
+On 19 real and synthetic sets nothing was lost where from 0.7 on no other scaling was tried.
+"""
+_BETTER = 1.0025
+"""By how much k-means must score higher than the network: a tie is the network's."""
 
 Decision = dict[str, Any]
 """What was "chosen", from which "evidence", and further facts."""
@@ -76,8 +84,25 @@ def best_scaling(scores: Mapping[str, float]) -> str:
     return max(scores, key=lambda scaling: scores[scaling] - _HANDICAPS.get(scaling, 0.0))
 
 
+def are_clear(shared: float, n_clusters: int) -> bool:
+    """Whether clusters are clear, given the share of the samples that k-means on the filled views puts there, too."""
+    return chance_corrected(shared, n_clusters) >= CLEAR
+
+
+def clusters_decision(network: float, kmeans: float | None) -> Decision:
+    """Whose clusters are kept: those of the network, or those of k-means on the filled views.
+
+    Parameters
+    ----------
+    network, kmeans : their scores, see `viewfuse.selection.scores.partition_score`; None where nobody may choose
+    """
+    better = kmeans is not None and kmeans > network * _BETTER
+    evidence = {"network": network} | ({} if kmeans is None else {"k-means": kmeans})
+    return {"chosen": "k-means" if better else "network", "evidence": evidence}
+
+
 def scaling_decision(
-    chosen: str, scores: Mapping[str, float], whole: Sequence[str], failed: Sequence[str], *, asked: bool
+    chosen: str, scores: Mapping[str, float], whole: Sequence[str], failed: Sequence[str], *, asked: bool, clear: bool
 ) -> Decision:
     """Which scaling was chosen.
 
@@ -87,22 +112,22 @@ def scaling_decision(
     whole : names of the views whose columns have one scale in common
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
+    clear : whether its clusters were clear, so that no other scaling was tried
     """
-    facts = {"as_a_whole": list(whole), "diverged": list(failed), "asked": asked}
+    facts = {"as_a_whole": list(whole), "diverged": list(failed), "asked": asked, "clear": clear}
     return {"chosen": chosen, "evidence": dict(scores), **facts}
 
 
-def reliability(agreed: float | None, n_trainings: int, *, final: bool, alone: bool) -> Decision:
-    """How sure the clustering is: whether independent trainings found the same.
+def reliability(agreed: float, n_trainings: int, *, final: bool, alone: bool) -> Decision:
+    """How sure the clustering is: whether independent trainings found the same, or k-means on the filled views.
 
     Parameters
     ----------
-    agreed : their mean adjusted Rand index; None where there was one training only
+    agreed : the mean adjusted Rand index
+    n_trainings : how many were compared; 1 where there was one only, which was compared with k-means
     final : whether they were compared as they ended, and not when the scaling was chosen
     alone : whether one training only went on from there
     """
-    if agreed is None:
-        return {"chosen": "unknown", "evidence": {}, "trainings": 1}
     name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
     facts = {"trainings": n_trainings, "final": final, "alone": alone}
     return {"chosen": name, "evidence": {"agreement": agreed}, **facts}

@@ -150,6 +150,20 @@ def matched_share(labels: NDArray[np.int64], other: NDArray[np.int64]) -> float:
     return float((_matched(labels, other) == labels).mean())
 
 
+def chance_corrected(shared: float, n_clusters: int) -> float:
+    """A share of samples in the same clusters: 1 is the most, 0 what equal clusters share by chance."""
+    return 1.0 if n_clusters == 1 else (shared - 1.0 / n_clusters) / (1.0 - 1.0 / n_clusters)
+
+
+def partition_score(labels: NDArray[np.int64], neighbor_ids: Tensor, n_clusters: int) -> float:
+    """Neighbour agreement times size entropy, with which partitions of any origin are compared.
+
+    Without the entropy a partition would gain by merging clusters that overlap.
+    """
+    own = torch.from_numpy(labels).to(neighbor_ids.device)
+    return neighbor_agreement(own, neighbor_ids) * size_entropy(own, n_clusters)
+
+
 def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
     """The other partition with the cluster numbers of this one."""
     size = int(max(labels.max(), other.max())) + 1

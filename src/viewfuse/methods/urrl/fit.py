@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import absent_views
-from viewfuse.data.filling.empty_cells import warn_of_filled
-from viewfuse.data.filling.filler import Filler, fit_filler
-from viewfuse.data.scaling import KINDS, Scaler, check_scaling, fit_scaler
+from viewfuse.data.scaling import KINDS, Scaler, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import free_bytes
 from viewfuse.engine.loop import History, TrainState, check_diverged, embed_stored
 from viewfuse.engine.seeds import seed_under_scaling
 from viewfuse.errors import DataError, NotEnoughMemory
-from viewfuse.fitted.model import Model, scaled_tensors
+from viewfuse.fitted.model import Model
+from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.method import URRLMethod
@@ -31,22 +30,29 @@ from viewfuse.methods.urrl.training import (
     pretraining_decision,
     train_jointly,
 )
-from viewfuse.neighbors.row_lookup import RowIndex, index_rows
-from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.reduction.views import Asked, Reduction, fit_reduction
+from viewfuse.reduction.views import Asked
 from viewfuse.selection.confidence import confidence_decision, sharpness
-from viewfuse.selection.filled_kmeans import filled_kmeans
 from viewfuse.selection.messages import told
 from viewfuse.selection.rules import (
     SCALINGS,
     STABLE,
     Decision,
+    are_clear,
     best_of_each,
     best_scaling,
+    clusters_decision,
     reliability,
     scaling_decision,
 )
-from viewfuse.selection.scores import Candidate, agreement, neighbor_agreements, stability
+from viewfuse.selection.scores import (
+    Candidate,
+    agreement,
+    matched_share,
+    neighbor_agreements,
+    partition_score,
+    stability,
+)
+from viewfuse.selection.teaching import centers_of
 
 
 class Fitted(NamedTuple):
@@ -90,7 +96,8 @@ def fit_models(
 
     Parameters
     ----------
-    scaling : "auto" begins with every scaling in `SCALINGS`, and goes on with that of the best clusters
+    scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and goes on with
+        that of the best clusters
     seeds : per set of samples those of its trainings; the one with the highest neighbour agreement is kept
     fill : how empty cells are filled, see `viewfuse.data.filling.filler`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
@@ -98,16 +105,18 @@ def fit_models(
     for views in sets:
         _check_samples(views, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))
-    sources = [_Source.of(views, fill, reduction) for views in sets]
+    sources = [Source.of(views, fill, reduction) for views in sets]
     for source in sources:
         _check_memory(source.reduced, config, device)
-    trials = [_trials(source, scaling, config, own, device) for source, own in zip(sources, seeds, strict=True)]
+    searches = [_Search.of(source, config, scaling, own, device) for source, own in zip(sources, seeds, strict=True)]
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
-    pretrain([trial.run for own in trials for trial in own], first, progress=progress)
-    chosen = [_Chosen.of(own, asked=scaling != "auto") for own in trials]
-    del trials  # and with them the samples under other scalings
+    pretrain([trial.run for search in searches for trial in search.trials], first, progress=progress)
+    more = [trial for search in searches if not search.is_clear for trial in search.widen()]
+    pretrain([trial.run for trial in more], first, progress=progress)
+    chosen = [_Chosen.of(search) for search in searches]
+    del searches, more  # and with them the samples under other scalings
     unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
     pretrain([trial.run for one in unsettled for trial in one.kept], last, progress=progress)
     chosen = [one.sound() for one in chosen]
@@ -115,47 +124,15 @@ def fit_models(
     return [one.best() for one in chosen]
 
 
-class _Source(NamedTuple):
-    """A set of samples as it was given, but for its values: those are filled and reduced."""
-
-    columns: tuple[Sequence[Hashable], ...]
-    filler: Filler
-    reduction: Reduction
-    decisions: dict[str, Decision]
-    reduced: Views
-
-    @classmethod
-    def of(cls, views: Views, fill: str, asked: Asked) -> _Source:
-        """Fill empty cells and reduce the views."""
-        filler = fit_filler(views, fill)
-        filled, cells = filler.apply(views)
-        warn_of_filled(cells, stacklevel=5)
-        reduction = fit_reduction(filled, asked)
-        decisions = {
-            "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},
-            "reduction": reduction.decision(filled, asked),
-        }
-        return cls(views.columns, filler, reduction, decisions, reduction.apply(filled))
-
-
-class _Prepared(NamedTuple):
-    """Samples before training, under one scaling."""
-
-    source: _Source
-    scaler: Scaler
-    stored: Samples
-    row_index: RowIndex
-
-
 @dataclass(frozen=True)
 class _Trial:
     """Samples with what one training makes of them."""
 
-    prepared: _Prepared
+    prepared: Prepared
     run: TrainState
 
     def model(self) -> Model:
-        (columns, filler, reduction, _, reduced), scaler, stored, index = self.prepared
+        (columns, filler, reduction, _, reduced), scaler, stored, index, _ = self.prepared
         method = self.run.method
         assert isinstance(method, URRLMethod)
         return Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, self.run.network)
@@ -163,36 +140,63 @@ class _Trial:
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether k-means on the filled views finds nearly the same clusters; never after a divergence."""
+        k = self.run.method.n_clusters
+        return not self.run.diverged and are_clear(matched_share(self.start(), self.prepared.reference), k)
+
     def start(self) -> NDArray[np.int64]:
         """The clusters after pre-training so far, of shape (samples,)."""
         assert self.run.clusters is not None
         return self.run.clusters.cpu().numpy()
 
 
-def _trials(source: _Source, scaling: str, config: Config, seeds: Sequence[int], device: torch.device) -> list[_Trial]:
-    """The trainings of one set of samples: each scaling with each seed."""
-    ways = [_prepared(source, scaler, config, device) for scaler in _scalers(source, scaling)]
-    places = [SCALINGS.index(way.scaler.kind) if scaling == "auto" else 0 for way in ways]
-    return [
-        _Trial(way, init_state(way.stored, config, seed_under_scaling(seed, place)))
-        for way, place in zip(ways, places, strict=True)
-        for seed in seeds
-    ]
+@dataclass
+class _Search:
+    """The trainings of one set of samples, of which the best scaling goes on.
 
+    Attributes
+    ----------
+    scalers : those that were not tried yet
+    asked : whether the user named the scaling
+    """
 
-def _scalers(source: _Source, scaling: str) -> list[Scaler]:
-    """The scalings that are tried; one that does the same as another is tried once."""
-    kinds = SCALINGS if scaling == "auto" else (scaling,)
-    scalers = [fit_scaler(source.reduced, kind, source.reduction.units) for kind in kinds]
-    if scaling == "auto" and not all(scalers[0].whole):
-        scalers = [*scalers[1:], scalers[0]]  # of equals "standard" is kept, as it says more than "mixed"
-    return [one for i, one in enumerate(scalers) if not any(one.does_the_same(other) for other in scalers[:i])]
+    source: Source
+    config: Config
+    seeds: Sequence[int]
+    device: torch.device
+    scalers: list[Scaler]
+    asked: bool
+    trials: list[_Trial] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, source: Source, config: Config, scaling: str, seeds: Sequence[int], device: torch.device) -> _Search:
+        """Begin with one scaling."""
+        first, *others = scalers_of(source, scaling)
+        search = cls(source, config, seeds, device, [first], scaling != "auto")
+        search.widen()
+        search.scalers = others
+        return search
 
-def _prepared(source: _Source, scaler: Scaler, config: Config, device: torch.device) -> _Prepared:
-    values, present = scaled_tensors(source.reduced, scaler, device)
-    stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
-    return _Prepared(source, scaler, stored, index_rows(values, present))
+    def widen(self) -> list[_Trial]:
+        """Add the trainings under the scalings that were not tried yet: each with each seed."""
+        new = [trial for scaler in self.scalers for trial in self._trials(scaler)]
+        self.trials += new
+        self.scalers = []
+        return new
+
+    def _trials(self, scaler: Scaler) -> list[_Trial]:
+        depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
+        prepared = prepare(self.source, scaler, depth, k, self.seeds[0], self.device)
+        place = 0 if self.asked else SCALINGS.index(scaler.kind)
+        seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
+        return [_Trial(prepared, init_state(prepared.stored, self.config, seed)) for seed in seeds]
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all trainings so far found what k-means finds in the filled views."""
+        return all(trial.is_clear for trial in self.trials)
 
 
 class _Chosen(NamedTuple):
@@ -205,6 +209,7 @@ class _Chosen(NamedTuple):
     evidence : the best neighbour agreement by scaling
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
+    clear : whether the clusters were clear at that time
     """
 
     kept: list[_Trial]
@@ -212,12 +217,13 @@ class _Chosen(NamedTuple):
     evidence: dict[str, float]
     failed: list[str]
     asked: bool
+    clear: bool
 
     @classmethod
-    def of(cls, trials: Sequence[_Trial], *, asked: bool) -> _Chosen:
+    def of(cls, search: _Search) -> _Chosen:
         """Choose the scaling whose best clusters have the highest neighbour agreement."""
-        tried = dict.fromkeys(trial.prepared.scaler.kind for trial in trials)
-        trials = _sound(trials)
+        tried = dict.fromkeys(trial.prepared.scaler.kind for trial in search.trials)
+        trials = _sound(search.trials)
         candidates = [trial.candidate(trial.start()) for trial in trials]
         scores = neighbor_agreements(candidates)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
@@ -225,7 +231,7 @@ class _Chosen(NamedTuple):
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
         others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
         failed = [scaling for scaling in tried if scaling not in evidence]
-        return cls(kept, [trial.start() for trial in (*kept, *others)], evidence, failed, asked)
+        return cls(kept, [t.start() for t in (*kept, *others)], evidence, failed, search.asked, search.is_clear)
 
     def sound(self) -> _Chosen:
         """Without those that diverged since; stops if all did."""
@@ -234,8 +240,8 @@ class _Chosen(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether the trainings found nearly the same clusters, so that more pre-training would bring little."""
-        return self.agreed is not None and self.agreed >= STABLE
+        """Whether nearly the same clusters were found in several ways, so that more pre-training would bring little."""
+        return self.clear or (self.agreed is not None and self.agreed >= STABLE)
 
     @property
     def agreed(self) -> float | None:
@@ -248,26 +254,48 @@ class _Chosen(NamedTuple):
         labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
         (best,) = best_of_each(candidates, neighbor_agreements(candidates)).values()
-        trial, run = self.kept[best], self.kept[best].run
-        reference = filled_kmeans(trial.prepared.stored, trial.model().method.n_clusters, run.seed).cpu().numpy()
-        confidence = confidence_decision(labels[best], reference, trial.model().method.n_clusters)
+        trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].prepared.reference
+        confidence = confidence_decision(labels[best], reference, run.method.n_clusters)
+        clusters = _taught(trial, labels[best], embeddings[best])
         model = _calibrated(trial.model(), embeddings[best], confidence["chosen"])
-        # Of a single one only what it found when the scaling was chosen can be compared.
+        # Of a single one only what it found when the scaling was chosen can be compared, or what k-means finds.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
         final = len(labels) > 1 or np.array_equal(own, labels[best])
+        agreed = agreement(own, others) if others else agreement(labels[best], [reference])
+        assert agreed is not None
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
+        facts = {"asked": self.asked, "clear": self.clear and not self.asked}
         decisions = {
             **trial.prepared.source.decisions,
-            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, asked=self.asked),
+            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, **facts),
             "pretraining": pretraining_decision(run, self.agreed),
             "joint_stage": joint_stage_decision(run),
+            "clusters": clusters,
             "confidence": confidence,
-            "reliability": reliability(agreement(own, others), len(others) + 1, final=final, alone=len(labels) == 1),
+            "reliability": reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
         }
-        objectives = [one.objective for one in candidates]
-        return Fitted(
-            model, embeddings[best], run.history, run.seed, objectives, told(decisions), stability(labels[best], others)
-        )
+        placed = model.assign(embeddings[best]).argmax(axis=1)
+        objectives, steady = [one.objective for one in candidates], stability(placed, others or [reference])
+        return Fitted(model, embeddings[best], run.history, run.seed, objectives, told(decisions), steady)
+
+
+def _taught(trial: _Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decision:
+    """Teach the network the clusters of k-means on the filled views where these score higher, if it can learn them.
+
+    Parameters
+    ----------
+    labels, embedding : of the training samples, as the training ended
+    """
+    method, stored, reference = trial.run.method, trial.prepared.stored, trial.prepared.reference
+    assert isinstance(method, URRLMethod)
+    own, other = (partition_score(found, stored.neighbor_ids, method.n_clusters) for found in (labels, reference))
+    decision = clusters_decision(own, other if method.config.center_start == "best" else None)
+    if decision["chosen"] == "k-means":
+        centers = centers_of(embedding, reference, method.n_clusters)
+        if centers is None:
+            return {**decision, "chosen": "network"}
+        trial.run.network.centers.data.copy_(centers)
+    return decision
 
 
 def _calibrated(model: Model, embedding: Tensor, level: float) -> Model:

@@ -1,0 +1,77 @@
+"""Samples before training: filled, reduced, scaled, and indexed for the search of neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from viewfuse.data.filling.empty_cells import warn_of_filled
+from viewfuse.data.filling.filler import Filler, fit_filler
+from viewfuse.data.scaling import Scaler, fit_scaler
+from viewfuse.data.views import Views
+from viewfuse.fitted.model import scaled_tensors
+from viewfuse.neighbors.row_lookup import RowIndex, index_rows
+from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.reduction.views import Asked, Reduction, fit_reduction
+from viewfuse.selection.filled_kmeans import filled_kmeans
+from viewfuse.selection.rules import SCALINGS, Decision
+
+
+class Source(NamedTuple):
+    """A set of samples as it was given, but for its values: those are filled and reduced."""
+
+    columns: tuple[Sequence[Hashable], ...]
+    filler: Filler
+    reduction: Reduction
+    decisions: dict[str, Decision]
+    reduced: Views
+
+    @classmethod
+    def of(cls, views: Views, fill: str, asked: Asked) -> Source:
+        """Fill empty cells and reduce the views."""
+        filler = fit_filler(views, fill)
+        filled, cells = filler.apply(views)
+        warn_of_filled(cells, stacklevel=5)
+        reduction = fit_reduction(filled, asked)
+        decisions = {
+            "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},
+            "reduction": reduction.decision(filled, asked),
+        }
+        return cls(views.columns, filler, reduction, decisions, reduction.apply(filled))
+
+
+class Prepared(NamedTuple):
+    """Samples before training, under one scaling.
+
+    Attributes
+    ----------
+    reference : int64 array of shape (samples,): the clusters that k-means finds in the filled views
+    """
+
+    source: Source
+    scaler: Scaler
+    stored: Samples
+    row_index: RowIndex
+    reference: NDArray[np.int64]
+
+
+def scalers_of(source: Source, scaling: str) -> list[Scaler]:
+    """The scalings that are tried, in the order of `SCALINGS`; one that does the same as another is tried once."""
+    kinds = SCALINGS if scaling == "auto" else (scaling,)
+    scalers = [fit_scaler(source.reduced, kind, source.reduction.units) for kind in kinds]
+    if scaling == "auto" and not all(scalers[0].whole):
+        scalers = [*scalers[1:], scalers[0]]  # of equals "standard" is kept, as it says more than "mixed"
+    kept = [one for i, one in enumerate(scalers) if not any(one.does_the_same(other) for other in scalers[:i])]
+    return sorted(kept, key=lambda one: kinds.index(one.kind))
+
+
+def prepare(source: Source, scaler: Scaler, depth: int, n_clusters: int, seed: int, device: torch.device) -> Prepared:
+    """The samples under a scaling, with `depth` neighbours of each in every view."""
+    values, present = scaled_tensors(source.reduced, scaler, device)
+    stored = index_training_set(values, present, depth)
+    reference = filled_kmeans(stored, n_clusters, seed).cpu().numpy()
+    return Prepared(source, scaler, stored, index_rows(values, present), reference)

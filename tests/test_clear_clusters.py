@@ -1,0 +1,124 @@
+"""Effort follows the evidence: one training where clusters are clear, and clusters of k-means where they are better."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_blobs
+from viewfuse import URRL
+from viewfuse.fitted import prepared as prepared_module
+from viewfuse.selection import rules
+from viewfuse.selection.scores import chance_corrected, partition_score
+from viewfuse.selection.teaching import centers_of
+
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    views, groups, *_ = make_blobs(90, 3)
+    return views, groups
+
+
+def test_clear_clusters_need_one_training(blobs):
+    model = URRL(3, pretrain_epochs=15, joint_epochs=1, **SMALL).fit(blobs[0])
+    scaling = model.decisions_["scaling"]
+    assert len(scaling["evidence"]) == 1
+    assert scaling["clear"]
+    assert "others were not tried, as its clusters are clear" in scaling["why"]
+    assert model.decisions_["reliability"]["why"].startswith(
+        "reliability: stable, as the clusters and those of k-means on the filled views agree with an adjusted Rand"
+    )
+    assert not np.isnan(model.stability_).any()
+
+
+def test_pretraining_ends_where_clusters_are_clear(blobs, monkeypatch):
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 12)
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (20, 0))
+    model = URRL(3, **SMALL).fit(blobs[0])
+    assert model.decisions_["pretraining"]["why"] == (
+        "pre-training: 12 of 20 epochs, as the clusters are clear by then"
+    )
+    assert model.history_["epoch"] == [*range(1, 13)]
+
+
+def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
+    monkeypatch.setattr(rules, "CLEAR", inf)
+    model = URRL(3, pretrain_epochs=2, joint_epochs=0, **SMALL).fit(blobs[0])
+    assert len(model.decisions_["scaling"]["evidence"]) > 1
+    assert not model.decisions_["scaling"]["clear"]
+
+
+def test_clear_is_corrected_for_chance():
+    assert chance_corrected(1.0, 7) == 1.0
+    assert chance_corrected(0.5, 2) == 0.0
+    assert chance_corrected(1.0, 1) == 1.0
+    assert rules.are_clear(0.88, 10)
+    assert not rules.are_clear(0.88, 2)
+
+
+def test_the_better_clusters_are_kept_and_a_tie_is_the_networks():
+    assert rules.clusters_decision(0.50, 0.51)["chosen"] == "k-means"
+    assert rules.clusters_decision(0.50, 0.501)["chosen"] == "network"
+    assert rules.clusters_decision(0.50, 0.40)["chosen"] == "network"
+    assert rules.clusters_decision(0.50, None) == {"chosen": "network", "evidence": {"network": 0.5}}
+
+
+def far_apart(monkeypatch, labels):
+    """Let k-means find `labels`, whatever there is."""
+    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(labels))
+
+
+def test_the_network_is_taught_better_clusters(blobs, monkeypatch):
+    views, groups = blobs
+    wanted = np.where(groups == 2, 0, groups + 1)  # other numbers than those of the network
+    score = "viewfuse.methods.urrl.fit.partition_score"
+    monkeypatch.setattr(score, lambda labels, ids, k: float(np.array_equal(labels, wanted)))
+    far_apart(monkeypatch, wanted)
+    model = URRL(3, pretrain_epochs=5, joint_epochs=0, scaling="standard", **SMALL).fit(views)
+    assert model.decisions_["clusters"]["chosen"] == "k-means"
+    assert "which the network was taught" in model.decisions_["clusters"]["why"]
+    assert (model.labels_ == wanted).mean() > 0.9
+    assert np.array_equal(model.predict(views), model.labels_)
+
+
+def test_the_method_as_printed_keeps_its_own_clusters(blobs, monkeypatch):
+    monkeypatch.setattr(
+        "viewfuse.methods.urrl.fit.partition_score", lambda labels, ids, k: float(np.array_equal(labels, blobs[1]))
+    )
+    far_apart(monkeypatch, blobs[1])
+    model = URRL.paper(3, **{**SMALL, "pretrain_epochs": 2, "joint_epochs": 0}).fit(blobs[0])
+    assert model.decisions_["clusters"]["chosen"] == "network"
+    assert model.decisions_["clusters"]["why"] == "clusters: those of the network"
+
+
+def test_centres_reproduce_a_partition_that_means_do_not():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(200, 2)) * [10.0, 1.0]  # a wide cloud, cut where its means do not cut it
+    labels = (points[:, 0] > 8.0).astype(np.int64)
+    means = torch.from_numpy(np.stack([points[labels == c].mean(axis=0) for c in range(2)]))
+    embedding = torch.from_numpy(points)
+    assert (torch.cdist(embedding, means).argmin(dim=1).numpy() == labels).mean() < 0.95
+    centers = centers_of(embedding.float(), labels, 2)
+    assert (torch.cdist(embedding, centers.double()).argmin(dim=1).numpy() == labels).mean() > 0.98
+    assert centers.dtype == torch.float32
+
+
+def test_what_the_embedding_does_not_hold_is_not_taught():
+    embedding = torch.from_numpy(np.random.default_rng(0).normal(size=(300, 2)))
+    assert centers_of(embedding, np.arange(300) % 3, 3) is None
+    assert centers_of(embedding, np.zeros(300, dtype=np.int64), 2) is None  # one of two clusters is empty
+
+
+def test_merged_clusters_do_not_score_higher():
+    """Two of three groups are each other's neighbours: merged, neighbours agree more often."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat([0, 1, 2], 30)
+    near = np.array([rng.choice(np.flatnonzero((groups == g) | ((groups + g == 1) & (rng.random(90) < 0.5))), 9)
+                     for g in groups])  # fmt: skip
+    ids = torch.from_numpy(near)[:, None]
+    assert partition_score(groups, ids, 3) > partition_score(np.where(groups == 1, 0, groups), ids, 3)
