@@ -138,9 +138,9 @@ def _clusters(decision: Decision) -> str:
     scores = decision["evidence"]
     listed = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
     if decision["chosen"] == "network":
-        return "those of the network" + (f" (score: {listed})" if len(scores) > 1 else "")
-    words = "those of k-means on the filled views, which the network was taught, as they hold together "
-    return words + f"better in all views (score: {listed})"
+        return "those of the network" + (f" (neighbour agreement times evenness: {listed})" if len(scores) > 1 else "")
+    words = "those of k-means on the filled views, which the network was taught, as they agree better with the "
+    return words + f"neighbours in all views (neighbour agreement times evenness: {listed})"
 
 
 def _confidence(decision: Decision) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan, log, nan
+from math import isnan, log
 
 import numpy as np
 import torch
@@ -27,9 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
-from torch.nn import functional
 
-from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 AGREEMENT_DEPTH = 9
@@ -157,38 +155,13 @@ def chance_corrected(shared: float, n_clusters: int) -> float:
     return 1.0 if n_clusters == 1 else (shared - 1.0 / n_clusters) / (1.0 - 1.0 / n_clusters)
 
 
-def partition_score(labels: NDArray[np.int64], samples: Samples, n_clusters: int) -> float:
-    """With which partitions of any origin are compared: whether neighbours share clusters, and means tell views.
+def partition_score(labels: NDArray[np.int64], neighbor_ids: Tensor, n_clusters: int) -> float:
+    """Neighbour agreement times size entropy, with which partitions of any origin are compared.
 
-    Neighbour agreement plus half of the explained variance, times the size entropy: without the last a partition
-    would gain by merging clusters that overlap.
+    Without the entropy a partition would gain by merging clusters that overlap.
     """
-    own = torch.from_numpy(labels).to(samples.present.device)
-    held = neighbor_agreement(own, samples.neighbor_ids) + 0.5 * explained_variance(own, samples)
-    return held * size_entropy(own, n_clusters)
-
-
-def explained_variance(labels: Tensor, samples: Samples) -> float:
-    """Adjusted R squared: how much of a view's variance lies between the clusters, on average over views.
-
-    A view with too few samples, or without variance, tells nothing and is left out.
-    """
-    return _mean_of_known(
-        [_explained(labels[rows], view[rows]) for view, rows in zip(samples.values, samples.present.T, strict=True)]
-    )
-
-
-def _explained(labels: Tensor, view: Tensor) -> float:
-    """Of one view, of shape (samples, columns); NaN where it tells nothing."""
-    sizes = labels.bincount()
-    n, k = len(view), int((sizes > 0).sum())
-    rows = view.double() - view.double().mean(dim=0)
-    total = rows.square().sum()
-    if n <= k or total <= 0:
-        return nan
-    members = functional.one_hot(labels, len(sizes)).double()
-    between = ((members.T @ rows).square() / sizes.clamp(min=1)[:, None]).sum()
-    return float(1.0 - (total - between) / (n - k) / (total / (n - 1)))
+    own = torch.from_numpy(labels).to(neighbor_ids.device)
+    return neighbor_agreement(own, neighbor_ids) * size_entropy(own, n_clusters)
 
 
 def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -288,7 +288,7 @@ def _taught(trial: _Trial, labels: NDArray[np.int64], embedding: Tensor) -> Deci
     """
     method, stored, reference = trial.run.method, trial.prepared.stored, trial.prepared.reference
     assert isinstance(method, URRLMethod)
-    own, other = (partition_score(found, stored, method.n_clusters) for found in (labels, reference))
+    own, other = (partition_score(found, stored.neighbor_ids, method.n_clusters) for found in (labels, reference))
     decision = clusters_decision(own, other if method.config.center_start == "best" else None)
     if decision["chosen"] == "k-means":
         centers = centers_of(embedding, reference, method.n_clusters)
