@@ -31,7 +31,7 @@ def test_clear_clusters_need_one_training(blobs):
     assert scaling["clear"]
     assert "others were not tried, as its clusters are clear" in scaling["why"]
     assert model.decisions_["reliability"]["why"].startswith(
-        "reliability: stable, as the clusters and those of k-means on the filled views agree with an adjusted Rand"
+        "reliability: stable, as the network and k-means on the filled views agree with an adjusted Rand"
     )
     assert not np.isnan(model.stability_).any()
 
@@ -57,14 +57,17 @@ def test_clear_is_corrected_for_chance():
     assert chance_corrected(1.0, 7) == 1.0
     assert chance_corrected(0.5, 2) == 0.0
     assert chance_corrected(1.0, 1) == 1.0
-    assert rules.are_clear(0.88, 10)
-    assert not rules.are_clear(0.88, 2)
+    assert rules.are_clear(0.88, 100, 10)
+    assert not rules.are_clear(0.88, 100, 2)
+    assert not rules.are_clear(1.0, 49, 10)  # as many clusters as samples would always be clear
 
 
 def test_the_better_clusters_are_kept_and_a_tie_is_the_networks():
     assert rules.clusters_decision(0.50, 0.51)["chosen"] == "k-means"
     assert rules.clusters_decision(0.50, 0.501)["chosen"] == "network"
     assert rules.clusters_decision(0.50, 0.40)["chosen"] == "network"
+    assert rules.clusters_decision(-0.1, -0.1)["chosen"] == "network"
+    assert rules.clusters_decision(-0.1, -0.11)["chosen"] == "network"
     assert rules.clusters_decision(0.50, None) == {"chosen": "network", "evidence": {"network": 0.5}}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import os
 import subprocess
 import sys
 
@@ -342,3 +343,34 @@ def test_fit_does_with_a_click_whose_types_take_no_parameters(monkeypatch):
     assert kinds["n_init"].convert("auto", None, None) == "auto"
     assert kinds["joint_epochs"].convert("7", None, None) == 7
     assert kinds["view_dropout"].convert("0.5", None, None) == 0.5
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of a shell")
+def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path):
+    (tmp_path / "a.csv").write_text("id,x,y\n" + "".join(f"s{i},{i % 7},{i % 5}\n" for i in range(40)))
+    command = f"'{sys.executable}' -m viewfuse.cli inspect '{tmp_path / 'a.csv'}' | true"
+    ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_before_training(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("id,x,y\n" + "".join(f"s{i},{i % 7},{i % 5}\n" for i in range(40)))
+
+    def refused(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("viewfuse.cli.options.TemporaryFile", refused)
+    monkeypatch.setattr("viewfuse.methods.urrl.fit.pretrain", None)
+    ended = run("fit", tmp_path / "a.csv", "--clusters", 2, "--out", tmp_path / "new" / "run")
+    assert ended.exit_code == 2
+    assert "cannot be written (Permission denied); choose another place for --out" in ended.output
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.filterwarnings("default::viewfuse.SuspiciousDataWarning")
+def test_few_common_ids_are_warned_of_when_labels_are_scored(tmp_path):
+    (tmp_path / "found.csv").write_text("id,label\n" + "".join(f"{i:03},{i % 2}\n" for i in range(120)))
+    (tmp_path / "known.csv").write_text("id,label\n" + "".join(f"{i},{i % 2}\n" for i in range(120)))
+    ended = run("score", tmp_path / "found.csv", tmp_path / "known.csv")
+    assert ended.exit_code == 0
+    assert "only 20 of 120 and 120 ids are in both files; '000' and '0' read alike; spell ids alike" in ended.output

@@ -137,3 +137,21 @@ def test_a_part_of_many_samples_is_enough(monkeypatch):
     monkeypatch.setattr("viewfuse.selection.filled_kmeans._ROWS", 50)
     assert matched_share(whole.numpy(), filled_kmeans(samples, 3, 0).numpy()) > 0.95
     assert matched_share(labels, whole.numpy()) > 0.95
+
+
+def test_what_is_the_best_stays_so_where_rounding_makes_it_equal():
+    raw = np.array([[0.3333333, 0.3333334, 0.3333333], [0.2, 0.3, 0.5]], dtype=np.float32)
+    found = sharpened(raw, 1e-3)
+    assert found.argmax(axis=1).tolist() == [1, 2]
+    assert found.sum(axis=1) == pytest.approx([1.0, 1.0], abs=1e-6)
+
+
+def test_samples_between_all_centres_are_not_made_sure():
+    assert sharpness(np.full((20, 4), 0.25, dtype=np.float32), 0.9) == 1.0
+
+
+def test_some_of_many_samples_are_enough_for_the_power(monkeypatch):
+    raw = np.random.default_rng(0).dirichlet(np.full(4, 5.0), size=400).astype(np.float32)
+    whole = sharpness(raw, 0.7)
+    monkeypatch.setattr("viewfuse.selection.confidence._ROWS", 100)
+    assert sharpness(raw, 0.7) == pytest.approx(whole, rel=0.2)

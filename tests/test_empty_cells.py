@@ -295,3 +295,27 @@ def test_five_percent_of_empty_cells_cost_a_point_at_most():
             after = URRL(10, random_state=seed).fit_predict(with_empty_cells(shown, seed=seed))
         losses.append(100 * (before - metrics.clustering_accuracy(digits, after)))
     assert np.mean(losses) <= 1, losses
+
+
+def test_equal_rows_are_filled_alike_alone_and_in_any_batch():
+    rng = np.random.default_rng(0)
+    donors = np.repeat(rng.normal(size=(20, 7)) * 3.1, 12, axis=0).astype(np.float32)
+    donors[:, 6] = rng.normal(size=240)
+    nearest = nearest_rows.NearestRows(donors)
+    rows = donors[rng.permutation(240)].copy()
+    rows[:, 6] = np.nan
+    together = nearest.fill(rows)
+    assert all(np.array_equal(nearest.fill(rows[i : i + 1])[0], together[i]) for i in range(0, 240, 3))
+
+
+def test_of_equally_near_rows_the_first_lend():
+    donors = np.zeros((50, 2), dtype=np.float32)
+    donors[:, 1] = np.arange(50)
+    found = nearest_rows.NearestRows(donors).fill(np.array([[0.0, np.nan]], dtype=np.float32))
+    assert found[0, 1] == 2.0  # the mean of 0 to 4
+
+
+def test_a_value_far_out_beside_an_empty_cell_is_no_overflow():
+    donors = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    found = nearest_rows.NearestRows(donors).fill(np.array([[1e30, np.nan, 0.0]], dtype=np.float32))
+    assert np.isfinite(found).all()

@@ -95,3 +95,9 @@ def test_more_clusters_than_a_legend_holds(drawn):
     assert words == "colour and marker: cluster"
     shades = {tuple(dots.get_facecolor()[0]) for dots in panel.collections if len(dots.get_offsets())}
     assert len(shades) == 70  # no colour stands for two clusters
+
+
+def test_many_missing_views_are_told_by_those_that_are_there():
+    names = ["pixels", "fourier", "karhunen", "zernike", "profile", "shape"]
+    assert maps._lacking(np.array([0, 0, 0, 1, 1, 0], dtype=bool), names) == "only zernike, profile"
+    assert maps._lacking(np.array([1, 1, 1, 0, 1, 1], dtype=bool), names) == "without zernike"

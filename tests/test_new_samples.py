@@ -185,3 +185,9 @@ def test_ids_of_files_that_read_alike_are_told(tmp_path):
     assert any(line.startswith(wanted) for line in lines), lines
     with pytest.raises(DataError, match=re.escape(wanted)):
         read_views(files)
+
+
+def test_numbered_columns_in_another_order_are_put_in_order():
+    assert match_columns("rna", [2, 0, 1], range(3)).places.tolist() == [1, 2, 0]
+    assert match_columns("rna", range(3), range(3)).places is None
+    assert match_columns("rna", ["a", "b", "c"], range(3)).places is None  # names of one side only

@@ -79,6 +79,9 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
             raise
         verb = error.ctx.command_path if error.ctx is not None else "viewfuse"
         _stop(f"{options.plain(error.format_message()).rstrip('.')}; see {verb} --help")
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:  # of the system's own, such as a name that is too long
         _stop(f"{options.plain(error)}; check the path and its permissions")
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -196,6 +197,17 @@ def check_new_folder(folder: Path, force: bool, inputs: Inputs) -> None:
     if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
         raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
     check_new_path(folder, force, inputs)
+    check_writable(folder)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place where nothing can be written, before hours of training."""
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    try:
+        with TemporaryFile(dir=there if there.is_dir() else there.parent):
+            pass
+    except OSError as error:
+        raise CannotWrite(f"{path} cannot be written ({error.strerror}); choose another place for --out") from None
 
 
 def show(facts: Mapping[str, Any], as_json: bool) -> None:

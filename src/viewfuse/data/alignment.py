@@ -14,6 +14,7 @@ from viewfuse.data.annotated import AnnotatedTable, is_annotated
 from viewfuse.data.id_spelling import in_words, read_alike
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.utils.caller import outside
 
 
 def is_table(data: Any) -> bool:
@@ -88,7 +89,7 @@ def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> 
             f"view {counted[0]!r} has row labels 0, 1, 2, ..., but {other!r} has ids such as {index.tolist()[0]!r}, so "
             "rows are matched by their order; give both the ids of their samples as index",
             SuspiciousDataWarning,
-            stacklevel=5,
+            stacklevel=outside(),
         )
 
 

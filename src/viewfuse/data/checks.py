@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 CONSTANT = "never change"
 _FAR = 10.0
 """Times the range of all other values: an end that is farther away than this looks like a fill value."""
+_FAR_BESIDE_ZEROS = 1e4
+"""The same where more than half of the values are zero: the few others are often far apart."""
 _MARKS = (-9.0, -99.0, -999.0, -9999.0, -99999.0)
 """Below columns without other negative numbers these look like fill values, too."""
 _MOST_ROWS = 20_000
@@ -109,12 +111,13 @@ def isolated_views(views: Views) -> list[str]:
 
 def _reasons(rows: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
     """Per reason, which columns; `rows` of shape (samples, columns)."""
+    far = np.where((rows == 0).mean(axis=0) > 0.5, _FAR_BESIDE_ZEROS, _FAR)
     ordered = np.sort(rows, axis=0)
     counting = (ordered[1:] - ordered[:-1] == 1).all(axis=0) & (len(rows) > 2)
     return {
         CONSTANT: ordered[0] == ordered[-1],
-        "have values so far out that they may stand for nothing, such as -999": _lone_end(ordered)
-        | _lone_end(-ordered[::-1]),
+        "have values so far out that they may stand for nothing, such as -999": _lone_end(ordered, far)
+        | _lone_end(-ordered[::-1], far),
         "count the rows, and may be ids": counting,
     }
 
@@ -128,10 +131,10 @@ def _sparse_reasons(rows: csr_array) -> dict[str, NDArray[np.bool_]]:
     return found
 
 
-def _lone_end(ordered: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Columns whose lowest value is far from all others, of which there are several; `ordered` is sorted by rows."""
+def _lone_end(ordered: NDArray[np.float32], far: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Columns whose lowest value is `far` from all others, of which there are several; `ordered` is sorted by rows."""
     n_lowest = (ordered == ordered[0]).sum(axis=0)
     second = ordered[np.minimum(n_lowest, len(ordered) - 1), np.arange(ordered.shape[1])]
     spread = ordered[-1] - second
     is_mark = np.isin(ordered[0], _MARKS) & (second >= 0)
-    return (spread > 0) & (is_mark | (second - ordered[0] > _FAR * spread))
+    return (spread > 0) & (is_mark | (second - ordered[0] > far * spread))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import is_sparse, with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
+from viewfuse.utils.caller import outside
 
 MOST_ABSENT = 0.2
 """Share of a view's columns that may be absent; their cells are empty."""
@@ -32,11 +33,12 @@ class Matching(NamedTuple):
 
 
 def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Matching:
-    """Match by name; where one side has numbers only, their count must agree."""
-    if any(list(columns) == list(range(len(columns))) for columns in (given, fitted)):
-        _check_count(view, given, fitted)
-        return Matching()
+    """Match by name; where one side counts its columns, which are no names, there must be as many in both."""
     if list(given) == list(fitted):
+        return Matching()
+    counted = any(list(columns) == list(range(len(columns))) for columns in (given, fitted))
+    if counted and set(given) != set(fitted):
+        _check_count(view, given, fitted)
         return Matching()
     known = set(fitted)
     place = {name: p for p, name in enumerate(given)}
@@ -64,12 +66,12 @@ def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple
     return found, present
 
 
-def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]], stacklevel: int) -> None:
+def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]]) -> None:
     """Tell in one warning which columns are not looked at."""
     told = [f"{view} {len(names):,} ({_some(names)})" for view, names in ignored.items() if names]
     if told:
         what = f"columns that the model was not fitted on are ignored: {'; '.join(told)}"
-        warnings.warn(what, IgnoredColumnsWarning, stacklevel=stacklevel + 1)
+        warnings.warn(what, IgnoredColumnsWarning, stacklevel=outside())
 
 
 def _check_count(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:

@@ -156,7 +156,7 @@ class Views:
             _check_count(self.names, names)
             source = {name: v for v, name in enumerate(names)}
         placed = [self._matched(source.get(name), name, known[name]) for name in names]
-        warn_of_ignored({name: ignored for name, (_, _, ignored) in zip(names, placed, strict=True)}, stacklevel=5)
+        warn_of_ignored({name: ignored for name, (_, _, ignored) in zip(names, placed, strict=True)})
         arrays, mask = tuple(array for array, _, _ in placed), np.stack([present for _, present, _ in placed], axis=1)
         _check_no_empty_samples(mask, self.ids)
         return self.replace(names=tuple(names), arrays=arrays, mask=mask, columns=tuple(columns))

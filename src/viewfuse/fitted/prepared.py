@@ -35,7 +35,7 @@ class Source(NamedTuple):
         """Fill empty cells and reduce the views."""
         filler = fit_filler(views, fill)
         filled, cells = filler.apply(views)
-        warn_of_filled(cells, stacklevel=5)
+        warn_of_filled(cells)
         reduction = fit_reduction(filled, asked)
         decisions = {
             "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},

@@ -18,6 +18,7 @@ from viewfuse.data.sparse_tables import is_sparse, nan_rows, spread_rows, stored
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
 from viewfuse.utils import memory
+from viewfuse.utils.caller import outside
 
 ABSENT = -1
 
@@ -142,7 +143,7 @@ class Source:
         warnings.warn(
             f"{self._files()}: {len(lost)} samples, such as {lost.tolist()[0]!r}, have no view at all and are left out",
             EmptySampleWarning,
-            stacklevel=4,
+            stacklevel=outside(),
         )
         return there
 

@@ -30,6 +30,7 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
 from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.utils import memory
+from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
@@ -244,7 +245,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _known_views(self, X: Any) -> Views:
         """What `complete` gives; warns of cells that were filled."""
         views, filled = self.complete(X)
-        warn_of_filled(filled, stacklevel=3)
+        warn_of_filled(filled)
         return views
 
     def _remember_columns(self, X: Any, views: Views) -> None:
@@ -273,7 +274,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 f"{len(far)} of {len(views)} samples, such as {views.ids[far].tolist()[0]!r}, have values far outside "
                 "of those that the model was fitted on, so their clusters mean little; look for fill values and units",
                 OutOfRangeWarning,
-                stacklevel=4,
+                stacklevel=outside(),
             )
         return model, embedding
 

@@ -159,6 +159,8 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
         return _untouched(values.shape[1], kind)
     if chosen in _NOT_BELOW_ZERO and kind.least < 0:
         raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
+    if chosen in ("counts", "words") and values.shape[1] == 1:
+        raise DataError(f"{how!r} would leave nothing of a view of one column; use 'log1p'")
     return _fitted(values, present, chosen, kind, max_columns)
 
 

@@ -109,10 +109,8 @@ def _lacking(present: NDArray[np.bool_], view_names: Sequence[str]) -> str:
         return "all views"
     there = [name for name, is_there in zip(view_names, present, strict=True) if is_there]
     lost = [name for name in view_names if name not in there]
-    words = f"only {there[0]}" if len(there) == 1 and len(lost) > 1 else f"without {', '.join(lost)}"
-    return (
-        words if len(words) <= 40 else f"without {len(lost)} of {len(view_names)} views: {', '.join(lost)}"[:39] + "…"
-    )
+    words = f"only {', '.join(there)}" if len(there) < len(lost) else f"without {', '.join(lost)}"
+    return words if len(words) <= 40 else words[:39] + "…"
 
 
 def _draw_groups(

@@ -23,6 +23,8 @@ _LEAST, _MOST = 0.01, 0.995
 """Of a level above chance: even noise keeps its order, and nothing is certain."""
 _LOG_POWERS = (-7.0, 9.0)
 _ROUNDS = 50
+_ROWS = 20_000
+"""Samples that are enough to find the power."""
 
 
 def confidence_decision(labels: NDArray[np.int64], reference: NDArray[np.int64], n_clusters: int) -> Decision:
@@ -49,14 +51,18 @@ def confidence_level(shared: float, n_clusters: int) -> float:
 
 def sharpness(assignment: NDArray[np.float32], level: float) -> float:
     """The power that gives soft assignments of shape (samples, clusters) this mean confidence, by bisection."""
+    some = assignment[:: max(1, len(assignment) // _ROWS)]
     low, high = _LOG_POWERS
+    if _mean_confidence(some, high) < level:
+        return 1.0  # samples as far from one centre as from another: nothing makes them sure
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
-        if float(sharpened(assignment, exp(middle)).max(axis=1).mean()) < level:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if _mean_confidence(some, middle) < level else (low, middle)
     return exp((low + high) / 2)
+
+
+def _mean_confidence(assignment: NDArray[np.float32], log_power: float) -> float:
+    return float(sharpened(assignment, exp(log_power)).max(axis=1).mean())
 
 
 def sharpened(assignment: NDArray[np.float32], power: float) -> NDArray[np.float32]:
@@ -65,4 +71,9 @@ def sharpened(assignment: NDArray[np.float32], power: float) -> NDArray[np.float
         return assignment
     logs = power * np.log(np.maximum(assignment.astype(np.float64), 1e-300))
     raised = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return (raised / raised.sum(axis=1, keepdims=True)).astype(np.float32)
+    found = (raised / raised.sum(axis=1, keepdims=True)).astype(np.float32)
+    # What was the best stays so, also where rounding makes it equal to the next.
+    rows, best = np.arange(len(found)), assignment.argmax(axis=1)
+    tied = (found >= found[rows, best][:, None]).sum(axis=1) > 1
+    found[rows[tied], best[tied]] = np.nextafter(found[tied].max(axis=1), np.float32(2))
+    return found

@@ -46,9 +46,13 @@ def filled_table(samples: Samples, rows: Tensor) -> Tensor:
 
 def _filled(samples: Samples, some: Samples, members: Tensor, valid: Tensor, v: int) -> Tensor:
     table, lacking = some.values[v].clone(), (~some.present[:, v]).nonzero().flatten()
+    if not len(lacking):
+        return table
     weights = valid[lacking, v].to(table.dtype)[:, None]  # (lacking, 1, donors)
     donors = samples.values[v][members[lacking, v].clamp(min=0)]
-    mean = samples.values[v][samples.present[:, v]].mean(dim=0)
     counts = weights.sum(dim=2)
-    table[lacking] = torch.where(counts > 0, (weights @ donors).squeeze(1) / counts.clamp(min=1), mean)
+    table[lacking] = (weights @ donors).squeeze(1) / counts.clamp(min=1)
+    alone = lacking[counts.squeeze(1) == 0]
+    if len(alone):
+        table[alone] = samples.values[v][samples.present[:, v]].mean(dim=0)
     return table

@@ -129,7 +129,7 @@ def _reliability(decision: Decision) -> str:
     index = f"with an adjusted Rand index of {agreed:.2f} (1: the same)"
     cure = "; n_init=3 trains more of them and keeps the best" if name == "doubtful" and decision["alone"] else ""
     if n == 1:
-        return f"{name}, as the clusters and those of k-means on the filled views agree {index}{cure}"
+        return f"{name}, as the network and k-means on the filled views agree {index}{cure}"
     verb = "agree" if decision["final"] else "agreed, when the scaling was chosen,"
     return f"{name}, as {n} trainings {verb} {index}{cure}"
 
@@ -145,8 +145,8 @@ def _clusters(decision: Decision) -> str:
 
 def _confidence(decision: Decision) -> str:
     shared, chance = decision["evidence"]["shared_with_kmeans"], 1 / decision["n_clusters"]
-    words = f"{decision['chosen']:.2f} on average, as k-means on the filled views puts {shared:.0%} of the samples "
-    return words + f"into the same clusters (by chance {chance:.0%})"
+    words = f"{decision['chosen']:.2f} on average, as k-means on the filled views put {shared:.0%} of the samples into "
+    return words + f"the clusters that the network found by itself (by chance {chance:.0%})"
 
 
 _WORDS = {

@@ -33,8 +33,10 @@ CLEAR = 0.85
 
 On 19 real and synthetic sets nothing was lost where from 0.7 on no other scaling was tried.
 """
-_BETTER = 1.0025
-"""By how much k-means must score higher than the network: a tie is the network's."""
+_PER_CLUSTER = 5
+"""Fewer samples in a cluster, on average, than this make nothing clear: with as many clusters as samples all agree."""
+_BETTER = 0.0025
+"""By which share k-means must score higher than the network: a tie is the network's."""
 
 Decision = dict[str, Any]
 """What was "chosen", from which "evidence", and further facts."""
@@ -84,9 +86,9 @@ def best_scaling(scores: Mapping[str, float]) -> str:
     return max(scores, key=lambda scaling: scores[scaling] - _HANDICAPS.get(scaling, 0.0))
 
 
-def are_clear(shared: float, n_clusters: int) -> bool:
+def are_clear(shared: float, n_samples: int, n_clusters: int) -> bool:
     """Whether clusters are clear, given the share of the samples that k-means on the filled views puts there, too."""
-    return chance_corrected(shared, n_clusters) >= CLEAR
+    return n_samples >= _PER_CLUSTER * n_clusters and chance_corrected(shared, n_clusters) >= CLEAR
 
 
 def clusters_decision(network: float, kmeans: float | None) -> Decision:
@@ -96,7 +98,7 @@ def clusters_decision(network: float, kmeans: float | None) -> Decision:
     ----------
     network, kmeans : their scores, see `viewfuse.selection.scores.partition_score`; None where nobody may choose
     """
-    better = kmeans is not None and kmeans > network * _BETTER
+    better = kmeans is not None and kmeans > network + _BETTER * abs(network)
     evidence = {"network": network} | ({} if kmeans is None else {"k-means": kmeans})
     return {"chosen": "k-means" if better else "network", "evidence": evidence}
 

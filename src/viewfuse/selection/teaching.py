@@ -29,10 +29,11 @@ def centers_of(embedding: Tensor, labels: NDArray[np.int64], n_clusters: int) ->
     """
     if len(np.unique(labels)) < n_clusters:
         return None
-    points, wanted = embedding.detach().cpu().double(), torch.from_numpy(labels)
-    means = torch.stack([points[wanted == c].mean(dim=0) for c in range(n_clusters)])
-    rows = torch.linspace(0, len(points) - 1, min(_ROWS, len(points))).long()
-    centers = _fitted(points[rows], wanted[rows], means)
+    own, wanted = embedding.detach().cpu(), torch.from_numpy(labels)
+    means = torch.stack([own[wanted == c].double().mean(dim=0) for c in range(n_clusters)])
+    rows = torch.linspace(0, len(own) - 1, min(_ROWS, len(own))).long()
+    points, wanted = own[rows].double(), wanted[rows]
+    centers = _fitted(points, wanted, means)
     learned = _squared(points, centers).argmin(dim=1) == wanted
     return centers.to(embedding) if learned.double().mean() >= _LEARNED else None
 

@@ -15,6 +15,7 @@ from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
+from viewfuse.utils.caller import outside
 
 MOST_OF_VIEW = 0.3
 """Share of a view's cells that may be empty in training samples."""
@@ -166,8 +167,8 @@ def refuse_any(views: Views) -> None:
             )
 
 
-def warn_of_filled(found: Sequence[EmptyCells], stacklevel: int) -> None:
+def warn_of_filled(found: Sequence[EmptyCells]) -> None:
     """Tell in one warning what was filled."""
     if found:
         told = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
-        warnings.warn(f"empty cells were filled: {told}", EmptyCellsWarning, stacklevel=stacklevel + 1)
+        warnings.warn(f"empty cells were filled: {told}", EmptyCellsWarning, stacklevel=outside())

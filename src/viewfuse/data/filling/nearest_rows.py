@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 N_DONORS = 5
 _CANDIDATES = 32
 """Nearest rows among which donors of all cells of a row are looked for first."""
+_GRAIN = 1e-11
+"""Differences of squared distances below this share of the largest square are rounding."""
+_TINY = 1e-300
 _CELLS_AT_A_TIME = 4_000_000
 
 
@@ -80,7 +83,7 @@ class NearestRows:
             self._search_all(rows, far, own[short], c[short])
 
     def _usable(
-        self, far: NDArray[np.float32], rows: NDArray[np.int64], columns: NDArray[np.int64], near: NDArray[np.int64]
+        self, far: NDArray[np.float64], rows: NDArray[np.int64], columns: NDArray[np.int64], near: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Per cell which of its candidates, of shape (cells, candidates) and the nearest first, are its donors."""
         there = self._observed[near, columns[:, None]] & np.isfinite(far[rows[:, None], near])
@@ -94,7 +97,7 @@ class NearestRows:
         return np.where(self.is_whole[columns], np.rint(mean), mean)
 
     def _search_all(
-        self, rows: NDArray[np.float32], far: NDArray[np.float32], places: NDArray[np.int64], columns: NDArray[np.int64]
+        self, rows: NDArray[np.float32], far: NDArray[np.float64], places: NDArray[np.int64], columns: NDArray[np.int64]
     ) -> None:
         """Fill cells with too few donors among the candidates; columns that the same rows have are searched at once."""
         kinds = self._column_kinds[columns]
@@ -114,14 +117,16 @@ class NearestRows:
         patterns = np.packbits(self._observed, axis=0).T
         return np.unique(patterns, axis=0, return_inverse=True)[1].ravel()
 
-    def _distances(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _distances(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """Mean squared difference in the columns that both have, of shape (rows, donors); infinite without any.
 
-        In float64, and rounded to float32: what is equally far stays so, however many rows are compared at a time.
+        Differences that rounding alone may have made are rounded away: what is equally far stays so, however many
+        rows are compared at a time.
         """
         new, old = self._on_scale(rows), self._scaled
         gone, unknown = np.isnan(rows), ~self._observed
-        squares = (new**2).sum(axis=1)[:, None] + (old**2).sum(axis=1) - 2 * (new @ old.T)
+        own, others_own = (new**2).sum(axis=1)[:, None], (old**2).sum(axis=1)
+        squares = own + others_own - 2 * (new @ old.T)
         common = rows.shape[1] - gone.sum(axis=1)[:, None] - unknown.sum(axis=1).astype(np.float64)
         some, others = gone.any(axis=0), unknown.any(axis=0)
         if some.any():
@@ -131,13 +136,16 @@ class NearestRows:
         if (some & others).any():
             both = some & others
             common += gone[:, both].astype(np.float32) @ unknown[:, both].astype(np.float32).T
-        far = np.maximum(squares, 0) / np.maximum(common, 1)
-        return np.where(common > 0, far, np.inf).astype(np.float32)
+        grain = _GRAIN * (own + others_own.max()) + _TINY
+        far = np.rint(np.maximum(squares, 0) / grain) * grain / np.maximum(common, 1)
+        return np.where(common > 0, far, np.inf)
 
 
-def _nearest(far: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+def _nearest(far: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Per row the numbers of the nearest columns, the nearest first, and of equals the lower number."""
-    found = np.argpartition(far, count - 1, axis=1)[:, :count]
-    found.sort(axis=1)
-    order = np.argsort(np.take_along_axis(far, found, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(found, order, axis=1)
+    last = np.partition(far, count - 1, axis=1)[:, count - 1 : count]
+    nearer, equal = far < last, far == last
+    found = nearer | (equal & (np.cumsum(equal, axis=1) <= count - nearer.sum(axis=1)[:, None]))
+    places = np.nonzero(found)[1].reshape(len(far), count)
+    order = np.argsort(np.take_along_axis(far, places, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(places, order, axis=1)

@@ -16,6 +16,7 @@ from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.io.safety.limits import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
+from viewfuse.utils.caller import outside
 from viewfuse.utils.optional import needed
 
 _CURE = "write it without compression and dictionaries"
@@ -89,7 +90,7 @@ class _Table:
         warnings.warn(
             f"{self.path}: {len(columns)} column(s) beside those of lists are not looked at: {some}; {cure}",
             SuspiciousDataWarning,
-            stacklevel=6,
+            stacklevel=outside(),
         )
 
     def ids(self) -> list[Any]:

@@ -23,6 +23,7 @@ from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.reduction.views import check_reduction
+from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
 
@@ -88,10 +89,11 @@ class URRL(MultiViewClusterer):
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     objectives_ : list of the last losses of the trainings with the scaling that was kept
-    decisions_ : dict with "empty_cells", "reduction", "scaling", "pretraining", "joint_stage" and "reliability"
-        (whether trainings agree): for each a dict of what was "chosen", from which "evidence", and "why" in words
-    stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; NaN
-        where there was one training only
+    decisions_ : dict with "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
+        "confidence" and "reliability" (whether trainings agree): for each a dict of what was "chosen", from which
+        "evidence", and "why" in words
+    stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; of
+        one training alone, whether k-means on the filled views agrees
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
 
@@ -198,14 +200,14 @@ class URRL(MultiViewClusterer):
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init)
         for line in data_warnings(views):
-            warnings.warn(line, SuspiciousDataWarning, stacklevel=2)
+            warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
         ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}
         fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=bool(self.verbose))[0]
         self._remember_columns(X, views)
         self._remember(fitted, views)
         _warn_of_empty_clusters(self.labels_, config.n_clusters)
         if self.decisions_["joint_stage"]["ended"]:
-            warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=2)
+            warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
 
     def _remember(self, fitted: Fitted, views: Views) -> None:
@@ -249,5 +251,5 @@ def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:
         warnings.warn(
             f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters, or try joint_epochs=0",
             EmptyClusterWarning,
-            stacklevel=3,
+            stacklevel=outside(),
         )

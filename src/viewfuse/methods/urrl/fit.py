@@ -143,8 +143,10 @@ class _Trial:
     @property
     def is_clear(self) -> bool:
         """Whether k-means on the filled views finds nearly the same clusters; never after a divergence."""
-        k = self.run.method.n_clusters
-        return not self.run.diverged and are_clear(matched_share(self.start(), self.prepared.reference), k)
+        if self.run.diverged:
+            return False
+        start, k = self.start(), self.run.method.n_clusters
+        return are_clear(matched_share(start, self.prepared.reference), len(start), k)
 
     def start(self) -> NDArray[np.int64]:
         """The clusters after pre-training so far, of shape (samples,)."""
@@ -258,11 +260,13 @@ class _Chosen(NamedTuple):
         confidence = confidence_decision(labels[best], reference, run.method.n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
         model = _calibrated(trial.model(), embeddings[best], confidence["chosen"])
-        # Of a single one only what it found when the scaling was chosen can be compared, or what k-means finds.
+        placed = model.assign(embeddings[best]).argmax(axis=1)
+        # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
         final = len(labels) > 1 or np.array_equal(own, labels[best])
-        agreed = agreement(own, others) if others else agreement(labels[best], [reference])
+        agreed = agreement(own, others or [reference])
         assert agreed is not None
+        compared = others or [labels[best] if clusters["chosen"] == "k-means" else reference]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.clear and not self.asked}
         decisions = {
@@ -274,8 +278,7 @@ class _Chosen(NamedTuple):
             "confidence": confidence,
             "reliability": reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
         }
-        placed = model.assign(embeddings[best]).argmax(axis=1)
-        objectives, steady = [one.objective for one in candidates], stability(placed, others or [reference])
+        objectives, steady = [one.objective for one in candidates], stability(placed, compared)
         return Fitted(model, embeddings[best], run.history, run.seed, objectives, told(decisions), steady)
 
 
