@@ -55,6 +55,7 @@ def start(tmp_path_factory):
     (root / "tiny.toml").write_text(PLAN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
+        patch.setattr(figures, "plane", lambda points: points[:, :2].T)  # t-SNE takes long
         patch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
         yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "log": len, **asked})
 
