@@ -30,6 +30,14 @@ def _seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="module")
+def quick_map():
+    """For the rest of a module maps are drawn without t-SNE, which takes as long as a small fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("viewfuse.report.maps.plane", lambda points: points[:, :2].T)
+        yield
+
+
 @pytest.fixture
 def blobs():
     """Three well separated groups in three views of different widths, a third of the views missing."""

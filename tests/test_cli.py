@@ -29,12 +29,6 @@ TINY = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 16, "--h
 """For fits of which only the files and words matter."""
 
 
-@pytest.fixture
-def quick_map(monkeypatch):
-    """Maps are drawn, but without t-SNE, which takes as long as a small fit."""
-    monkeypatch.setattr("viewfuse.report.maps.plane", lambda points: points[:, :2].T)
-
-
 def run(*arguments):
     return CliRunner().invoke(main, [str(a) for a in arguments])
 

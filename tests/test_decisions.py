@@ -603,7 +603,9 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
     monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 1))
     rng = np.random.default_rng(0)
     kinds = apart * np.repeat(np.arange(3), 40)[:, None]
-    model = URRL(3, random_state=0, **SMALL | {"batch_size": 16}).fit([kinds + rng.normal(size=(120, width)) for width in (6, 8)])
+    model = URRL(3, random_state=0, **SMALL | {"batch_size": 16}).fit(
+        [kinds + rng.normal(size=(120, width)) for width in (6, 8)]
+    )
     decision = model.decisions_["pretraining"]
     assert decision["chosen"] == model.history_["stage"].count("pre-training") == pretrained_epochs
     assert (decision["evidence"]["agreement"] >= 0.8) == (pretrained_epochs == 2)

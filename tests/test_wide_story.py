@@ -53,7 +53,7 @@ def write(path, rna, protein, rows):
 
 
 @pytest.fixture(scope="module", params=[QUICK, pytest.param((), marks=pytest.mark.slow)], ids=["quick", "default"])
-def story(request, tmp_path_factory):
+def story(request, tmp_path_factory, quick_map):
     """The file, a file of its first cells, the run folder, what was said, and the groups."""
     folder = tmp_path_factory.mktemp("cells")
     rna, groups = sequenced(N, GENES, 0.045)
