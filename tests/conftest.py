@@ -9,18 +9,33 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the networks here are so small 
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import settings as hypothesis_settings
 
-hypothesis_settings.register_profile("steady", deadline=None, derandomize=True, max_examples=40)
-hypothesis_settings.load_profile("steady")
+# Torch and hypothesis are imported below: the process that only hands tests to the others starts 3 s sooner without.
+
+
+def pytest_collection():
+    """Properties are tried on the same examples in every run."""
+    from hypothesis import settings
+
+    settings.register_profile("steady", deadline=None, derandomize=True, max_examples=40)
+    settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
     """Tests that draw from the global generators are repeatable."""
+    import torch
+
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def quick_map():
+    """For the rest of a module maps are drawn without t-SNE, which takes as long as a small fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("viewfuse.report.maps.plane", lambda points: points[:, :2].T)
+        yield
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ from viewfuse.io.writers import write_labels
 from viewfuse.metrics import clustering_accuracy
 
 QUICK = ["--pretrain-epochs", "6", "--joint-epochs", "2"]
+TINY = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 16, "--hidden-dim", 16, "--scaling", "standard"]
+"""For fits of which only the files and words matter."""
 
 
 def run(*arguments):
@@ -39,29 +41,36 @@ def same_labels(predicted, fitted) -> bool:
     return lines[1:] == [f"{line},0" for line in labels[1:]]
 
 
-@pytest.fixture
-def omics(tmp_path):
+@pytest.fixture(scope="module")
+def omics(tmp_path_factory):
     """Two files, each of which lacks 30 % of the patients."""
+    folder = tmp_path_factory.mktemp("omics")
     views, labels, _ = make_blobs(60, 2, widths=(4, 6), missing=0.0)
     rng, ids = np.random.default_rng(0), np.array([f"p{i}" for i in range(60)])
     paths = []
     for name, view, lost in zip(("rna", "protein"), views, rng.permutation(60)[:36].reshape(2, 18), strict=True):
         kept = np.setdiff1d(np.arange(60), lost)
-        paths.append(tmp_path / f"{name}.csv")
+        paths.append(folder / f"{name}.csv")
         pd.DataFrame(view[kept], index=ids[kept]).to_csv(paths[-1], index_label="patient")
-    truth = tmp_path / "truth.csv"
+    truth = folder / "truth.csv"
     pd.DataFrame({"id": ids, "label": labels}).to_csv(truth, index=False)
     return paths, truth
 
 
-def test_from_two_files_to_labels_and_back(omics, tmp_path):
+@pytest.fixture(scope="module")
+def first_fit(omics, tmp_path_factory):
+    """The folder of a run over the two files, and what was said."""
+    out = tmp_path_factory.mktemp("fitted") / "run"
+    return out, run("fit", *omics[0], "--clusters", 2, "--out", out, *QUICK)
+
+
+def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     files, truth = omics
     shown = run("inspect", *files)
     assert shown.exit_code == 0
     assert "60 samples, 2 views" in shown.output
     assert ["rna", "+", "protein", "24"] in [line.split() for line in shown.output.splitlines()]
-    out = tmp_path / "run"
-    fitted = run("fit", *files, "--clusters", 2, "--out", out, *QUICK)
+    out, fitted = first_fit
     assert fitted.exit_code == 0, fitted.output
     assert "epoch/s" not in fitted.output  # a log file is no place for progress bars
     assert "scaling        standard; others were not tried, as its clusters are clear" in fitted.output
@@ -87,10 +96,10 @@ def test_from_two_files_to_labels_and_back(omics, tmp_path):
 
 
 @pytest.fixture
-def fitted(omics, tmp_path):
+def fitted(omics, first_fit):
     """The two files and the folder of a run over them."""
-    out = tmp_path / "run"
-    assert run("fit", *omics[0], "--clusters", 2, "--out", out, *QUICK).exit_code == 0
+    out, said = first_fit
+    assert said.exit_code == 0
     return omics[0], out
 
 
@@ -140,6 +149,7 @@ def test_a_folder_is_not_called_like_a_file(fitted, tmp_path, command):
     assert not (tmp_path / "filled.csv").exists()
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_a_smaller_model(fitted, tmp_path):
     files, out = fitted
     small = tmp_path / "small"
@@ -150,6 +160,7 @@ def test_a_smaller_model(fitted, tmp_path):
     assert (whole == thin).mean() >= 0.9
 
 
+@pytest.mark.usefixtures("quick_map")
 @pytest.mark.filterwarnings("ignore")  # of mudata's own
 def test_h5mu_with_disjoint_cells_from_file_to_labels(tmp_path):
     (rna, protein), labels, _ = make_blobs(60, 2, widths=(4, 6), missing=0.0)
@@ -159,7 +170,7 @@ def test_h5mu_with_disjoint_cells_from_file_to_labels(tmp_path):
     mudata.MuData(made).write(tmp_path / "cells.h5mu")
     out = tmp_path / "run"
     fitted = run("fit", tmp_path / "cells.h5mu", "--clusters", 2, "--out", out,
-                 "--pretrain-epochs", 30, "--joint-epochs", 10)  # fmt: skip
+                 "--pretrain-epochs", 12, "--joint-epochs", 4)  # fmt: skip
     assert fitted.exit_code == 0, fitted.output
     back, table = mudata.read_h5mu(out / "cells.h5mu"), pd.read_csv(out / "labels.csv").set_index("id")
     assert back.obs["viewfuse"].dtype == "category"
@@ -179,6 +190,7 @@ def test_every_parameter_of_the_estimator_has_its_option():
             assert offered[name] == value, name
 
 
+@pytest.mark.usefixtures("quick_map")
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
@@ -189,8 +201,7 @@ def test_every_parameter_of_the_estimator_has_its_option():
 )
 def test_reduction_for_all_views_or_by_view(omics, tmp_path, given, wanted):
     files, _ = omics
-    short = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--scaling", "standard"]
-    said = run("fit", *files, "--clusters", 2, "--out", tmp_path / "run", *short, *given)
+    said = run("fit", *files, "--clusters", 2, "--out", tmp_path / "run", *TINY, *given)
     assert said.exit_code == 0, said.output
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["params"]["reduction"] == wanted
@@ -251,16 +262,17 @@ def test_score_against_data_that_carry_labels(tmp_path):
     assert json.loads(run("score", tmp_path / "labels.csv", tmp_path / "data.npz", "--json").output)["accuracy"] == 1
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_nothing_is_overwritten_without_being_told(omics, tmp_path):
     files, _ = omics
     out = tmp_path / "run"
     out.mkdir()
     (out / "thesis.doc").write_text("years of work")
-    refused = run("fit", *files, "--clusters", 2, "--out", out, *QUICK)
+    refused = run("fit", *files, "--clusters", 2, "--out", out, *TINY)
     assert refused.exit_code == 2
     assert "exists already; give another --out, or --force" in refused.output
-    assert run("fit", *files, "--clusters", 2, "--out", out, "--force", *QUICK).exit_code == 0
-    assert run("fit", *files, "--clusters", 2, "--out", out, "--force", *QUICK).exit_code == 0
+    assert run("fit", *files, "--clusters", 2, "--out", out, "--force", *TINY).exit_code == 0
+    assert run("fit", *files, "--clusters", 2, "--out", out, "--force", *TINY).exit_code == 0
 
 
 def test_mistakes_are_answered_in_one_line(omics, tmp_path):
@@ -324,12 +336,13 @@ def test_the_package_is_a_command_too():
     assert all(verb in said.stdout for verb in VERBS)
 
 
+@pytest.mark.usefixtures("quick_map")
 @pytest.mark.filterwarnings("ignore::viewfuse.SuspiciousDataWarning")
 def test_what_looks_wrong_stands_under_the_results_too(omics, tmp_path):
     paths, _ = omics
     other = tmp_path / "other.csv"
     other.write_text(paths[1].read_text().replace("p", "Q"))
-    said = run("fit", paths[0], other, "--allow-disjoint", "--clusters", 2, "--out", tmp_path / "run", *QUICK)
+    said = run("fit", paths[0], other, "--allow-disjoint", "--clusters", 2, "--out", tmp_path / "run", *TINY)
     assert said.exit_code == 0
     assert "spelled alike" in said.stdout.splitlines()[-2]
     assert "spelled alike" in " ".join(json.loads((tmp_path / "run" / "summary.json").read_text())["remarks"])

@@ -35,7 +35,7 @@ from viewfuse.selection.centers import initial_centers
 from viewfuse.selection.rules import best_of_each
 from viewfuse.selection.scores import Candidate, neighbor_agreement, neighbor_agreements, stability
 
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3}
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3}
 
 
 def agreement_in_words(labels, neighbor_ids):
@@ -474,8 +474,8 @@ def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
 def test_on_noise_trainings_do_not_agree(monkeypatch):
     monkeypatch.setattr("viewfuse.data.scaling.views_as_a_whole", lambda views: (True, *(False,) * 5))
     rng = np.random.default_rng(0)
-    views = [rng.normal(size=(150, 6)) for _ in range(6)]
-    model = URRL(3, pretrain_epochs=10, joint_epochs=0, random_state=0, **SMALL).fit(views)
+    views = [rng.normal(size=(120, 6)) for _ in range(6)]
+    model = URRL(3, pretrain_epochs=3, joint_epochs=0, random_state=0, **SMALL).fit(views)
     assert model.decisions_["reliability"]["evidence"]["agreement"] < 0.3
     assert model.decisions_["reliability"]["chosen"] == "doubtful"
     assert "n_init=3" in model.decisions_["reliability"]["why"]
@@ -603,7 +603,9 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
     monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 1))
     rng = np.random.default_rng(0)
     kinds = apart * np.repeat(np.arange(3), 40)[:, None]
-    model = URRL(3, random_state=0, **SMALL).fit([kinds + rng.normal(size=(120, width)) for width in (6, 8)])
+    model = URRL(3, random_state=0, **SMALL | {"batch_size": 16}).fit(
+        [kinds + rng.normal(size=(120, width)) for width in (6, 8)]
+    )
     decision = model.decisions_["pretraining"]
     assert decision["chosen"] == model.history_["stage"].count("pre-training") == pretrained_epochs
     assert (decision["evidence"]["agreement"] >= 0.8) == (pretrained_epochs == 2)

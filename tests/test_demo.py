@@ -12,11 +12,12 @@ from viewfuse import URRL, demo
 from viewfuse.datasets import load_handwritten
 
 
+@pytest.mark.usefixtures("quick_map")
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
 def test_the_demo_writes_its_table_and_files(tmp_path, monkeypatch, capsys):
     views, digits = load_handwritten()
     monkeypatch.setattr(demo, "load_handwritten", lambda: ([view[::20] for view in views], digits[::20]))
-    monkeypatch.setattr(demo, "URRL", partial(URRL, pretrain_epochs=2, joint_epochs=1))
+    monkeypatch.setattr(demo, "URRL", partial(URRL, pretrain_epochs=2, joint_epochs=1, hidden_dim=32))
     demo.main(tmp_path / "out")
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("accuracy", "NMI", "ARI", "seconds", "k-means after KNN imputation", "URRL"))

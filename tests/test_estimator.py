@@ -54,7 +54,7 @@ def fitted(data):
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:can't perform this test:Warning")
-@parametrize_with_checks([URRL(pretrain_epochs=10, joint_epochs=5, hidden_dim=32, embedding_dim=32)])
+@parametrize_with_checks([URRL(pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=16)])
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
 
@@ -256,7 +256,7 @@ def test_prediction_input_must_fit_the_model(data, fitted):
 
 
 def test_values_far_from_all_known_ones_are_refused(data):
-    fitted = small(scaling="minmax").fit(data[0])
+    fitted = small(scaling="minmax", pretrain_epochs=1, joint_epochs=0).fit(data[0])
     strange = np.nan_to_num(data[0][0][:2]).astype(np.float64)
     strange[1, 0] = 9.96921e36
     with pytest.raises(DataError, match="row 1: its values are too far from those that the model was fitted on"):
@@ -357,7 +357,7 @@ def test_pipeline_and_set_output(data):
 
 def test_pipeline_grid_search_and_set_output_on_views(data):
     views = Views(dict(zip("abc", data[0], strict=True)))
-    pipeline = Pipeline([("same", FunctionTransformer()), ("urrl", small(pretrain_epochs=2, joint_epochs=1))])
+    pipeline = Pipeline([("same", FunctionTransformer()), ("urrl", small(pretrain_epochs=1, joint_epochs=0))])
     framed = clone(pipeline["urrl"]).set_output(transform="pandas").fit_transform(views)
     assert framed.shape == (90, 32)
 

@@ -74,7 +74,10 @@ def test_unknown_names_are_unknown():
         viewfuse.nothing  # noqa: B018
 
 
-def test_readme_example_runs(capsys):
+@pytest.mark.parametrize("epochs", [(20, 5), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
+def test_readme_example_runs(capsys, monkeypatch, epochs):
+    if epochs:
+        monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: epochs)
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
     scope: dict = {}

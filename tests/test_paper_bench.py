@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
+from functools import partialmethod
 from math import nan
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 
 from conftest import make_blobs
 from viewfuse import URRL, DataError, Diverged, SettingError
@@ -46,6 +48,10 @@ method = "kmeans-mean"
 """
 
 
+def coarsely(figure, save, path, **options):
+    save(figure, path, **options | {"dpi": 20})
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     """Starts the tiny plan, two trainings side by side as on a GPU, and gives the folder of its runs."""
@@ -55,6 +61,8 @@ def start(tmp_path_factory):
     (root / "tiny.toml").write_text(PLAN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
+        patch.setattr(figures, "plane", lambda points: points[:, :2].T)  # t-SNE takes long, and so do many pixels
+        patch.setattr(Figure, "savefig", partialmethod(coarsely, Figure.savefig))
         patch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
         yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "log": len, **asked})
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 import time
@@ -347,39 +349,32 @@ def test_a_thousand_flipped_bits(model, views, saved):
     assert all(flip_and_load(saved, views, model.labels_, rng) for _ in range(1000))
 
 
-KILLER = """
-import os, random, signal, sys, time, warnings
-import numpy as np
-from viewfuse import URRL
-warnings.simplefilter("ignore")  # forking is safe here: nothing runs beside
-target, times = sys.argv[3], int(sys.argv[4])
-models = [URRL.load(path) for path in sys.argv[1:3]]
-models[0].save(target)
-draw, whole = random.Random(0), 0
-for _ in range(times):
-    child = os.fork()
-    while not child:
-        for model in models:
-            model.save(target)
-    time.sleep(draw.uniform(0, 0.05))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    found = URRL.load(target).embedding_
-    whole += any(np.array_equal(found, model.embedding_) for model in models)
-models[0].save(target)
-print(whole, len(os.listdir(target)))
-"""
-
-
 def kill_while_saving(tmp_path, views, times):
     """Kill a process that saves two models in turn; count how often one of the two was whole, and the files left."""
-    for seed in (0, 1):
-        URRL(3, **SMALL, random_state=seed).fit(views).save(tmp_path / f"m{seed}")
-    paths = [str(tmp_path / name) for name in ("m0", "m1", "target")]
-    command = [sys.executable, "-c", KILLER, *paths, str(times)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    return tuple(map(int, found.split()))
+    models, target = [URRL(3, **SMALL, random_state=seed).fit(views) for seed in (0, 1)], tmp_path / "target"
+    models[0].save(target)
+    draw, whole = random.Random(0), 0
+    for _ in range(times):
+        child = os.fork()  # a new process would take seconds to import what is needed
+        if not child:
+            save_for_ever(models, target)
+        time.sleep(draw.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL  # it was still at it
+        found = URRL.load(target).embedding_
+        whole += any(np.array_equal(found, model.embedding_) for model in models)
+    models[0].save(target)
+    return whole, len(os.listdir(target))
+
+
+def save_for_ever(models, target):
+    """What the child does until it is killed; whatever happens, it does not come back as a second pytest."""
+    try:
+        while True:
+            for model in models:
+                model.save(target)
+    finally:
+        os._exit(1)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")

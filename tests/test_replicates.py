@@ -40,7 +40,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def masked_sets(settings, device=CPU, n=60):
+def masked_sets(settings, device=CPU, n=40):
     """Three sets of samples of one shape, with different values and masks."""
     sets = []
     for seed in SEEDS:
@@ -83,7 +83,7 @@ def assert_same(runs, others, tolerance):
 @pytest.mark.parametrize("shared", [True, False])
 def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shared):
     settings = Config(**SMALL, n_clusters=3)
-    sets = [stored_blobs(settings)] * 3 if shared else masked_sets(settings)
+    sets = [stored_blobs(settings, n=40)] * 3 if shared else masked_sets(settings)
     alone = [train(samples, settings, seed) for samples, seed in zip(sets, SEEDS, strict=True)]
     assert_same(train_replicates(sets, settings, SEEDS), alone, 1e-9)  # on a CPU: one after another
     side_by_side(monkeypatch)

@@ -20,7 +20,7 @@ from viewfuse.fitted import effects
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
 N, GENES, MARKERS = 300, 20_000, 30
 QUICK = ("--pretrain-epochs", 8, "--joint-epochs", 2)
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 20, "joint_epochs": 4, "scaling": "standard"}
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 4, "joint_epochs": 2, "scaling": "standard"}
 
 
 def run(*arguments):
@@ -53,7 +53,7 @@ def write(path, rna, protein, rows):
 
 
 @pytest.fixture(scope="module", params=[QUICK, pytest.param((), marks=pytest.mark.slow)], ids=["quick", "default"])
-def story(request, tmp_path_factory):
+def story(request, tmp_path_factory, quick_map):
     """The file, a file of its first cells, the run folder, what was said, and the groups."""
     folder = tmp_path_factory.mktemp("cells")
     rna, groups = sequenced(N, GENES, 0.045)

@@ -154,8 +154,8 @@ def _(path):
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("view_0.npy", "w") as member,
     ):
-        member.write(header((2**18, 2**10)))
-        for _ in range(2**10):
+        member.write(header((2**16, 2**10)))
+        for _ in range(2**8):
             member.write(bytes(2**20))
 
 
@@ -196,7 +196,7 @@ def _(path):
 
 @bad("long_header.npz", "the header of an array is too long to be true", bomb=True)
 def _(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("view_0.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**27) + b" " * 2**27)
 
 
@@ -540,14 +540,14 @@ def _(path):
 
 @bad("bomb.parquet", "would grow from", bomb=True)
 def _(path):
-    column = pa.array(np.zeros(2**22))
+    column = pa.array(np.zeros(2**20))
     pq.write_table(pa.table({f"x{c}": column for c in range(32)}), path, compression="zstd")
 
 
 @bad("list_bomb.parquet", "would grow from", bomb=True)
 def _(path):
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**25)), 2**10)
-    pq.write_table(pa.table({"id": range(2**15), "e": lists}), path, compression="zstd")
+    pq.write_table(pa.table({"id": range(2**15), "e": lists}), path, compression="zstd", use_dictionary=False)
 
 
 @bad("same_columns.parquet", "two columns are called 'x'")

@@ -93,6 +93,7 @@ def test_new_cells_are_placed(story, tmp_path):
     assert clustering_accuracy(groups[new["protein"].obs_names].to_numpy(), alone) >= 0.9
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_the_command_line_takes_the_modalities_as_files(story, tmp_path):
     mdata, groups, _ = story
     files = [str(tmp_path / f"{name}.h5ad") for name in mdata.mod]
