@@ -13,7 +13,6 @@ from sklearn.metrics import silhouette_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import make_blobs
 from viewfuse import (
@@ -49,14 +48,6 @@ def data():
 @pytest.fixture(scope="module")
 def fitted(data):
     return small().fit(data[0])
-
-
-@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore:can't perform this test:Warning")
-@parametrize_with_checks([URRL(pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=16)])
-def test_scikit_learn_accepts_it(estimator, check):
-    check(estimator)
 
 
 def test_groups_are_found(data, fitted):
