@@ -10,6 +10,8 @@ import pytest
 
 from viewfuse import URRL, EmptyCellsWarning, IgnoredColumnsWarning, OutOfRangeWarning
 
+VERBS = ("predict", "predict_proba", "transform", "impute", "uncertain", "complete")
+KINDS = (EmptyCellsWarning, IgnoredColumnsWarning, OutOfRangeWarning)
 SILENT = {("complete", OutOfRangeWarning), ("complete", EmptyCellsWarning), ("impute", OutOfRangeWarning)}
 QUICK = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "standard"}
 
@@ -20,11 +22,10 @@ def model():
     return URRL(2, random_state=0, **QUICK).fit({"x": frame})
 
 
-@pytest.mark.parametrize("verb", ["predict", "predict_proba", "transform", "impute", "uncertain", "complete"])
-@pytest.mark.parametrize("kind", [EmptyCellsWarning, IgnoredColumnsWarning, OutOfRangeWarning])
+@pytest.mark.parametrize(
+    ("verb", "kind"), [(verb, kind) for verb in VERBS for kind in KINDS if (verb, kind) not in SILENT]
+)
 def test_warnings_point_here(model, verb, kind):
-    if (verb, kind) in SILENT:
-        pytest.skip("it does not look at that")
     frame = pd.DataFrame(np.zeros((4, 4)), columns=list("abcd"))
     frame.iloc[0, 0] = np.nan
     frame.iloc[1, 1] = 1e6
