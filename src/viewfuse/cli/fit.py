@@ -178,8 +178,7 @@ def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Pat
     n, width = model.embedding_.shape
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
-    if not np.isnan(model.stability_).any():  # with one training nobody knows
-        write_stability(out / "stability.csv", views, model.stability_)
+    write_stability(out / "stability.csv", views, model.stability_)
     for file in annotated:
         write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
     try:
