@@ -101,3 +101,7 @@ def test_many_missing_views_are_told_by_those_that_are_there():
     names = ["pixels", "fourier", "karhunen", "zernike", "profile", "shape"]
     assert maps._lacking(np.array([0, 0, 0, 1, 1, 0], dtype=bool), names) == "only zernike, profile"
     assert maps._lacking(np.array([1, 1, 1, 0, 1, 1], dtype=bool), names) == "without zernike"
+
+
+def test_one_sample_has_a_place():
+    assert maps.plane(np.ones((1, 5), dtype=np.float32)).tolist() == [[0.0], [0.0]]

@@ -114,3 +114,10 @@ def test_other_files_are_refused(tmp_path, paths, monkeypatch):
     (tmp_path / "b.npz").write_text("")
     with pytest.raises(DataError, match=r"is no file|no file was given|cannot be read together; give one .npz"):
         read_views(paths)
+
+
+def test_a_folder_of_arrays_and_tables_is_not_read_in_part(tmp_path):
+    np.save(tmp_path / "b.npy", np.ones((3, 2)))
+    (tmp_path / "a.csv").write_text("id,x\ns1,1\ns2,2\n")
+    with pytest.raises(DataError, match=r"holds arrays and tables, such as b.npy and a.csv; give a folder of one kind"):
+        read_views(tmp_path)

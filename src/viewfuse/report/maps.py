@@ -181,7 +181,8 @@ def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
     if len(points) < 10:  # too few for neighbourhoods
         flat = np.zeros((len(points), 2), dtype=np.float32)
         count = min(2, *points.shape)
-        flat[:, :count] = PCA(count).fit_transform(points)
+        if len(points) > 1:  # one point has no directions
+            flat[:, :count] = PCA(count).fit_transform(points)
         return flat.T
     start = PCA(2, random_state=0).fit_transform(points)
     start = start / max(float(start[:, 0].std()), 1e-12) * 1e-4  # as t-SNE wants it; equal points divide by zero there

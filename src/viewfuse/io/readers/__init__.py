@@ -174,6 +174,9 @@ def _inside(folder: Path) -> list[Path]:
     tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in TABLES and file.is_file())
     if not arrays and not tables:
         raise DataError(f"{folder} is a folder without .npy or {', '.join(TABLES)} files; give the files")
+    if arrays and tables:
+        both = f"{arrays[0].name} and {tables[0].name}"
+        raise DataError(f"{folder} holds arrays and tables, such as {both}; give a folder of one kind, or the files")
     return arrays[:1] or tables
 
 
