@@ -71,7 +71,7 @@ def test_the_better_clusters_are_kept_and_a_tie_is_the_networks():
     assert rules.clusters_decision(0.50, None) == {"chosen": "network", "evidence": {"network": 0.5}}
 
 
-def far_apart(monkeypatch, labels):
+def kmeans_finds(monkeypatch, labels):
     """Let k-means find `labels`, whatever there is."""
     monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(labels))
 
@@ -81,7 +81,7 @@ def test_the_network_is_taught_better_clusters(blobs, monkeypatch):
     wanted = np.where(groups == 2, 0, groups + 1)  # other numbers than those of the network
     score = "viewfuse.methods.urrl.fit.partition_score"
     monkeypatch.setattr(score, lambda labels, ids, k: float(np.array_equal(labels, wanted)))
-    far_apart(monkeypatch, wanted)
+    kmeans_finds(monkeypatch, wanted)
     model = URRL(3, pretrain_epochs=5, joint_epochs=0, scaling="standard", **SMALL).fit(views)
     assert model.decisions_["clusters"]["chosen"] == "k-means"
     assert "which the network was taught" in model.decisions_["clusters"]["why"]
@@ -93,7 +93,7 @@ def test_the_method_as_printed_keeps_its_own_clusters(blobs, monkeypatch):
     monkeypatch.setattr(
         "viewfuse.methods.urrl.fit.partition_score", lambda labels, ids, k: float(np.array_equal(labels, blobs[1]))
     )
-    far_apart(monkeypatch, blobs[1])
+    kmeans_finds(monkeypatch, blobs[1])
     model = URRL.paper(3, **{**SMALL, "pretrain_epochs": 2, "joint_epochs": 0}).fit(blobs[0])
     assert model.decisions_["clusters"]["chosen"] == "network"
     assert model.decisions_["clusters"]["why"] == "clusters: those of the network"
@@ -125,3 +125,16 @@ def test_merged_clusters_do_not_score_higher():
                      for g in groups])  # fmt: skip
     ids = torch.from_numpy(near)[:, None]
     assert partition_score(groups, ids, 3) > partition_score(np.where(groups == 1, 0, groups), ids, 3)
+
+
+def test_nothing_was_spared_where_there_is_one_scaling_only(blobs):
+    model = URRL(3, pretrain_epochs=15, joint_epochs=0, scaling="standard", **SMALL).fit(blobs[0])
+    assert not model.decisions_["scaling"]["clear"]
+    assert model.decisions_["scaling"]["why"] == "scaling: standard, as asked"
+
+
+def test_several_clear_trainings_end_pretraining_because_they_are_clear(blobs, monkeypatch):
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 12)
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (20, 0))
+    model = URRL(3, n_init=2, **SMALL).fit(blobs[0])
+    assert model.decisions_["pretraining"]["why"].endswith("12 of 20 epochs, as the clusters are clear by then")

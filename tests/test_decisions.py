@@ -673,6 +673,6 @@ def test_the_schedule_of_the_paper_is_not_cut_short():
 def test_of_several_trainings_one_that_diverges_later_is_left_out():
     broken, sound, other = (np.full(3, i) for i in range(3))
     trials = [SimpleNamespace(run=SimpleNamespace(diverged=words)) for words in ("not finite", "")]
-    chosen = fit_module._Chosen(trials, [broken, sound, other], {}, [], asked=False, clear=False)
+    chosen = fit_module._Chosen(trials, [broken, sound, other], {}, [], asked=False, clear=False, spared=False)
     assert chosen.sound().kept == trials[1:]
     assert [start[0] for start in chosen.sound().starts] == [1, 2]

@@ -1,1 +1,1 @@
-"""What every other package may need: files written whole, free memory, devices, optional packages."""
+"""What every package may need: files written whole, free memory, devices, optional packages, where warnings point."""

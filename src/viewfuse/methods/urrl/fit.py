@@ -212,6 +212,7 @@ class _Chosen(NamedTuple):
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
     clear : whether the clusters were clear at that time
+    spared : whether other scalings were not tried for that reason
     """
 
     kept: list[_Trial]
@@ -220,6 +221,7 @@ class _Chosen(NamedTuple):
     failed: list[str]
     asked: bool
     clear: bool
+    spared: bool
 
     @classmethod
     def of(cls, search: _Search) -> _Chosen:
@@ -233,7 +235,8 @@ class _Chosen(NamedTuple):
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
         others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
         failed = [scaling for scaling in tried if scaling not in evidence]
-        return cls(kept, [t.start() for t in (*kept, *others)], evidence, failed, search.asked, search.is_clear)
+        starts = [trial.start() for trial in (*kept, *others)]
+        return cls(kept, starts, evidence, failed, search.asked, search.is_clear, bool(search.scalers))
 
     def sound(self) -> _Chosen:
         """Without those that diverged since; stops if all did."""
@@ -268,11 +271,11 @@ class _Chosen(NamedTuple):
         assert agreed is not None
         compared = others or [labels[best] if clusters["chosen"] == "k-means" else reference]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
-        facts = {"asked": self.asked, "clear": self.clear and not self.asked}
+        facts = {"asked": self.asked, "clear": self.spared}
         decisions = {
             **trial.prepared.source.decisions,
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, **facts),
-            "pretraining": pretraining_decision(run, self.agreed),
+            "pretraining": pretraining_decision(run, None if self.clear else self.agreed),
             "joint_stage": joint_stage_decision(run),
             "clusters": clusters,
             "confidence": confidence,
