@@ -12,6 +12,7 @@ from viewfuse.data.filling.filler import column_medians
 from viewfuse.data.id_spelling import alike_in_views
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views
+from viewfuse.errors import DataError
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -76,6 +77,16 @@ def absent_views(views: Views) -> list[str]:
         for name, somebody in there
         if not somebody
     ]
+
+
+def check_samples(views: Views, n_clusters: int) -> None:
+    """Refuse fewer samples than clusters, and views that no sample has."""
+    if len(views) < n_clusters:
+        raise DataError(
+            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
+        )
+    for line in absent_views(views):
+        raise DataError(line)
 
 
 def zero_samples(views: Views) -> list[str]:

@@ -7,6 +7,7 @@ seeds are drawn from at once, and nothing has to be fetched from the host while 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import torch
@@ -58,6 +59,24 @@ class Draws:
         bits = _scramble(self._keys + self._counters).bitwise_right_shift_(64 - _BITS)
         self._keys += self._stride
         return bits.float().mul_(2.0**-_BITS).add_(0.5 + 2.0 ** (-_BITS - 1))
+
+
+class Noise:
+    """Uniform numbers of any shape, for several seeds at once; called with a shape whose first axis is the seeds."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self._keys = epoch_keys(seeds, 0)[:, :1].to(device)
+
+    def begin(self, keys: Tensor) -> None:
+        """Begin anew, at keys of shape (seeds,)."""
+        self._keys.copy_(keys[:, None])
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        """The next numbers between 0 and 1, neither of which is reached; float32."""
+        count = prod(shape[1:])
+        bits = _scramble(self._keys + _counters(count, self._keys.device)).bitwise_right_shift_(64 - _BITS)
+        self._keys += _signed(count * _INCREMENT)
+        return bits.float().mul_(2.0**-_BITS).add_(0.5 + 2.0 ** (-_BITS - 1)).view(shape)
 
 
 def _scramble(states: Tensor) -> Tensor:

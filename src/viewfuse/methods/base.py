@@ -9,7 +9,7 @@ from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from types import NoneType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,10 +21,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.annotated import is_anndata, is_mudata
+from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
-from viewfuse.errors import BadModelFile, DataError, OutOfRangeWarning
-from viewfuse.fitted import persistence
+from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, OutOfRangeWarning, SuspiciousDataWarning
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
@@ -33,12 +33,47 @@ from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
+if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
+    from viewfuse.fitted import persistence
+
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
 _NOT_SAVED = ("device",)
 """Parameters that belong to a machine, and not to a model."""
 
 
-class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class ViewsClusterer(ClusterMixin, BaseEstimator):
+    """An estimator that clusters views; methods add their parameters and `fit`."""
+
+    def _checked_views(self, X: Any, y: Any) -> Views:
+        """What is clustered; warns of what looks wrong, and complains before any work is done."""
+        if is_one_table(X) and hasattr(type(X), "toarray"):  # as scikit-learn's checks want it
+            raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
+        if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+            raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
+        views = Views.of(X)
+        copy.copy(self)._remember_columns(X, views)
+        for line in data_warnings(views):
+            warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
+        return views
+
+    def _remember_columns(self, X: Any, views: Views) -> None:
+        """Set what scikit-learn wants to know of the columns."""
+        self.__dict__.pop("feature_names_in_", None)
+        if not is_one_table(X):
+            self.n_features_in_ = sum(views.widths)
+            return
+        try:
+            validate_data(self, X, skip_check_array=True)
+        except TypeError as error:
+            raise DataError(f"the names of the columns cannot be used; {error}") from None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -158,6 +193,8 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             Fewer make a smaller model that is a little less accurate (docs/command-line.md has figures). Those are
             chosen in proportion to the clusters' sizes, samples with many views first.
         """
+        from viewfuse.fitted import persistence
+
         check_is_fitted(self)
         rows = representatives(self.labels_, self._model.stored.present.cpu().numpy(), keep)
         model = self._model if keep is None else self._model.thinned(rows)
@@ -190,6 +227,8 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         ----------
         device : where it will predict: "cpu", "cuda", ...; "auto" takes a GPU where there is one
         """
+        from viewfuse.fitted import persistence
+
         place = chosen_device(device)
         saved = persistence.load(Path(path), cls.method_builders)
         try:
@@ -248,17 +287,6 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         warn_of_filled(filled)
         return views
 
-    def _remember_columns(self, X: Any, views: Views) -> None:
-        """Set what scikit-learn wants to know of the columns."""
-        self.__dict__.pop("feature_names_in_", None)
-        if not is_one_table(X):
-            self.n_features_in_ = sum(views.widths)
-            return
-        try:
-            validate_data(self, X, skip_check_array=True)
-        except TypeError as error:
-            raise DataError(f"the names of the columns cannot be used; {error}") from None
-
     def _placed_model(self) -> Model:
         """The model on the device that is asked for."""
         check_is_fitted(self)
@@ -288,10 +316,20 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
-        tags.input_tags.allow_nan = True
         return tags
 
 
 def _untupled(ids: list[Any]) -> list[Any]:
     """Ids of several levels, which JSON turned into lists, as tuples again."""
     return [tuple(name) if isinstance(name, list) else name for name in ids]
+
+
+def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, cure: str = "") -> None:
+    """Say how many clusters have no sample."""
+    found = len(np.unique(labels))
+    if found < n_clusters:
+        warnings.warn(
+            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters{cure}",
+            EmptyClusterWarning,
+            stacklevel=outside(),
+        )

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from types import NoneType
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.filler import check_fill
-from viewfuse.data.views import Views, is_one_table
+from viewfuse.data.views import Views
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.errors import DataError, EmptyClusterWarning, JointStageWarning, SettingError, SuspiciousDataWarning
+from viewfuse.errors import JointStageWarning, SettingError
 from viewfuse.fitted.persistence import BuildMethod
-from viewfuse.methods.base import MultiViewClusterer
+from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
@@ -194,18 +189,13 @@ class URRL(MultiViewClusterer):
         config, device = self._config(), chosen_device(self.device)
         check_fill(self.fill)
         check_reduction(self.reduction)
-        _check_not_bare_sparse(X)
-        _check_no_second_view(X, y)
-        views = Views.of(X)
-        copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
+        views = self._checked_views(X, y)
         seeds = replicate_seeds(self.random_state, self.n_init)
-        for line in data_warnings(views):
-            warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
         ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}
         fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=bool(self.verbose))[0]
         self._remember_columns(X, views)
         self._remember(fitted, views)
-        _warn_of_empty_clusters(self.labels_, config.n_clusters)
+        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try joint_epochs=0")
         if self.decisions_["joint_stage"]["ended"]:
             warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
@@ -232,24 +222,3 @@ class URRL(MultiViewClusterer):
             allowed = [f.name for f in fields(Config) if f.name not in shared]
             raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
         return Config(**shared, **extra)
-
-
-def _check_not_bare_sparse(X: Any) -> None:
-    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
-    if is_one_table(X) and hasattr(type(X), "toarray"):
-        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
-
-
-def _check_no_second_view(X: Any, y: Any) -> None:
-    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
-        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
-
-
-def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:
-    found = len(np.unique(labels))
-    if found < n_clusters:
-        warnings.warn(
-            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters, or try joint_epochs=0",
-            EmptyClusterWarning,
-            stacklevel=outside(),
-        )

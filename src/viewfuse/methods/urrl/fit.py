@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.checks import absent_views
+from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, Scaler, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import free_bytes
 from viewfuse.engine.loop import History, TrainState, check_diverged, embed_stored
 from viewfuse.engine.seeds import seed_under_scaling
-from viewfuse.errors import DataError, NotEnoughMemory
+from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
@@ -103,7 +103,7 @@ def fit_models(
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     """
     for views in sets:
-        _check_samples(views, config.n_clusters)
+        check_samples(views, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))
     sources = [Source.of(views, fill, reduction) for views in sets]
     for source in sources:
@@ -320,15 +320,6 @@ def _sound(trials: Sequence[_Trial]) -> list[_Trial]:
 def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
     """The partition at a place, and the others."""
     return labels[place], [own for i, own in enumerate(labels) if i != place]
-
-
-def _check_samples(views: Views, n_clusters: int) -> None:
-    if len(views) < n_clusters:
-        raise DataError(
-            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
-        )
-    for line in absent_views(views):
-        raise DataError(line)
 
 
 def _check_memory(views: Views, config: Config, device: torch.device) -> None:

@@ -1,0 +1,361 @@
+"""The estimators of published methods: data handling, training of several seeds at once, placing of new samples.
+
+A method is a class derived from `PublishedMethod`: its parameters, the network it builds, and how it is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from itertools import groupby
+from math import isfinite
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from viewfuse.data.checks import check_samples
+from viewfuse.data.filling.filler import check_fill
+from viewfuse.data.scaling import Scaler, Unit, check_scaling, fit_scaler
+from viewfuse.data.views import Views
+from viewfuse.engine import passes
+from viewfuse.engine.footprint import max_stacked
+from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.stages import History
+from viewfuse.errors import Diverged, SettingError
+from viewfuse.fitted.model import Model, scaled_tensors
+from viewfuse.fitted.prepared import Source
+from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
+from viewfuse.neighbors.row_lookup import index_rows
+from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.nn.dense import start_weights
+from viewfuse.reduction.views import check_reduction
+from viewfuse.selection.centers import drawn_centers, in_order, k_means
+from viewfuse.selection.messages import told
+from viewfuse.selection.scores import AGREEMENT_DEPTH
+from viewfuse.utils.devices import chosen_device
+
+if TYPE_CHECKING:
+    from viewfuse.fitted.persistence import BuildMethod
+
+SCALINGS = ("minmax", "range", "standard", "none")
+_KMEANS_ROUNDS = 300
+
+
+class ClusterNetwork(nn.Module):
+    """What a method fits: weights, and centres of clusters of shape (clusters, embedding)."""
+
+    centers: Tensor
+
+    def __init__(self, n_clusters: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("centers", torch.empty(n_clusters, embedding_dim))
+        self._memory: tuple[Samples, Any] | None = None
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """Embeddings of samples with any of the views, of shape (samples, embedding)."""
+        raise NotImplementedError
+
+    def assign(self, embedding: Tensor) -> Tensor:
+        """Probabilities of shape (samples, clusters), the larger the nearer a centre (Student's t)."""
+        squares = torch.cdist(embedding, self.centers, compute_mode="donot_use_mm_for_euclid_dist").square()
+        return torch.softmax(-torch.log1p(squares), dim=1)
+
+    def remember(self, stored: Samples) -> Any:
+        """What placing needs to know of all training samples, such as their codes."""
+
+    def memory(self, stored: Samples) -> Any:
+        """What `remember` makes of the training samples, made once."""
+        if self._memory is None or self._memory[0] is not stored:
+            self._memory = stored, self.remember(stored)
+        return self._memory[1]
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """Per view what is expected there, of shape (samples, columns)."""
+        raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
+
+    @torch.no_grad()
+    def find_centers(self, samples: Samples, seed: int) -> None:
+        """k-means of the embeddings of the training samples."""
+        self.centers.copy_(kmeans_centers(embeddings(self, samples), len(self.centers), seed))
+
+
+@torch.no_grad()
+def embeddings(network: ClusterNetwork, samples: Samples) -> Tensor:
+    """Those of the training samples, of shape (samples, embedding)."""
+    return torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
+
+
+def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
+    """The centres of shape (clusters, embedding) with the least sum of squares, of twenty starts of k-means."""
+    state = np.random.RandomState(np.random.SeedSequence([seed, 4]).generate_state(1)[0])
+    ones = torch.ones_like(points[:, 0])
+    found, spread = k_means(points, ones, drawn_centers(points, ones, n_clusters, state), _KMEANS_ROUNDS)
+    best = found[int(spread.argmin())].cpu().numpy().astype(np.float32)
+    return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
+
+
+@dataclass(frozen=True)
+class PlacingNetwork:
+    """A published method as a fitted model sees it; see `viewfuse.fitted.model.FittedMethod`."""
+
+    estimator: PublishedMethod
+
+    @property
+    def name(self) -> str:
+        """Under which saved models name the method."""
+        return self.estimator.name
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters are looked for."""
+        return self.estimator.n_clusters
+
+    neighbor_depth = AGREEMENT_DEPTH
+
+    def saved(self) -> dict[str, Any]:
+        """The settings, in a form that JSON can hold."""
+        return self.estimator.settings()
+
+    def empty(self, widths: Sequence[int]) -> ClusterNetwork:
+        """A network without memory for its weights."""
+        return self.estimator.empty(widths)
+
+    def embed(self, network: ClusterNetwork, samples: Samples, stored: Samples) -> Tensor:
+        """Embeddings of samples as they are, of shape (samples, embedding)."""
+        return network.embed(samples, stored)
+
+    def assign(self, network: ClusterNetwork, embedding: Tensor) -> Tensor:
+        """Probabilities of the clusters, of shape (samples, clusters)."""
+        return network.assign(embedding)
+
+    def decode(self, network: ClusterNetwork, embedding: Tensor) -> list[Tensor]:
+        """Per view what is expected there, of shape (samples, columns)."""
+        return network.decode(embedding)
+
+    def members(self, samples: Samples, stored: Samples) -> Tensor:
+        """No training samples stand in lists of others."""
+        return samples.neighbor_ids[:, :, :0]
+
+    def view_influence(self, network: ClusterNetwork, samples: Samples, stored: Samples) -> Tensor:
+        """How far the embedding would move without a view, of shape (samples, views); -inf where it is missing.
+
+        A sample's only view cannot be taken away; it is said to move the embedding by 1.
+        """
+        whole, moved = network.embed(samples, stored), []
+        for v in range(len(samples.values)):
+            left = samples.present.clone()
+            left[:, v] &= left.sum(dim=1) == 1
+            values = [view * left[:, w, None] for w, view in enumerate(samples.values)]
+            moved.append((whole - network.embed(Samples(values, left, samples.neighbor_ids), stored)).norm(dim=1))
+        only = samples.present.sum(dim=1, keepdim=True) == 1
+        return torch.where(samples.present, torch.where(only, 1.0, torch.stack(moved, dim=1)), -torch.inf)
+
+
+class Clustered(NamedTuple):
+    """Clusters of samples, of shape (samples,), and per epoch what was lost on the way to them."""
+
+    labels: NDArray[np.int64]
+    history: History
+
+
+class Trained(NamedTuple):
+    """What a training on one set of samples gave."""
+
+    source: Source
+    scaler: Scaler
+    samples: Samples
+    network: ClusterNetwork
+    history: History
+
+    def clustered(self) -> Clustered:
+        """The clusters of the training samples."""
+        found = self.network.assign(embeddings(self.network, self.samples)).argmax(dim=1)
+        return Clustered(found.cpu().numpy(), self.history)
+
+
+@dataclass(eq=False, repr=False)
+class PublishedMethod(MultiViewClusterer):
+    """Parameters that all published methods have.
+
+    Parameters
+    ----------
+    n_clusters : int, default 8
+        Number of clusters.
+    scaling : {"minmax", "range", "standard", "none"}
+        How columns are scaled, measured on observed rows only: to 0..1, all columns of a view by its widest range, to
+        mean 0 and deviation 1, or not at all.
+    fill : {"neighbors", "median", "error"}, default "neighbors"
+        What stands in empty cells of rows that have other values, see :class:`viewfuse.URRL`.
+    reduction : str or dict by view
+        How wide and sparse views become narrow ones, see :class:`viewfuse.URRL`; "none" leaves them alone.
+    device, random_state, verbose : see :class:`viewfuse.URRL`
+    """
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    scaling: str = "minmax"
+    fill: str = "neighbors"
+    reduction: str | Mapping[str, str] = "none"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: bool = False
+
+    name: ClassVar[str] = ""
+    """Under which saved models and the command line know the method."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Published settings by the name of the data set."""
+    method_builders: ClassVar[Mapping[str, BuildMethod]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.method_builders = {cls.name: lambda settings: PlacingNetwork(cls(**settings))}
+
+    @classmethod
+    def preset(cls, name: str, n_clusters: int, **params: Any) -> Self:
+        """The method with the settings that its authors published for a data set; `params` are what is to differ."""
+        if name not in cls.presets:
+            known = ", ".join(cls.presets) or "none"
+            raise SettingError(f"{cls.__name__} has no preset {name!r}; those of its authors are: {known}")
+        return cls(n_clusters, **{**cls.presets[name], **params})
+
+    # What a method defines.
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """The network for reduced views of these widths; its weights are drawn later."""
+        raise NotImplementedError
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Train networks side by side, all but their centres; returns their histories."""
+        raise NotImplementedError
+
+    def start(self, network: ClusterNetwork, seed: int) -> None:
+        """Draw the weights."""
+        start_weights(network, generator_for_start(seed))
+
+    def stack_key(self, samples: Samples) -> tuple[int, ...]:
+        """Sets of samples with the same key can be trained side by side; what steps there are depends on it."""
+        return ()
+
+    # What is the same for all.
+
+    def empty(self, widths: Sequence[int]) -> ClusterNetwork:
+        """A network without memory for its weights, which draws nothing from the global generator."""
+        with torch.device("meta"):
+            return self.network(widths).to(torch.float32)
+
+    def settings(self) -> dict[str, Any]:
+        """What decides a result, besides data and seed."""
+        return {k: x for k, x in self.get_params(deep=False).items() if k not in ("device", "random_state", "verbose")}
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on the samples and cluster them.
+
+        Parameters
+        ----------
+        X : list or dict of (samples, columns) arrays, data frames or AnnData, a MuData, Views, or one 2-D array
+            A row that is all NaN is a missing view.
+        y : ignored
+        """
+        check_method_settings(self)
+        views = self._checked_views(X, y)
+        (trained,) = self.train_many([views], replicate_seeds(self.random_state, 1))
+        self._remember_columns(X, views)
+        self._remember(trained, views)
+        warn_of_empty_clusters(self.labels_, self.n_clusters)
+        return self
+
+    def train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
+        """One training per set of samples and seed, all with these settings; on a GPU they run side by side."""
+        check_method_settings(self)
+        device = chosen_device(self.device)
+        prepared = [self._prepared(views, device) for views in sets]
+        networks = []
+        for (_, _, samples), seed in zip(prepared, seeds, strict=True):
+            network = self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu")
+            self.start(network, seed)
+            networks.append(network.to(device))
+        histories: dict[int, History] = {}
+        for group in self._groups([samples for *_, samples in prepared], networks[0]):
+            own = ([networks[i] for i in group], [prepared[i][2] for i in group], [seeds[i] for i in group])
+            histories.update(zip(group, self.train(*own), strict=True))
+        for (_, _, samples), network, seed in zip(prepared, networks, seeds, strict=True):
+            network.eval()
+            network.find_centers(samples, seed)
+            if not torch.isfinite(network.centers).all():
+                raise Diverged(f"the embedding is not finite (seed {seed}); use scaling='minmax'")
+        return [Trained(*prepared[i], networks[i], histories[i]) for i in range(len(networks))]
+
+    def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
+        """As `train_many`, but only what was found."""
+        return [trained.clustered() for trained in self.train_many(sets, seeds)]
+
+    def _prepared(self, views: Views, device: torch.device) -> tuple[Source, Scaler, Samples]:
+        """A set of samples filled, reduced and scaled."""
+        source = prepared_source(self, views)
+        scaler = scaler_for(self.scaling, source)
+        values, present = scaled_tensors(source.reduced, scaler, device)
+        nobody = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
+        return source, scaler, Samples(values, present, nobody)
+
+    def _groups(self, sets: Sequence[Samples], network: ClusterNetwork) -> list[list[int]]:
+        """Numbers of those that are trained side by side."""
+        keys = [(len(own), *(view.shape[1] for view in own.values), *self.stack_key(own)) for own in sets]
+        most, groups = max_stacked(network, sets[0].present.device), []
+        for _, alike in groupby(sorted(range(len(sets)), key=lambda i: (keys[i], i)), key=keys.__getitem__):
+            members = list(alike)
+            groups += [members[i : i + most] for i in range(0, len(members), most)]
+        return groups
+
+    def _remember(self, trained: Trained, views: Views) -> None:
+        """Set what fitting gave."""
+        (columns, filler, reduction, decisions, reduced), scaler, samples, network, history = trained
+        method = PlacingNetwork(type(self)(**self.settings()))
+        stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
+        index = index_rows(samples.values, samples.present)
+        self._model = Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, network)
+        embedding = embeddings(network, stored)
+        self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
+        self.objectives_, self.decisions_ = list(history["total"][-1:]), told(decisions)
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(embedding)
+        self.labels_ = self.soft_labels_.argmax(axis=1)
+        self.stability_ = np.full(len(views), np.nan, dtype=np.float32)
+        self.cluster_centers_ = network.centers.cpu().numpy().copy()
+        self._n_features_out = self.embedding_.shape[1]
+
+
+def prepared_source(estimator: Any, views: Views) -> Source:
+    """A set of samples with empty cells filled, and reduced, as the estimator's parameters say."""
+    check_samples(views, estimator.n_clusters)
+    return Source.of(views, estimator.fill, estimator.reduction)
+
+
+def scaler_for(scaling: str, source: Source) -> Scaler:
+    """What scales reduced views; "range" divides all columns of a view by the widest range of its columns."""
+    if scaling != "range":
+        return fit_scaler(source.reduced, scaling, source.reduction.units)
+    whole: Unit = "view"
+    return fit_scaler(source.reduced, "minmax", (whole,) * len(source.reduced.names))
+
+
+def check_method_settings(estimator: Any) -> None:
+    """Refuse values that parameters cannot have."""
+    check_scaling(estimator.scaling, SCALINGS)
+    check_fill(estimator.fill)
+    check_reduction(estimator.reduction)
+    for one in fields(estimator):
+        _check_number(one.name, getattr(estimator, one.name), str(one.type), one.metadata.get("least"))
+
+
+def _check_number(name: str, value: Any, kind: str, least: float | None) -> None:
+    """Refuse what is no number of the kind that a parameter is annotated with."""
+    if kind == "int":
+        least = 1 if least is None else least
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise SettingError(f"{name} must be an integer of at least {least}; got {value!r}")
+    elif kind == "float" and not (isinstance(value, Real) and isfinite(value) and float(value) >= 0):
+        raise SettingError(f"{name} must be a number of at least 0; got {value!r}")
