@@ -66,7 +66,7 @@ def test_training_samples_are_placed_where_they_were(fitted, blobs, name):
 
 @pytest.mark.parametrize("name", PLACING)
 def test_new_samples_with_one_view_are_placed(fitted, blobs, name):
-    views, labels, mask = make_blobs(60, 3, missing=0.0)
+    views, labels, _ = make_blobs(60, 3, missing=0.0)
     found = fitted[name].predict([views[0], None, None])
     assert metrics.clustering_accuracy(labels, found) >= 0.8
 

@@ -101,20 +101,21 @@ class SideBySide:
             self._adam = Adam(self.network.parameters(), lr=stage.rate or 1e-3, fused=True, capturable=on_gpu)
         self.network.train()
         steps = _Steps(self, stage, elements, loss, self._adam)
-        with tensor_cores(self.device), tqdm(total=stage.epochs, desc=stage.name, disable=not self._progress) as bar:
+        with tqdm(total=stage.epochs, desc=stage.name, disable=not self._progress) as bar:
             for epoch in range(stage.epochs):
                 began = time.perf_counter()
                 keys = epoch_keys(self._seeds, len(self.histories[0]["epoch"])).to(self.device)
                 self.uniform.begin(keys[:, 0])
-                terms = steps.run(shuffled(keys[:, 1], elements.shape[1]))
-                self._record(stage.name, terms, time.perf_counter() - began)
+                with tensor_cores(self.device):
+                    terms = steps.run(shuffled(keys[:, 1], elements.shape[1]))
+                self.record(stage.name, terms, time.perf_counter() - began)
                 after_epoch(epoch)
                 bar.update()
         self.network.eval()
         self.network.zero_grad()
 
-    def _record(self, stage: str, terms: Mapping[str, Tensor], seconds: float) -> None:
-        """Per replicate the means of an epoch; stops where one is not finite."""
+    def record(self, stage: str, terms: Mapping[str, Tensor], seconds: float) -> None:
+        """Keep the means of an epoch, of terms of shape (steps, replicates); stops where one is not finite."""
         total = torch.stack(list(terms.values())).sum(dim=0)
         for r, history in enumerate(self.histories):
             epoch = len(history["epoch"]) + 1

@@ -16,16 +16,16 @@ ENTRY_POINTS = "viewfuse.methods"
 """The group under which installed packages name their estimators, see docs/add-your-method.md."""
 ESTIMATORS = {
     "urrl": ("viewfuse.methods.urrl.estimator", "URRL"),
-    "completer": ("viewfuse.methods.completer", "COMPLETER"),
-    "dcp": ("viewfuse.methods.completer", "DCP"),
-    "sure": ("viewfuse.methods.sure", "SURE"),
-    "dsimvc": ("viewfuse.methods.dsimvc", "DSIMVC"),
-    "cpspan": ("viewfuse.methods.cpspan", "CPSPAN"),
-    "recformer": ("viewfuse.methods.recformer", "RecFormer"),
-    "nemo": ("viewfuse.methods.nemo", "NEMO"),
-    "pimvc": ("viewfuse.methods.pimvc", "PIMVC"),
-    "kmeans-mean": ("viewfuse.methods.filled_kmeans", "MeanKMeans"),
-    "kmeans-knn": ("viewfuse.methods.filled_kmeans", "KNNKMeans"),
+    "completer": ("viewfuse.methods.published.completer", "COMPLETER"),
+    "dcp": ("viewfuse.methods.published.completer", "DCP"),
+    "sure": ("viewfuse.methods.published.sure", "SURE"),
+    "dsimvc": ("viewfuse.methods.published.dsimvc", "DSIMVC"),
+    "cpspan": ("viewfuse.methods.published.cpspan", "CPSPAN"),
+    "recformer": ("viewfuse.methods.published.recformer", "RecFormer"),
+    "nemo": ("viewfuse.methods.published.nemo", "NEMO"),
+    "pimvc": ("viewfuse.methods.published.pimvc", "PIMVC"),
+    "kmeans-mean": ("viewfuse.methods.published.filled_kmeans", "MeanKMeans"),
+    "kmeans-knn": ("viewfuse.methods.published.filled_kmeans", "KNNKMeans"),
 }
 """Per name of a method the module and the class of its estimator."""
 

@@ -22,7 +22,8 @@ from sklearn.neighbors import kneighbors_graph
 from torch import Tensor, nn
 
 from viewfuse.engine.stages import History
-from viewfuse.methods.estimator import ClusterNetwork, PublishedMethod
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR

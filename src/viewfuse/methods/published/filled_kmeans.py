@@ -14,7 +14,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 from torch import Tensor
 
 from viewfuse.engine.stages import History
-from viewfuse.methods.estimator import ClusterNetwork, PublishedMethod, embeddings
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork, embeddings
 from viewfuse.neighbors.samples import Samples
 
 DONORS = 5
