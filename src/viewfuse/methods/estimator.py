@@ -43,10 +43,18 @@ SCALINGS = ("minmax", "range", "standard", "none")
 
 
 class Clustered(NamedTuple):
-    """Clusters of samples, of shape (samples,), and per epoch what was lost on the way to them."""
+    """What was found in a set of samples.
+
+    Attributes
+    ----------
+    labels : of shape (samples,)
+    history : per epoch the losses; empty where there are no epochs
+    embedding : of shape (samples, embedding), where the method has one
+    """
 
     labels: NDArray[np.int64]
     history: History
+    embedding: NDArray[np.float32] | None = None
 
 
 class Trained(NamedTuple):
@@ -60,8 +68,9 @@ class Trained(NamedTuple):
 
     def clustered(self) -> Clustered:
         """The clusters of the training samples."""
-        found = self.network.assign(embeddings(self.network, self.samples)).argmax(dim=1)
-        return Clustered(found.cpu().numpy(), self.history)
+        embedding = embeddings(self.network, self.samples)
+        found = self.network.assign(embedding).argmax(dim=1)
+        return Clustered(found.cpu().numpy(), self.history, embedding.cpu().numpy())
 
 
 @dataclass(eq=False, repr=False)
