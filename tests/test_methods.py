@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -10,12 +12,20 @@ from conftest import make_blobs
 from viewfuse import DataError, SettingError, Views, metrics
 from viewfuse.methods.registry import ESTIMATORS, estimator_of
 
+_MLP = {"hidden_dims": (16,), "learning_rate": 3e-3}
 TINY = {
+    "completer": {"epochs": 30, "prediction_start": 15, "latent_dim": 8, **_MLP},
+    "dcp": {"epochs": 30, "prediction_start": 15, "latent_dim": 8, **_MLP},
+    "sure": {"epochs": 4, "batch_size": 100, "n_negatives": 5, **_MLP},
+    "dsimvc": {"pretrain_epochs": 20, "neighbor_pretrain_epochs": 20, "neighbor_epochs": 20, "iterations": 25,
+               "latent_dim": 16, "feature_dim": 8, **_MLP},
+    "cpspan": {"pretrain_epochs": 30, "pretrain_rate": 3e-3, "epochs": 5, **_MLP},
+    "recformer": {"recover_epochs": 4, "refine_epochs": 4, "token_dim": 16, "feedforward_dim": 16, "batch_size": 30},
     "kmeans-mean": {},
     "kmeans-knn": {},
     "nemo": {},
     "pimvc": {},
-}
+}  # fmt: skip
 PLACING = [name for name in TINY if name != "nemo"]
 
 
@@ -32,7 +42,9 @@ def blobs():
 @pytest.fixture(scope="module")
 def fitted(blobs):
     """Every method, fitted once."""
-    return {name: tiny(name).fit(blobs[0]) for name in TINY}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", viewfuse.EmptyClusterWarning)
+        return {name: tiny(name).fit(blobs[0]) for name in TINY}
 
 
 def test_all_methods_are_tested():
