@@ -132,10 +132,11 @@ def _prepared(estimator: Any, n_clusters: int, seed: int, device: str) -> Any:
 
 def _done(name: str, estimator: Any, views: Views, evidence: Evidence, n_clusters: int) -> Run:
     """Fit, and measure; whatever goes wrong inside a method is its own fault."""
-    gc.collect()
-    measurable, before, on_gpu = forget_peak(), memory_now(), torch.cuda.is_available()
+    on_gpu = torch.cuda.is_available()
     if on_gpu:
+        gc.collect()  # what refers to itself would hold on to memory of the GPU
         torch.cuda.reset_peak_memory_stats()
+    measurable, before = forget_peak(), memory_now()
     began = time.perf_counter()
     try:
         labels = _checked(estimator.fit(views).labels_, len(views))

@@ -61,10 +61,10 @@ def draw_critical_difference(path: Path, ranks: Ranked, *, title: str) -> None:
         axes.plot((rank, rank, end), (0, depth, depth), color="#0072b2" if i == 0 else "0.5", linewidth=1)
         text = f"{name}  {rank:.2f} " if left else f" {rank:.2f}  {name}"
         axes.text(end, depth, text, ha="right" if left else "left", va="center")
-    axes.set_xlim(1 - 0.3 * k, k + 0.3 * k)
+    axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + ranks.critical_difference))
     axes.set_ylim(below - _LINE * half, 1.35)
     axes.axis("off")
-    words = f"mean ranks over {ranks.count} masks; bars join what differs by chance (Nemenyi, {_LEVEL_WORDS})"
+    words = f"mean ranks over {ranks.count} masks; bars join what may differ by chance only (Nemenyi, {_LEVEL_WORDS})"
     figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
     with writing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)
