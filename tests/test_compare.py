@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -214,3 +216,17 @@ def test_methods_of_other_packages_are_found_by_their_entry_point(monkeypatch):
     assert "told" in registry.method_names()
     with pytest.raises(SettingError, match="'gone' of another package cannot be imported"):
         registry.estimator_of("gone")
+
+
+def test_the_page_about_own_methods_is_true(blobs):
+    text = (Path(__file__).parents[1] / "docs" / "add-your-method.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "class MeanCode" in block]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 100
+    scope: dict = {"__name__": "my_package"}
+    exec(compile(code, "add-your-method.md", "exec", dont_inherit=True), scope)
+    own = scope["MeanCode"](epochs=20, hidden_dims=(16,), learning_rate=0.01)
+    found = viewfuse.compare(
+        blobs[0], {"mine": own}, n_clusters=3, rates=(0.5,), seeds=1, labels=blobs[1], device="cpu"
+    )
+    assert found.rows()[0]["failed"] == ""
+    assert found.rows()[0]["acc"] > 60

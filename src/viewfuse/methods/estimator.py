@@ -243,7 +243,8 @@ def check_method_settings(estimator: Any) -> None:
     check_fill(estimator.fill)
     check_reduction(estimator.reduction)
     for one in fields(estimator):
-        _check_number(one.name, getattr(estimator, one.name), str(one.type), one.metadata.get("least"))
+        kind = one.type if isinstance(one.type, str) else one.type.__name__
+        _check_number(one.name, getattr(estimator, one.name), kind, one.metadata.get("least"))
 
 
 def _check_number(name: str, value: Any, kind: str, least: float | None) -> None:
