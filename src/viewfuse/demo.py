@@ -17,7 +17,7 @@ from viewfuse.data.views import Views
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
 from viewfuse.io.writers import write_history, write_labels
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.report.maps import draw_map
+from viewfuse.plots.maps import draw_map
 from viewfuse.selection.messages import in_words
 
 N_DIGITS = 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,10 @@ from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.io.writers import write_embedding, write_history, write_labels, write_stability
 from viewfuse.methods.urrl.config import Config
-from viewfuse.report.maps import draw_map
+from viewfuse.plots.maps import draw_map
+from viewfuse.plots.plane import place_samples
+from viewfuse.report.page import write_report
+from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ def float_or_text(value: str) -> float | str:
         return value
 
 
+_NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command")
 _METAVARS = {int_or_text: "INTEGER|auto", float_or_text: "FLOAT|auto"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
@@ -146,11 +151,14 @@ def command(
         "remarks": data_warnings(views),
         "decisions": model.decisions_,
         "params": params,
+        "uncertain_below": uncertain_below,
+        "command": options.typed(),
     }
     write_labels(out / "labels.csv", [(views, model.soft_labels_)], uncertain_below)
     _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
+    write_report([out], out / "report.html", say=partial(in_options, command=command))
     options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
 
@@ -168,7 +176,7 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     from viewfuse.selection.messages import by_label
 
-    facts = {name: value for name, value in summary.items() if name not in ("params", "decisions", "remarks")}
+    facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
     decided = {name: in_options(why, command) for name, why in by_label(summary["decisions"]).items()}
     return facts | decided | remarked
@@ -176,6 +184,8 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Path]) -> None:
     n, width = model.embedding_.shape
+    places = place_samples(model.embedding_)
+    write_evidence(out, model, views, places)
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
     write_stability(out / "stability.csv", views, model.stability_)
@@ -183,6 +193,6 @@ def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Pat
         write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
     try:
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"
-        draw_map(out / "map.png", model.embedding_, model.labels_, views.mask, views.names, title=title)
+        draw_map(out / "map.png", places, model.labels_, views.mask, views.names, title=title)
     except MissingPackage as missing:
         click.echo(f"map.png is not there: {missing}", err=True)

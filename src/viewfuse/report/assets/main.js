@@ -1,0 +1,18 @@
+// Brings the page to life, after it can be read.
+
+async function start() {
+  document.querySelectorAll("table.sortable").forEach(prepareTable);
+  const { runs, colors } = await unpack();
+  let lookup = null;
+  const maps = [...document.querySelectorAll(".map")].map((root) =>
+    new SampleMap(root, runs[root.dataset.run], colors, (id) => lookup.show(id)));
+  lookup = new Lookup(runs, maps);
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    maps.forEach((map) => { map.printing = true; map.paint(); map.drawLegend(); });
+  });
+  addEventListener("afterprint", () => maps.forEach((map) => { map.printing = false; map.refresh(); }));
+  document.documentElement.dataset.ready = "yes";
+}
+
+start();

@@ -1,0 +1,129 @@
+"""The numbers of the page: every table that it shows, which is also written beside it as a CSV file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from viewfuse.io.writers import Sheet, as_json
+from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.report.run_folder import Run
+
+N_TYPICAL = 5
+
+
+class Feature(NamedTuple):
+    """A feature in which a cluster differs from the other samples, see `viewfuse.fitted.effects.Difference`."""
+
+    label: int
+    view: str
+    feature: str
+    difference: float
+    mean: float
+    mean_of_others: float
+
+
+class Cluster(NamedTuple):
+    """A cluster in numbers.
+
+    Attributes
+    ----------
+    confidence, stability : means over its samples; NaN where it has none, or where stability is not known
+    has : per view the share of its samples that have it
+    typical : ids of its surest samples
+    """
+
+    label: int
+    samples: int
+    share: float
+    confidence: float
+    uncertain: int
+    stability: float
+    has: tuple[float, ...]
+    typical: tuple[str, ...]
+
+
+def clusters_of(run: Run) -> list[Cluster]:
+    """The clusters by number."""
+    return [_cluster(run, label) for label in range(run.n_clusters)]
+
+
+def _cluster(run: Run, label: int) -> Cluster:
+    rows = run.of_cluster(label)
+    surest = rows[np.argsort(-run.confidence[rows], kind="stable")[:N_TYPICAL]]
+    mean = run.confidence[rows].mean() if len(rows) else math.nan
+    stability = run.stability[rows].mean() if len(rows) else math.nan
+    has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
+    typical = tuple(run.ids[row] for row in surest.tolist())
+    facts = (label, len(rows), len(rows) / max(len(run.ids), 1), float(mean), int(run.uncertain[rows].sum()))
+    return Cluster(*facts, float(stability), tuple(has.tolist()), typical)
+
+
+def features_of(run: Run) -> list[Feature]:
+    """What sets the clusters apart, by cluster and view, the largest difference first."""
+    found = run.features
+    if found is None:
+        return []
+    texts = zip(found.column("view"), found.column("feature"), strict=True)
+    numbers = (found.numbers(name).tolist() for name in Feature._fields[3:])
+    labels = found.whole_numbers("label").tolist()
+    return [
+        Feature(label, *names, *facts)
+        for label, names, facts in zip(labels, texts, zip(*numbers, strict=True), strict=True)
+    ]
+
+
+def curve_of(decisions: Mapping[str, Any]) -> dict[int, float]:
+    """How well each number of clusters fits, where that was looked at; else empty."""
+    decision = decisions.get("n_clusters")
+    curve = decision.get("curve") if isinstance(decision, dict) else None
+    pairs = curve.items() if isinstance(curve, dict) else [_point(one) for one in curve or []]
+    return dict(sorted((int(k), float(score)) for k, score in pairs if _is_number(score)))
+
+
+def _point(one: Any) -> tuple[Any, Any]:
+    return (one.get("k", 0), one.get("score")) if isinstance(one, dict) else (one[0], one[1])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def tables_of(run: Run) -> dict[str, Sheet]:
+    """The tables by the names of their files."""
+    sheets = {
+        "clusters.csv": _cluster_sheet(run),
+        "features.csv": Sheet(Feature._fields, features_of(run), ".7g"),
+        "missing.csv": _pattern_sheet(run),
+        "decisions.csv": _decision_sheet(run),
+    }
+    if run.history is not None:
+        sheets["losses.csv"] = Sheet(tuple(run.history.columns), zip(*run.history.columns.values(), strict=True))
+    if curve := curve_of(run.decisions):
+        sheets["k.csv"] = Sheet(("n_clusters", "score"), curve.items())
+    return sheets
+
+
+def _cluster_sheet(run: Run) -> Sheet:
+    header = ["cluster", "samples", "share", "confidence", "uncertain", "stability"]
+    rows = [(*one[:6], *one.has, " ".join(one.typical)) for one in clusters_of(run)]
+    return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows)
+
+
+def _pattern_sheet(run: Run) -> Sheet:
+    present, sizes, _ = find_patterns(run.present)
+    words = [lacking(one, run.views, longest=10_000) for one in present]
+    facts = zip(words, present.astype(int).tolist(), sizes.tolist(), strict=True)
+    rows = [(word, *there, size, size / len(run.ids)) for word, there, size in facts]
+    return Sheet(["views", *(f"has_{name}" for name in run.views), "samples", "share"], rows)
+
+
+def _decision_sheet(run: Run) -> Sheet:
+    rows = [
+        (name, as_json(one.get("chosen")), one.get("why", ""), as_json(one.get("evidence")))
+        for name, one in run.decisions.items()
+    ]
+    return Sheet(("decision", "chosen", "why", "evidence"), rows)
