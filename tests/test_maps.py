@@ -46,7 +46,15 @@ def drawn(tmp_path, monkeypatch):
     def draw(labels, mask, names, **options):
         labels = np.asarray(labels)
         points = np.random.default_rng(0).normal(size=(len(labels), 2)).astype(np.float32)
-        draw_map(tmp_path / "map.png", plane.place_samples(points), labels, np.asarray(mask), names, title="a title", **options)
+        draw_map(
+            tmp_path / "map.png",
+            plane.place_samples(points),
+            labels,
+            np.asarray(mask),
+            names,
+            title="a title",
+            **options,
+        )
         assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
         return [
             (panel.get_xlabel(), [text.get_text() for text in panel.get_legend().get_texts()], panel)

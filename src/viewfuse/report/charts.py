@@ -22,7 +22,7 @@ def difference_bar(value: float, most: float, words: str) -> Html:
     length = 50 * min(abs(value) / most, 1) if most else 0
     start = 50 if value > 0 else 50 - length
     bar = tag("rect", x=f"{start:.1f}", width=f"{length:.1f}", height=10, class_="more" if value > 0 else "less")
-    return _svg("bar", words, 100, 10, bar, tag("rect", x=49.7, width=0.6, height=10, class_="axis"), stretch=True)
+    return _svg("bar wide", words, 100, 10, bar, tag("rect", x=49.7, width=0.6, height=10, class_="axis"), stretch=True)
 
 
 def swatch(color: int, shape: str) -> Html:
@@ -30,22 +30,30 @@ def swatch(color: int, shape: str) -> Html:
     return tag("svg", _mark(shape, f"c{color}"), class_="swatch", viewBox="-6 -6 12 12", aria_hidden="true")
 
 
-_POLYGONS = {
-    "s": "-4,-4 4,-4 4,4 -4,4", "^": "0,-5 4.5,4 -4.5,4", "v": "0,5 4.5,-4 -4.5,-4", "D": "0,-5 5,0 0,5 -5,0",
-    "P": "-1.7,-5 1.7,-5 1.7,-1.7 5,-1.7 5,1.7 1.7,1.7 1.7,5 -1.7,5 -1.7,1.7 -5,1.7 -5,-1.7 -1.7,-1.7",
-    "X": "-5,-3 -3,-5 0,-2 3,-5 5,-3 2,0 5,3 3,5 0,2 -3,5 -5,3 -2,0",
-}  # fmt: skip
-"""Matplotlib's markers."""
+CORNERS = {
+    "s": ((-4, -4), (4, -4), (4, 4), (-4, 4)),
+    "^": ((0, -5), (4.5, 4), (-4.5, 4)),
+    "v": ((0, 5), (4.5, -4), (-4.5, -4)),
+    "D": ((0, -5), (5, 0), (0, 5), (-5, 0)),
+    "P": ((-2, -5), (2, -5), (2, -2), (5, -2), (5, 2), (2, 2), (2, 5), (-2, 5), (-2, 2), (-5, 2), (-5, -2), (-2, -2)),
+    "X": ((-5, -3), (-3, -5), (0, -2), (3, -5), (5, -3), (2, 0), (5, 3), (3, 5), (0, 2), (-3, 5), (-5, 3), (-2, 0)),
+}
+"""Marks under matplotlib's names; any other is a dot."""
 
 
 def _mark(shape: str, name: str) -> Html:
-    if shape not in _POLYGONS:
+    if shape not in CORNERS:
         return tag("circle", r=4.5, class_=name)
-    return tag("polygon", points=_POLYGONS[shape], class_=name)
+    return tag("polygon", points=" ".join(f"{x},{y}" for x, y in CORNERS[shape]), class_=name)
 
 
 def line_chart(
-    points: Sequence[tuple[float, float]], title: str, along: str, *, marked: float | None = None, since: float | None = None
+    points: Sequence[tuple[float, float]],
+    title: str,
+    along: str,
+    *,
+    marked: float | None = None,
+    since: float | None = None,
 ) -> Html:
     """A curve with both ends of its axes.
 
@@ -83,7 +91,7 @@ def merge_tree(merges: Sequence[tuple[Sequence[int], Sequence[int], float]], n_c
     merges : in their order, the clusters of both branches and the height at which they join
     """
     order = _leaves(merges, n_clusters)
-    place = {(label,): (0.0, float(row)) for row, label in enumerate(order)}
+    place: dict[tuple[int, ...], tuple[float, float]] = {(c,): (0.0, float(row)) for row, c in enumerate(order)}
     most = max((height for *_, height in merges), default=1.0) or 1.0
     height = 18 * n_clusters + 12
     parts = [_text(24, 14 + 18 * row, str(label), "end") for row, label in enumerate(order)]

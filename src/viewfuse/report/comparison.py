@@ -21,7 +21,7 @@ from viewfuse.report.csv_table import Table, is_number, read_table
 from viewfuse.report.run_folder import Run
 from viewfuse.utils.caller import outside
 
-_MOST_LEVELS = 50
+MOST_LEVELS = 50
 """A column of text with more values than this says who a sample is, not what."""
 _FEW_NUMBERS = 12
 """A column of at most this many different whole numbers holds classes; other numbers are measured."""
@@ -105,12 +105,16 @@ def columns_for(run: Run, known: Table) -> list[Column]:
     places = [row.get(name) for name in run.ids]
     _check_shared(run, known, sum(place is not None for place in places))
     cells = ((name, column) for name, column in known.columns.items() if name != "id")
-    return [_column(name, ["" if place is None else column[place].strip() for place in places]) for name, column in cells]
+    return [
+        _column(name, ["" if place is None else column[place].strip() for place in places]) for name, column in cells
+    ]
 
 
 def _check_shared(run: Run, known: Table, shared: int) -> None:
     if not shared:
-        raise DataError(f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them")
+        raise DataError(
+            f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
+        )
     if 2 * shared < min(len(run.ids), len(known)):
         few = f"only {shared} of {len(run.ids)} and {len(known)} ids are in both {run.folder} and {known.path}"
         alike = [f"{one.first!r} and {one.second!r} read alike" for one in read_alike(run.ids, known.ids())[:1]]
@@ -136,7 +140,7 @@ def _order(level: str) -> tuple[bool, float, str]:
 def crossed_with(run: Run, column: Column) -> Crossing | None:
     """The clusters beside the classes of a column, over the samples whose class is known; None where it has none."""
     known = np.isfinite(column.values)
-    if not 2 <= len(column.levels) <= _MOST_LEVELS:
+    if not 2 <= len(column.levels) <= MOST_LEVELS:
         return None
     names = tuple(map(str, range(run.n_clusters)))
     return Crossing(run.labels[known], column.values[known].astype(np.int64), names, column.levels)

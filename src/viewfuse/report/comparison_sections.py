@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from viewfuse.report import charts
 from viewfuse.report.comparison import Column, Crossing, Pair, crossed_with
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
@@ -27,17 +25,23 @@ def known_section(run: Run, columns: Sequence[Column], marks: Sequence[str]) -> 
     parts = [_known(column.name, crossing, marks) for column, crossing in crossings if crossing is not None]
     others = [column.name for column, crossing in crossings if crossing is None]
     note = (
-        "The clusters were found without these columns. Dark cells hold a large share of their cluster; framed cells are the "
-        "best one-to-one match, and accuracy is the share of samples in framed cells. NMI and ARI are 1 for the same groups; "
-        "ARI is 0 for groups that agree no more than by chance."
+        "The clusters were found without these columns. Dark cells hold a large share of their cluster. Framed cells "
+        "are the best one-to-one match, and accuracy is the share of the samples in them. NMI and ARI are 1 for the "
+        "same groups; ARI is 0 for groups that agree no more than by chance."
     )
     rest = f"Not compared, but a colour on the map: {', '.join(others)}." if others else ""
-    return Section("known", "Beside what you know", join([tag("p", note, class_="note"), *parts, paragraphs(rest)]))
+    return Section(
+        "known", "Compared with what you know", join([tag("p", note, class_="note"), *parts, paragraphs(rest)])
+    )
 
 
 def _known(name: str, crossing: Crossing, marks: Sequence[str]) -> Html:
-    sure = ", ".join(f"{score} {value:.3f}" for score, value in crossing.scores().items())
-    words = f"{name}: {sure}, over {count(len(crossing.first), 'sample')} whose {name} is known."
+    scores = crossing.scores()
+    sure = ", ".join(f"{score} {value:.3f}" for score, value in scores.items())
+    words = (
+        f"Of {count(len(crossing.first), 'sample')} whose {name} is known, {percent(scores['accuracy'])} are in the "
+    )
+    words += f"matching cluster ({sure})."
     return join([tag("h3", name), tag("p", words), _crossing_table(f"known-{name}", name, crossing, marks)])
 
 
@@ -69,23 +73,26 @@ def pair_verdict(pair: Pair) -> Html:
     title = f"{count(moved, 'sample')} of {n:,} moved" if moved else f"None of {n:,} samples moved"
     scores = pair.crossing.scores()
     words = (
-        f"Clusters of the two runs are matched so that as many samples as possible stay; {percent(scores['accuracy'])} of "
-        f"the samples in both runs do. The adjusted Rand index is {scores['ARI']:.3f}: 1 means the same clusters, 0 no "
-        "more than chance."
+        f"Before: “{pair.runs[0].name}”; after: “{pair.runs[1].name}”. Their clusters are matched so that as many "
+        f"samples as possible stay: {percent(scores['accuracy'])} of those in both runs do. The adjusted Rand index is "
+        f"{scores['ARI']:.3f} (1 means the same clusters, 0 means no more than chance)."
     )
     only = [f"{len(run.ids) - n:,} only in “{run.name}”" for run in pair.runs if len(run.ids) > n]
     extra = f"Samples in one run only are not counted: {', '.join(only)}." if only else ""
-    runs = [tag("div", tag("h2", run.name), tag("p", tag("b", headline(run))), paragraphs(*how_sure(run))) for run in pair.runs]
-    return tag("header", tag("h1", title), paragraphs(words, extra), tag("div", *runs, class_="charts"), id="verdict")
+    runs = [
+        tag("div", tag("h2", run.name), tag("p", tag("b", headline(run))), paragraphs(*how_sure(run)))
+        for run in pair.runs
+    ]
+    return tag("header", tag("h1", title), paragraphs(words, extra), tag("div", *runs, class_="pair"), id="verdict")
 
 
 def pair_sections(pair: Pair, marks: Sequence[str]) -> list[Section]:
     """How the clusters of two runs belong together, and who moved."""
     one, two = pair.runs
-    note = tag(
-        "p", f"Rows are clusters of “{one.name}”, columns those of “{two.name}”; framed cells are the same cluster in both.",
-        class_="note",
-    )  # fmt: skip
+    words = (
+        f"Rows are clusters of “{one.name}”, columns those of “{two.name}”. A framed cell is the same cluster in both."
+    )
+    note = tag("p", words, class_="note")
     crossing = _crossing_table("crossing", "Samples by cluster in both runs", pair.crossing, marks)
     facts = [_facts_table(pair)]
     return [
@@ -96,16 +103,14 @@ def pair_sections(pair: Pair, marks: Sequence[str]) -> list[Section]:
 
 def _facts_table(pair: Pair) -> Html:
     first, second = (clusters_of(run) for run in pair.runs)
-    partner = pair.crossing.matched
-    rows = [
-        [cell(str(a.label), a.label), cell(str(partner.get(a.label, "–"))),
-         *(cell(f"{x:,}", x, number=True) for x in (a.samples, second[partner[a.label]].samples if a.label in partner else 0)),
-         *(cell(percent(x), f"{x:.4f}", number=True) if np.isfinite(x) else cell("–")
-           for x in (a.confidence, second[partner[a.label]].confidence if a.label in partner else np.nan))]
-        for a in first
-    ]  # fmt: skip
-    header = ("Before", "After", "Samples before", "After", "Confidence before", "After")
-    return table("matched", "Matched clusters", header, rows)
+    header = ["Cluster before", "Cluster after", "Samples before", "Samples after"]
+    rows = []
+    for before, after in ((first[a], second[b]) for a, b in sorted(pair.crossing.matched.items())):
+        labels = [cell(str(one.label), one.label) for one in (before, after)]
+        sizes = [cell(f"{one.samples:,}", one.samples, number=True) for one in (before, after)]
+        sure = [cell(percent(one.confidence), f"{one.confidence:.4f}", number=True) for one in (before, after)]
+        rows.append([*labels, *sizes, *sure])
+    return table("matched", "Matched clusters", [*header, "Confidence before", "Confidence after"], rows)
 
 
 def _moved_table(pair: Pair) -> Html:

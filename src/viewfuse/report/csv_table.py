@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.source import check_ids
+from viewfuse.utils import memory
+
+_BYTES_PER_BYTE = 15
+"""Memory that text in lists takes, for each byte of the file."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ def _rows(path: Path) -> Sequence[Sequence[str]]:
     try:
         if path.exists() and not path.is_file():
             raise DataError(f"{path} is no plain file; give a CSV file")
+        what = f"reading {path}"
+        memory.require(_BYTES_PER_BYTE * path.stat().st_size, what, "use a machine with more memory, or fewer samples")
         with path.open(newline="", encoding="utf-8-sig") as file:
             return [row for row in csv.reader(file) if row]
     except FileNotFoundError:

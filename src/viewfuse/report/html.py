@@ -13,7 +13,9 @@ class Html(str):
 
 def tag(name: str, *inside: object, **attributes: Any) -> Html:
     """An element; text inside is escaped, what is None or False is left out, class_ and aria_label lose underscores."""
-    written = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None and value is not False)
+    written = "".join(
+        _attribute(key, value) for key, value in attributes.items() if value is not None and value is not False
+    )
     return Html(f"<{name}{written}>{join(inside)}</{name}>")
 
 

@@ -14,7 +14,7 @@ _HELP = (
     "A hollow mark lacks a view. Press a mark to see why the sample is there."
 )
 _KEYS = (
-    "Keys on the map: arrows move, + and − zoom, 0 shows all, n and p step through the samples. The wheel zooms once "
+    "Keys on the map: arrows move, + and - zoom, 0 shows all, n and p step through the samples. The wheel zooms once "
     "the map was pressed. Press a group in the legend to select its samples, or draw around some with “Lasso”."
 )
 
@@ -46,10 +46,11 @@ def _button(name: str, title: str, text: str) -> Html:
 
 
 def _map(number: int, run: Run) -> Html:
-    words = f"Map of {count(len(run.ids), 'sample')} in {count(run.n_clusters, 'cluster')}; the table of clusters says the same"
+    words = f"Map of {count(len(run.ids), 'sample')} in {count(run.n_clusters, 'cluster')}"
+    words += "; the table of clusters says the same in numbers"
     select = tag("label", "Colour by ", tag("select", class_="by"))
     tools = [
-        _button("in", "Zoom in", "+"), _button("out", "Zoom out", "−"), _button("all", "Show all", "All"),
+        _button("in", "Zoom in", "+"), _button("out", "Zoom out", "\u2212"), _button("all", "Show all", "All"),
         tag("button", "Lasso", type="button", data_do="lasso", aria_pressed="false"),
         tag("button", "Clear selection", type="button", data_do="clear", disabled=True),
         tag("button", "Save selection as CSV", type="button", data_do="save", disabled=True),

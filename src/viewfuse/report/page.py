@@ -5,31 +5,37 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 import viewfuse
 from viewfuse.errors import SettingError
 from viewfuse.io.writers import Sheet, file_names, write_sheets
 from viewfuse.report import comparison_sections as compared
 from viewfuse.report import sections
-from viewfuse.report.comparison import Column, Pair, columns_for, crossed_with, pair_of, read_known
-from viewfuse.report.html import Html, escape, join, tag
+from viewfuse.report.comparison import MOST_LEVELS, Column, Pair, columns_for, crossed_with, pair_of, read_known
+from viewfuse.report.html import Html, join, tag
 from viewfuse.report.map_section import map_section
 from viewfuse.report.payload import pack, palette, points_of
 from viewfuse.report.run_folder import Run, read_run
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import tables_of
-from viewfuse.report.verdict import Say
+from viewfuse.report.verdict import Say, headline
 from viewfuse.utils.atomic import write_file
 
 MOST_BYTES = 3_000_000
 """A page that is larger feels stuck; samples are left out until it is not."""
 _SHOWN = (20_000, 10_000, 5_000, 2_000, 1_000, 0)
 """Samples that are shown at most, where the page would be too large otherwise."""
-_SCRIPTS = ("base.js", "map.js", "lookup.js", "tables.js", "main.js")
+_LEAST_COLORS = 8
+"""For patterns of missing views."""
+_SCRIPTS = ("base.js", "coloring.js", "map.js", "lookup.js", "tables.js", "main.js")
 
 
 def write_report(folders: Sequence[Path], out: Path, known: Path | None = None, say: Say = str) -> Path:
@@ -69,7 +75,9 @@ def run_page(run: Run, columns: Sequence[Column] = (), say: Say = str, files: Se
     columns : what is known of the samples
     files : where the tables are
     """
-    colors = palette(run.n_clusters)
+    colors = palette(
+        max([run.n_clusters, _LEAST_COLORS, *(len(one.levels) for one in columns if len(one.levels) <= MOST_LEVELS)])
+    )
     marks = colors["marks"]
     found = [
         sections.cluster_section(run, marks),
@@ -82,7 +90,7 @@ def run_page(run: Run, columns: Sequence[Column] = (), say: Say = str, files: Se
         sections.loss_section(run),
         sections.reproduce_section(run, files),
     ]
-    title = f"{sections.headline(run)} – {run.name}"
+    title = f"{headline(run)}: {run.name}"
     body = sections.verdict(run, say, marks), [one for one in found if one is not None]
     return _fitting(title, *body, colors, lambda most, others: [points_of(run, columns, most, others=others)])
 
@@ -92,8 +100,10 @@ def _pair_page(pair: Pair) -> str:
     partner = {after: before for before, after in pair.crossing.matched.items()}
     spare = iter(range(one.n_clusters, one.n_clusters + two.n_clusters))
     second = [partner[label] if label in partner else next(spare) for label in range(two.n_clusters)]
-    colors = palette(max([one.n_clusters, *(color + 1 for color in second)]))
-    moved = [_moved_column(run, rows[pair.moved]) for run, rows in zip(pair.runs, (pair.first, pair.second), strict=True)]
+    colors = palette(max([one.n_clusters, _LEAST_COLORS, *(color + 1 for color in second)]))
+    moved = [
+        _moved_column(run, rows[pair.moved]) for run, rows in zip(pair.runs, (pair.first, pair.second), strict=True)
+    ]
 
     def points(most: int, others: bool) -> list[dict[str, Any]]:
         half = (most + 1) // 2
@@ -168,9 +178,7 @@ def _pair_tables(pair: Pair) -> dict[str, Sheet]:
     return {"moved.csv": pair.sheet(), "crossing.csv": crossing, "scores.csv": scores, **clusters}
 
 
-def _moved_column(run: Run, rows: Any) -> Column:
-    import numpy as np
-
+def _moved_column(run: Run, rows: NDArray[np.int64]) -> Column:
     values = np.zeros(len(run.ids))
     values[rows] = 1
-    return Column("moved", ("stayed", "moved"), values)
+    return Column("stayed or moved", ("stayed", "moved"), values)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.io.writers import as_json
 from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers
 from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.report.charts import CORNERS
 from viewfuse.report.comparison import Column
 from viewfuse.report.run_folder import Run
 
@@ -22,13 +23,14 @@ _GRID = 4096
 
 def pack(facts: Any) -> str:
     """Facts as base64 of compressed JSON; the same facts give the same text."""
-    return base64.b64encode(gzip.compress(as_json(facts).encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(as_json(facts).encode(), compresslevel=6, mtime=0)).decode()
 
 
-def palette(n: int) -> dict[str, list[str]]:
+def palette(n: int) -> dict[str, Any]:
     """Colours and marks of n groups, for a light and a dark ground."""
     grounds = {"light": distinct_colors(n), "dark": distinct_colors(n, on_dark=True)}
-    return {name: [as_hex(one) for one in colors] for name, colors in grounds.items()} | {"marks": distinct_markers(n)}
+    found: dict[str, Any] = {name: [as_hex(one) for one in colors] for name, colors in grounds.items()}
+    return found | {"marks": distinct_markers(n), "shapes": CORNERS}
 
 
 def points_of(
@@ -48,6 +50,7 @@ def points_of(
         "name": run.name,
         "n": len(run.ids),
         "views": run.views,
+        "trainings": (run.decisions.get("reliability") or {}).get("trainings", 1),
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
         "patterns": [lacking(one, run.views) for one in patterns.present],
         "present": patterns.present.astype(int).tolist(),

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from viewfuse.io.writers import as_json
+from viewfuse.plots.fitted import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import Run
-from viewfuse.report.tables import Cluster, Feature, clusters_of, curve_of, features_of
+from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
 from viewfuse.report.verdict import (
     Say,
     apart_in_words,
@@ -22,6 +23,7 @@ from viewfuse.report.verdict import (
     how_many,
     how_sure,
     missing_views,
+    number,
     percent,
     warnings_of,
 )
@@ -29,6 +31,8 @@ from viewfuse.report.verdict import (
 _MOST_FEATURES = 1_500
 """More bars would make the page slow; of more the largest of every cluster are shown."""
 _MOST_PATTERNS = 15
+_FEW_VIEWS = 3
+"""So many stand below each other in a cell; more stand side by side."""
 _MOST_TOLD = 8
 """Of more clusters the verdict does not say what sets each apart; the table does."""
 
@@ -48,9 +52,9 @@ class Section(NamedTuple):
 
 def verdict(run: Run, say: Say, marks: Sequence[str]) -> Html:
     """The first screen: what was found, how sure that is, what sets the clusters apart, what to look at."""
-    facts = [how_many(run, say), *how_sure(run), missing_views(run)]
-    parts = [tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run"), paragraphs(*facts)]
-    return tag("header", *parts, _apart_list(run, marks), _warnings(warnings_of(run, say)), id="verdict")
+    parts = [tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run")]
+    parts += [paragraphs(how_many(run, say), *how_sure(run)), _warnings(warnings_of(run, say))]
+    return tag("header", *parts, paragraphs(missing_views(run)), _apart_list(run, marks), id="verdict")
 
 
 def _apart_list(run: Run, marks: Sequence[str]) -> Html | None:
@@ -76,37 +80,48 @@ def _warnings(lines: Sequence[str]) -> Html:
 def cluster_section(run: Run, marks: Sequence[str]) -> Section:
     """A row per cluster."""
     words = apart_in_words(run)
-    header = ["Cluster", "Samples", "Share", "Confidence", "Uncertain", "Stability"]
-    header += [f"Has {name}" for name in run.views] + ["Typical samples", "What sets it apart"]
-    rows = [_cluster_row(one, marks, words[one.label]) for one in clusters_of(run)]
+    header = ["Cluster", "Samples", "Confidence", "Uncertain", "Stability", "Have the view"]
+    rows = [_cluster_row(run, one, marks, words[one.label]) for one in clusters_of(run)]
     note = (
-        "Confidence is the mean probability of the samples' own cluster. Stability is the share of other trainings, or "
-        "of a simpler method, that put a sample into the same cluster. “Has” is the share of the samples that have the "
-        "view. Typical samples are the surest ones; press one to see it below."
+        "Confidence: how probable its samples find this cluster, on average. Stability: how often its samples are put "
+        "together again, by other trainings or by a second method. Typical samples are the surest ones; press one to "
+        "see it on the map."
     )
+    header += ["Typical samples", "What sets it apart"]
     body = join([tag("p", note, class_="note"), table("clusters", "Clusters", header, rows)])
     return Section("clusters", "Clusters", body)
 
 
-def _cluster_row(one: Cluster, marks: Sequence[str], words: Sequence[str]) -> list[Html]:
+def _cluster_row(run: Run, one: Cluster, marks: Sequence[str], words: Sequence[str]) -> list[Html]:
     label = join([charts.swatch(one.label, marks[one.label]), tag("b", str(one.label))])
     typical = [tag("button", name, type="button", class_="sample", data_sample=name) for name in one.typical]
     return [
         cell(label, one.label),
-        cell(f"{one.samples:,}", one.samples, number=True),
-        _share(one.share, "of all samples"),
+        cell(
+            join([tag("span", f"{one.samples:,}"), charts.share_bar(one.share, f"{percent(one.share)} of all")]),
+            one.samples,
+            number=True,
+        ),
         _share(one.confidence, "mean confidence"),
         cell(f"{one.uncertain:,}", one.uncertain, number=True),
         _share(one.stability, "mean stability"),
-        *(_share(has, "of the samples have the view") for has in one.has),
+        tag(
+            "td",
+            *(_has(*pair) for pair in zip(run.views, one.has, strict=True)),
+            class_="has" if len(run.views) <= _FEW_VIEWS else "has many",
+        ),
         tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
-        tag("td", "; ".join(words) or "–", class_="words"),
+        tag("td", "; ".join(words) or "-", class_="words"),
     ]
+
+
+def _has(view: str, share: float) -> Html:
+    return tag("div", f"{view} {percent(share)} ")
 
 
 def _share(share: float, what: str) -> Html:
     if not math.isfinite(share):
-        return cell("–", "", number=True)
+        return cell("-", "", number=True)
     words = percent(share)
     shown = join([tag("span", words), charts.share_bar(share, f"{words} {what}")])
     return cell(shown, f"{share:.4f}", number=True)
@@ -136,7 +151,9 @@ def _features_of(
     kept = set(sorted(own, key=lambda one: -abs(one.difference))[:top])
     if not own:
         return None
-    by_view = [_view_table(label, view, [one for one in own if one in kept and one.view == view], most) for view in run.views]
+    by_view = [
+        _view_table(label, view, [one for one in own if one in kept and one.view == view], most) for view in run.views
+    ]
     shown = [one for one in by_view if one is not None]
     size = count(len(run.of_cluster(label)), "sample")
     summary = tag("summary", charts.swatch(label, marks[label]), tag("b", f"Cluster {label}"), f", {size}")
@@ -150,13 +167,18 @@ def _view_table(label: int, view: str, features: Sequence[Feature], most: float)
     rows = [
         [
             cell(one.feature),
-            cell(charts.difference_bar(one.difference, most, f"{one.difference:+.2f} deviations"), f"{one.difference:.4f}"),
-            cell(f"{one.mean:.4g}", f"{one.mean:.7g}", number=True),
-            cell(f"{one.mean_of_others:.4g}", f"{one.mean_of_others:.7g}", number=True),
+            cell(_difference(one.difference, most), f"{one.difference:.4f}", number=True),
+            cell(number(one.mean), f"{one.mean:.7g}", number=True),
+            cell(number(one.mean_of_others), f"{one.mean_of_others:.7g}", number=True),
         ]
         for one in features
     ]
     return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Mean here", "Mean elsewhere"), rows)
+
+
+def _difference(value: float, most: float) -> Html:
+    words = f"{value:+.1f}"
+    return join([tag("span", words), charts.difference_bar(value, most, f"{words} standard deviations")])
 
 
 def missing_section(run: Run) -> Section | None:
@@ -192,12 +214,14 @@ def _pattern_table(run: Run) -> Html:
 
 def k_section(run: Run, say: Say) -> Section | None:
     """How the number of clusters was chosen, where that was looked at."""
-    curve = curve_of(run.decisions)
+    curve = k_curve(run.decisions)
     if not curve:
         return None
     decision = run.decisions["n_clusters"]
     chosen = decision.get("chosen")
-    drawn = [charts.line_chart(list(curve.items()), "How well each number of clusters holds", "clusters", marked=chosen)]
+    drawn = [
+        charts.line_chart(list(curve.items()), "How well each number of clusters holds", "clusters", marked=chosen)
+    ]
     rows = [[cell(str(k), k), cell(f"{score:.3f}", f"{score:.4f}", number=True)] for k, score in curve.items()]
     drawn.append(table("k", "Evidence by number of clusters", ("Clusters", "Score"), rows))
     body = join([paragraphs(say(decision.get("why", ""))), charts.side_by_side(drawn)])
@@ -237,11 +261,15 @@ def loss_section(run: Run) -> Section | None:
     drawn = []
     for name in run.history.columns:
         if name not in ("epoch", "stage", "seconds"):
-            pairs = [(x, y) for x, y in zip(epochs, run.history.numbers(name).tolist(), strict=True) if math.isfinite(y)]
-            if pairs and any(y for _, y in pairs):
+            pairs = [
+                (x, y) for x, y in zip(epochs, run.history.numbers(name).tolist(), strict=True) if math.isfinite(y)
+            ]
+            pairs = pairs[next((row for row, (_, y) in enumerate(pairs) if y), len(pairs)) :]  # zero: not in use yet
+            if pairs:
                 drawn.append(charts.line_chart(pairs, name.replace("_", " "), "epoch", since=since))
-    words = "Each curve should fall and level off. In the shaded epochs the clusters are trained as well."
-    note = tag("p", words if since is not None else "Each curve should fall and level off.", class_="note")
+    words = "The total should fall and level off."
+    words += " In the shaded epochs the clusters are trained as well." if since is not None else ""
+    note = tag("p", words, class_="note")
     return Section("losses", "Training", join([note, charts.side_by_side(drawn)]))
 
 
@@ -251,7 +279,10 @@ def reproduce_section(run: Run, files: Sequence[str]) -> Section:
     params = summary.get("params") or {}
     rows = [[cell(str(name)), cell(str(value))] for name, value in params.items()]
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    facts = [("Command", tag("code", str(summary.get("command", "not known")))), ("Seed", str(params.get("random_state", "none")))]
+    facts = [
+        ("Command", tag("code", str(summary.get("command", "not known")))),
+        ("Seed", str(params.get("random_state", "none"))),
+    ]
     facts += [("Versions", versions or "not known"), ("Training took", f"{summary.get('seconds', '?')} s")]
     lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
     settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))

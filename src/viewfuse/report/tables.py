@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from viewfuse.io.writers import Sheet, as_json
+from viewfuse.plots.fitted import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report.run_folder import Run
 
@@ -76,22 +76,6 @@ def features_of(run: Run) -> list[Feature]:
     ]
 
 
-def curve_of(decisions: Mapping[str, Any]) -> dict[int, float]:
-    """How well each number of clusters fits, where that was looked at; else empty."""
-    decision = decisions.get("n_clusters")
-    curve = decision.get("curve") if isinstance(decision, dict) else None
-    pairs = curve.items() if isinstance(curve, dict) else [_point(one) for one in curve or []]
-    return dict(sorted((int(k), float(score)) for k, score in pairs if _is_number(score)))
-
-
-def _point(one: Any) -> tuple[Any, Any]:
-    return (one.get("k", 0), one.get("score")) if isinstance(one, dict) else (one[0], one[1])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
 def tables_of(run: Run) -> dict[str, Sheet]:
     """The tables by the names of their files."""
     sheets = {
@@ -102,7 +86,7 @@ def tables_of(run: Run) -> dict[str, Sheet]:
     }
     if run.history is not None:
         sheets["losses.csv"] = Sheet(tuple(run.history.columns), zip(*run.history.columns.values(), strict=True))
-    if curve := curve_of(run.decisions):
+    if curve := k_curve(run.decisions):
         sheets["k.csv"] = Sheet(("n_clusters", "score"), curve.items())
     return sheets
 

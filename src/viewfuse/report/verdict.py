@@ -16,16 +16,12 @@ _MANY_UNCERTAIN = 0.2
 _TINY = 5
 _TOLD_BY_MISSING = 0.5
 """A view that is missing in a cluster this much more often than elsewhere may be what the cluster is about."""
-_HOLDS = {
-    "stable": "The clusters are stable",
-    "partly stable": "The clusters are partly stable",
-    "doubtful": "The clusters are doubtful",
-}
 _ADVICE = {
     "stable": "",
-    "partly stable": "The large picture holds; samples near a border may belong elsewhere.",
-    "doubtful": "Do not build on them before you have checked them in another way.",
+    "partly stable": " The large picture holds; samples near a border may belong elsewhere.",
+    "doubtful": "",
 }
+"""What to make of the clusters, by how reliable they are."""
 
 
 def count(n: int, what: str) -> str:
@@ -36,6 +32,11 @@ def count(n: int, what: str) -> str:
 def percent(share: float) -> str:
     """A share as people write it; not quite all is never 100 %."""
     return "over 99%" if 0.995 <= share < 1 else "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def number(value: float) -> str:
+    """A measured number, short: three digits that count."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def headline(run: Run) -> str:
@@ -60,13 +61,12 @@ def how_sure(run: Run) -> list[str]:
 def _stability(run: Run) -> str:
     decision = run.decisions.get("reliability") or {}
     name, evidence = decision.get("chosen"), decision.get("evidence") or {}
-    if name not in _HOLDS or "agreement" not in evidence:
+    if name not in _ADVICE or "agreement" not in evidence:
         return ""
     n, agreed = decision.get("trainings", 1), float(evidence["agreement"])
-    who = "a second, simpler method (k-means)" if n == 1 else f"{n} independent trainings"
+    who = "the network and a second, simpler method (k-means)" if n == 1 else f"{n} independent trainings"
     scale = "1 means the same clusters, 0 means no more than chance"
-    verb = "finds" if n == 1 else "find"
-    return f"{_HOLDS[name]}: {who} {verb} them again with an agreement of {agreed:.2f} ({scale}). {_ADVICE[name]}".strip()
+    return f"The clusters are {name}: {who} reach an agreement of {agreed:.2f} ({scale}).{_ADVICE[name]}"
 
 
 def _confidence(run: Run) -> str:
@@ -100,20 +100,31 @@ def apart(features: Sequence[Feature], label: int, top: int = 2) -> list[str]:
 
 def _in_words(one: Feature) -> str:
     side = "high" if one.difference > 0 else "low"
-    return f"{side} {one.feature} in {one.view} ({one.mean:.4g}; others {one.mean_of_others:.4g})"
+    return f"{side} {one.feature} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
 
 
 def warnings_of(run: Run, say: Say) -> list[str]:
     """What a reader must not miss, the gravest first."""
     clusters = clusters_of(run)
-    found = [*_doubts(run, clusters), *_on_joint_stage(run), *_led_by_missing(run), *_on_cells(run)]
+    found = [
+        *_on_reliability(run, say),
+        *_doubts(run, clusters),
+        *_on_joint_stage(run),
+        *_led_by_missing(run),
+        *_on_cells(run),
+    ]
     return [*found, *(_sentence(say(one)) for one in run.summary.get("remarks") or [])]
+
+
+def _on_reliability(run: Run, say: Say) -> list[str]:
+    if (run.decisions.get("reliability") or {}).get("chosen") != "doubtful":
+        return []
+    cure = say("try another number of clusters, or keep the best of several trainings with n_init=3")
+    return [f"Do not build on these clusters before you have checked them in another way; {cure}."]
 
 
 def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
     found = []
-    if (run.decisions.get("reliability") or {}).get("chosen") == "doubtful":
-        found.append("The clusters are doubtful: another look at the same data finds other ones.")
     empty = [str(one.label) for one in clusters if not one.samples]
     if empty:
         found.append(f"{count(len(empty), 'cluster')} of {len(clusters)} hold no sample; ask for fewer clusters.")

@@ -2,8 +2,14 @@
 // What every part of the page uses. Text from the data reaches the page through textContent alone.
 
 const byId = (id) => document.getElementById(id);
-const percent = (share) => (share === null ? "not known" : `${Math.round(100 * share)}%`);
 const darkGround = matchMedia("(prefers-color-scheme: dark)");
+const counted = (number) => number.toLocaleString("en");
+
+function percent(share) {
+  if (share === null) return "not known";
+  if (share >= 0.995 && share < 1) return "over 99%";
+  return share > 0 && share < 0.005 ? "under 1%" : `${Math.round(100 * share)}%`;
+}
 
 function make(name, properties, ...inside) {
   const element = Object.assign(document.createElement(name), properties);

@@ -3,8 +3,7 @@
 const cellValue = (cell) => cell.dataset.value ?? cell.textContent;
 
 function sortBy(table, column, head) {
-  const down = head.getAttribute("aria-sort") === "ascending";
-  const body = table.tBodies[0];
+  const down = head.getAttribute("aria-sort") === "ascending", [body] = table.tBodies;
   const keyed = [...body.rows].map((row) => [cellValue(row.cells[column]), row]);
   const numbers = keyed.every(([key]) => key === "" || Number.isFinite(Number(key)));
   const compare = numbers ? (a, b) => Number(a) - Number(b) : (a, b) => a.localeCompare(b, "en", { numeric: true });
@@ -15,15 +14,16 @@ function sortBy(table, column, head) {
 }
 
 function prepareTable(table) {
-  [...table.tHead.rows[0].cells].forEach((head, column) => {
-    const button = make("button", { type: "button", textContent: head.textContent });
+  const heads = [...table.tHead.rows[0].cells], names = heads.map((head) => head.textContent);
+  heads.forEach((head, column) => {
+    const button = make("button", { type: "button", textContent: names[column] });
     button.addEventListener("click", () => sortBy(table, column, head));
     head.replaceChildren(button);
   });
+  for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => { cell.dataset.label = names[column]; });
   const save = make("button", { type: "button", textContent: "CSV", title: "Save this table" });
   save.addEventListener("click", () => {
-    const header = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
-    saveCsv(`${table.dataset.name}.csv`, [header, ...[...table.tBodies[0].rows].map((row) => [...row.cells].map(cellValue))]);
+    saveCsv(`${table.dataset.name}.csv`, [names, ...[...table.tBodies[0].rows].map((row) => [...row.cells].map(cellValue))]);
   });
   table.caption.append(save);
 }
