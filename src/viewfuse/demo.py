@@ -54,18 +54,15 @@ def main(out: Path) -> None:
 
 
 def _write_run(out: Path, model: URRL, views: Views, places: Places) -> None:
-    """The files of a run, as `viewfuse fit` writes them, but for the model."""
+    """The files of a run, as `viewfuse fit` writes them."""
     write_labels(out / "labels.csv", [(views, model.soft_labels_)])
     write_stability(out / "stability.csv", views, model.stability_)
     write_history(out / "history.csv", model.history_)
     write_evidence(out, model, views, places)
     sizes = np.bincount(model.labels_, minlength=N_DIGITS).tolist()
     facts = {"views": list(views.names), "cluster_sizes": sizes, "decisions": model.decisions_}
-    facts |= {
-        "params": {"random_state": 0},
-        "command": "make demo",
-        "seconds": round(sum(model.history_["seconds"]), 1),
-    }
+    facts |= {"params": {"random_state": 0}, "command": "make demo"}
+    model.save(out / "model")
     write_file(out / "summary.json", as_json(facts, indent=1).encode())
 
 

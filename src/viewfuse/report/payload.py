@@ -98,7 +98,7 @@ def _why(run: Run, rows: NDArray[np.int64]) -> dict[str, Any]:
         return {}
     place = {name: row for row, name in enumerate(table.ids())}
     found = [place.get(run.ids[row]) for row in rows.tolist()]
-    taken = np.array([-1 if row is None else row for row in found])
+    taken = np.array([-1 if row is None else row for row in found], dtype=np.int64)
 
     def numbers(name: str) -> list[float | None]:
         return _rounded(np.where(taken >= 0, table.numbers(name)[taken], np.nan)) if len(table) else []

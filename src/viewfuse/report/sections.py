@@ -283,7 +283,8 @@ def reproduce_section(run: Run, files: Sequence[str]) -> Section:
         ("Command", tag("code", str(summary.get("command", "not known")))),
         ("Seed", str(params.get("random_state", "none"))),
     ]
-    facts += [("Versions", versions or "not known"), ("Training took", f"{summary.get('seconds', '?')} s")]
+    facts += [("Versions", versions or "not known")]
+    facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
     lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
     settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
     words = f"Every number of this page is also in files beside it: {', '.join(files)}."

@@ -77,7 +77,8 @@ def _confidence(run: Run) -> str:
     verb = "is" if doubtful == 1 or not doubtful else "are"
     mean = percent(float(run.confidence.mean()))
     share = f", {percent(doubtful / len(run.ids))} of all," if doubtful else ""
-    return f"A sample is {mean} sure of its cluster on average; {few}{share} {verb} uncertain (below {percent(run.level)})."
+    below = f"uncertain (below {percent(run.level)})"
+    return f"A sample is {mean} sure of its cluster on average; {few}{share} {verb} {below}."
 
 
 def missing_views(run: Run) -> str:

@@ -1,11 +1,13 @@
 // Brings the page to life, after it can be read.
 
+const maps = [];
+
 async function start() {
   document.querySelectorAll("table.sortable").forEach(prepareTable);
   const { runs, colors } = await unpack();
   let lookup = null;
-  const maps = [...document.querySelectorAll(".map")].map((root) =>
-    new SampleMap(root, runs[root.dataset.run], colors, (id) => lookup.show(id)));
+  for (const root of document.querySelectorAll(".map"))
+    maps.push(new SampleMap(root, runs[root.dataset.run], colors, (id) => lookup.show(id)));
   lookup = new Lookup(runs, maps);
   addEventListener("beforeprint", () => {
     document.querySelectorAll("details").forEach((one) => { one.open = true; });
