@@ -16,7 +16,7 @@ from viewfuse.cli import options
 from viewfuse.cli.wording import in_options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import MissingPackage, SettingError
+from viewfuse.errors import MissingPackage, NotEnoughMemory, SettingError
 from viewfuse.fitted.coreset import representatives
 from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
@@ -158,8 +158,16 @@ def command(
     _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
-    write_report([out], out / "report.html", say=partial(in_options, command=command))
+    _write_report(out)
     options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+
+
+def _write_report(out: Path) -> None:
+    """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
+    try:
+        write_report([out], out / "report.html", say=partial(in_options, command=command))
+    except NotEnoughMemory as error:
+        click.echo(f"report.html is not there: {error}", err=True)
 
 
 def _with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:
