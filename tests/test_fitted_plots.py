@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import make_blobs
 
+from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.errors import DataError, SettingError
 from viewfuse.plots import plane
@@ -65,7 +65,7 @@ def test_places_are_looked_for_once_and_are_not_saved(model, ax, monkeypatch):
 
 
 def test_colours_that_there_are_not(model, ax):
-    with pytest.raises(SettingError, match="color must be 'cluster', .* got 'age'"):
+    with pytest.raises(SettingError, match=r"color must be 'cluster', .* got 'age'"):
         model.plot_map("age", ax=ax)
     with pytest.raises(SettingError, match=r"color has the shape \(3,\); give one value for each of 40 samples"):
         model.plot_map([1, 2, 3], ax=ax)

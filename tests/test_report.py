@@ -240,13 +240,19 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
 
 def test_the_choice_of_k_is_shown_where_there_was_one(folder, text, tmp_path):
     assert 'id="k"' not in text
-    curve = [{"k": 2, "score": 0.3}, {"k": 3, "score": 0.8}, {"k": 4, "score": 0.5}]
-    chosen = {"chosen": 3, "curve": curve, "why": "number of clusters: 3, as they are found again"}
+    curve = [{"k": k, "score": score, "gap": 0.1} for k, score in ((2, 0.3), (3, 0.8), (4, 0.5))]
+    chosen = {
+        "chosen": 3,
+        "candidates": [3, 4],
+        "curve": curve,
+        "why": "number of clusters: 3, as they are found again",
+    }
     decided = {"n_clusters": chosen, "reliability": RELIABILITY}
     data = write_report([write_run(tmp_path / "run", decisions=decided)], tmp_path / "k.html")
     found = (tmp_path / "k.html").read_text()
     assert 'id="k"' in found
-    assert "3, as they are found again." in found
+    assert "The number of clusters: 3, as they are found again." in found
+    assert "These numbers hold nearly as well: 4." in found
     assert "other numbers were not tried" not in found
     assert [row["score"] for row in rows_of(data / "k.csv")] == ["0.3000", "0.8000", "0.5000"]
 

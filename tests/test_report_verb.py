@@ -6,8 +6,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from run_folders import RELIABILITY, write_run
 
+from run_folders import RELIABILITY, write_run
 from viewfuse.cli import main
 
 
@@ -52,7 +52,10 @@ def test_a_page_is_not_overwritten_unless_told(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "{tmp}", "--out", "{tmp}/a.html"], "holds no summary.json; give the folder that viewfuse fit wrote"),
+        (
+            ["report", "{tmp}", "--out", "{tmp}/a.html"],
+            "holds no summary.json; give the folder that viewfuse fit wrote",
+        ),
         (["report", "{run}", "--out", "{tmp}/a.csv"], "the report is a page; give the ending .html"),
         (["report", "{run}", "{run}", "{run}", "--out", "{tmp}/a.html"], "a report is about one run"),
         (["report", "{run}", "--known", "{tmp}/none.csv", "--out", "{tmp}/a.html"], "none.csv is not there"),

@@ -160,8 +160,7 @@ def k_curve(decisions: Mapping[str, Any]) -> dict[int, float]:
     """How well each number of clusters fits, where that was looked at; else empty."""
     decision = decisions.get("n_clusters")
     curve = decision.get("curve") if isinstance(decision, dict) else None
-    pairs = curve.items() if isinstance(curve, dict) else [(one["k"], one["score"]) for one in curve or []]
-    return dict(sorted((int(k), float(score)) for k, score in pairs))
+    return {int(one["k"]): float(one["score"]) for one in curve or []}
 
 
 def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], stability: NDArray[np.float32]) -> str:

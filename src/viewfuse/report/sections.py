@@ -14,7 +14,7 @@ from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import Run
-from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
+from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet
 from viewfuse.report.verdict import (
     Say,
     apart_in_words,
@@ -217,15 +217,16 @@ def k_section(run: Run, say: Say) -> Section | None:
     curve = k_curve(run.decisions)
     if not curve:
         return None
-    decision = run.decisions["n_clusters"]
-    chosen = decision.get("chosen")
-    drawn = [
-        charts.line_chart(list(curve.items()), "How well each number of clusters holds", "clusters", marked=chosen)
-    ]
-    rows = [[cell(str(k), k), cell(f"{score:.3f}", f"{score:.4f}", number=True)] for k, score in curve.items()]
-    drawn.append(table("k", "Evidence by number of clusters", ("Clusters", "Score"), rows))
-    body = join([paragraphs(say(decision.get("why", ""))), charts.side_by_side(drawn)])
-    return Section("k", "The number of clusters", body)
+    decision, evidence = run.decisions["n_clusters"], k_sheet(run.decisions)
+    drawn = charts.line_chart(
+        list(curve.items()), "How well each number of clusters holds", "clusters", marked=decision.get("chosen")
+    )
+    rows = [[cell(str(k), k), *(cell(f"{x:.3f}", f"{x:.4f}", number=True) for x in rest)] for k, *rest in evidence.rows]
+    header = [name.replace("_", " ").capitalize() for name in evidence.header]
+    listed = tag("details", tag("summary", "The numbers"), table("k", "By number of clusters", header, rows))
+    others = [str(k) for k in decision.get("candidates") or [] if k != decision.get("chosen")]
+    words = f"These numbers hold nearly as well: {', '.join(others)}." if others else ""
+    return Section("k", "The number of clusters", join([paragraphs(how_many(run, say), words), drawn, listed]))
 
 
 def decision_section(run: Run, say: Say) -> Section | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,9 +87,17 @@ def tables_of(run: Run) -> dict[str, Sheet]:
     }
     if run.history is not None:
         sheets["losses.csv"] = Sheet(tuple(run.history.columns), zip(*run.history.columns.values(), strict=True))
-    if curve := k_curve(run.decisions):
-        sheets["k.csv"] = Sheet(("n_clusters", "score"), curve.items())
+    if k_curve(run.decisions):
+        sheets["k.csv"] = k_sheet(run.decisions)
     return sheets
+
+
+def k_sheet(decisions: Mapping[str, Any]) -> Sheet:
+    """Per number of clusters its score, and what else was measured."""
+    curve = decisions["n_clusters"]["curve"]
+    names = [name for name in curve[0] if name not in ("k", "score")]
+    rows = [(one["k"], float(one["score"]), *(float(one.get(name, math.nan)) for name in names)) for one in curve]
+    return Sheet(("clusters", "score", *names), rows)
 
 
 def _cluster_sheet(run: Run) -> Sheet:

@@ -49,7 +49,8 @@ def how_many(run: Run, say: Say) -> str:
     """Who chose the number of clusters."""
     decision = run.decisions.get("n_clusters")
     if isinstance(decision, dict) and decision.get("why"):
-        return say(str(decision["why"]).removeprefix("number of clusters: ").capitalize()).rstrip(".") + "."
+        label, _, words = str(decision["why"]).partition(": ")
+        return _sentence(f"The number of clusters: {say(words or label)}")
     return f"You asked for {count(run.n_clusters, 'cluster')}; other numbers were not tried."
 
 
