@@ -316,3 +316,7 @@ def test_clusters_without_samples_have_no_means(tmp_path):
     run = read_run(write_run(tmp_path / "run", cluster_sizes=[30, 20, 10, 0]))
     assert clusters_of(run)[3][:3] == (3, 0, 0.0)
     assert np.isnan(clusters_of(run)[3].confidence)
+
+
+def test_of_one_cluster_nobody_is_unsure(tmp_path):
+    assert how_sure(read_run(write_run(tmp_path / "run", clusters=1))) == []

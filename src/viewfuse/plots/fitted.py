@@ -82,9 +82,13 @@ class FittedPlots:
         ax.imshow(shown, aspect="auto", cmap="Blues", vmin=-0.15, vmax=1.4, interpolation="nearest")
         ax.set_xticks(range(len(self.view_names_)), self.view_names_, rotation=30 if len(self.view_names_) > 4 else 0)
         ax.set_yticks(range(len(shown)), [f"{size:,}" for size in sizes[: len(shown)].tolist()])
+        ax.set_xticks(np.arange(1, len(self.view_names_)) - 0.5, minor=True)
+        ax.set_yticks(np.arange(1, len(shown)) - 0.5, minor=True)
+        ax.grid(which="minor", color="white", linewidth=3)
+        ax.tick_params(which="both", length=0)
         rest = len(sizes) - len(shown)
         more = f"; {rest} rarer patterns are left out" if rest else ""
-        ax.set(ylabel="samples", title=f"Views that samples have (dark) and lack (light){more}")
+        ax.set(ylabel="samples", title=f"Views that samples have (dark){more}")
         return ax
 
     def plot_k(self, *, ax: Any = None) -> Any:
@@ -99,6 +103,7 @@ class FittedPlots:
         ax.plot(list(curve), list(curve.values()), marker="o", color="#0072b2")
         if chosen in curve:
             ax.plot([chosen], [curve[chosen]], marker="o", markersize=11, color="#d55e00")
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel="clusters", ylabel="score", title=f"How well each number of clusters holds; chosen: {chosen}")
         return ax
 
@@ -187,7 +192,8 @@ def _draw_groups(
     of_sample, names, colors = groups
     shown, markers = of_sample[places.rows], distinct_markers(len(names))
     counts = np.bincount(of_sample, minlength=len(names))
-    for group in np.argsort(-counts, kind="stable").tolist():
+    order = np.argsort(-counts, kind="stable") if len(names) > _MOST_GROUPS else np.arange(len(names))
+    for group in order.tolist():
         inside = shown == group
         words = f"{names[group]} (n={counts[group]:,})" if counts[group] else None
         x, y = places.xy[:, inside]

@@ -32,8 +32,8 @@ _MOST_FEATURES = 1_500
 """More bars would make the page slow; of more the largest of every cluster are shown."""
 _MOST_PATTERNS = 15
 _FEW_VIEWS = 3
-"""So many stand below each other in a cell; more stand side by side."""
-_MOST_TOLD = 8
+"""So many are listed in a cell."""
+_MOST_TOLD = 12
 """Of more clusters the verdict does not say what sets each apart; the table does."""
 
 
@@ -105,18 +105,19 @@ def _cluster_row(run: Run, one: Cluster, marks: Sequence[str], words: Sequence[s
         _share(one.confidence, "mean confidence"),
         cell(f"{one.uncertain:,}", one.uncertain, number=True),
         _share(one.stability, "mean stability"),
-        tag(
-            "td",
-            *(_has(*pair) for pair in zip(run.views, one.has, strict=True)),
-            class_="has" if len(run.views) <= _FEW_VIEWS else "has many",
-        ),
+        tag("td", _has(run.views, one.has), class_="has"),
         tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
         tag("td", "; ".join(words) or "-", class_="words"),
     ]
 
 
-def _has(view: str, share: float) -> Html:
-    return tag("div", f"{view} {percent(share)} ")
+def _has(views: Sequence[str], shares: Sequence[float]) -> Html:
+    """Per view the share of samples that have it; of many views their mean and the least."""
+    if len(views) <= _FEW_VIEWS:
+        return join(tag("div", f"{view} {percent(share)} ") for view, share in zip(views, shares, strict=True))
+    least = int(np.argmin(shares))
+    words = f"{percent(float(np.mean(shares)))} on average, ", f"least {views[least]}, {percent(shares[least])}"
+    return join(tag("div", one) for one in words)
 
 
 def _share(share: float, what: str) -> Html:
@@ -137,7 +138,7 @@ def feature_section(run: Run, marks: Sequence[str]) -> Section | None:
     parts = [_features_of(run, label, features, per_cluster, most, marks) for label in range(run.n_clusters)]
     note = (
         "A bar to the right: the cluster has more than the other samples; to the left: less. Its length is the "
-        "difference in standard deviations of the feature. Means are in the units of your data."
+        "difference in standard deviations of the feature. “Here” and “Elsewhere” are means, in the units of your data."
     )
     if run.explained is not None and len(run.explained) < len(run.ids):
         note += f" They come from {len(run.explained):,} of the {len(run.ids):,} samples, chosen at random."
@@ -173,7 +174,7 @@ def _view_table(label: int, view: str, features: Sequence[Feature], most: float)
         ]
         for one in features
     ]
-    return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Mean here", "Mean elsewhere"), rows)
+    return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Here", "Elsewhere"), rows)
 
 
 def _difference(value: float, most: float) -> Html:
@@ -194,9 +195,21 @@ def missing_section(run: Run) -> Section | None:
     tables = [
         table("views", "By view", ("View", "Have it", "Lack it", "Share that has it"), per_view),
         _pattern_table(run),
+        _views_by_cluster(run),
     ]
     note = f"{missing_views(run)} A full box is a view that is there, an empty box one that is missing."
     return Section("missing", "Missing views", join([tag("p", note, class_="note"), charts.side_by_side(tables)]))
+
+
+def _views_by_cluster(run: Run) -> Html:
+    """Shares, darker where more samples have the view."""
+    rows = [
+        [cell(f"Cluster {one.label}", one.label), *(
+            tag("td", percent(share), class_=f"number shade{min(4, int(5 * share))}", data_value=f"{share:.4f}")
+            for share in one.has)]
+        for one in clusters_of(run) if one.samples
+    ]  # fmt: skip
+    return table("views-by-cluster", "Share that has the view, by cluster", ("Cluster", *run.views), rows)
 
 
 def _pattern_table(run: Run) -> Html:

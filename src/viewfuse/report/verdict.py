@@ -56,6 +56,8 @@ def how_many(run: Run, say: Say) -> str:
 
 def how_sure(run: Run) -> list[str]:
     """Whether the clusters would be found again, and how sure the samples are of theirs."""
+    if run.n_clusters < 2:
+        return []  # nothing to be unsure of
     return [line for line in (_stability(run), _confidence(run)) if line]
 
 
@@ -102,7 +104,8 @@ def apart(features: Sequence[Feature], label: int, top: int = 2) -> list[str]:
 
 def _in_words(one: Feature) -> str:
     side = "high" if one.difference > 0 else "low"
-    return f"{side} {one.feature} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
+    name = f"column {one.feature}" if one.feature.isdigit() else one.feature
+    return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
 
 
 def warnings_of(run: Run, say: Say) -> list[str]:
