@@ -70,4 +70,11 @@ def _explanation(rng, ids, labels, mask, views, clusters) -> dict[str, Sheet]:
         for c in range(clusters) for view in views for j in range(5)
     ]  # fmt: skip
     names = ("label", "view", "feature", "difference", "mean", "mean_of_others")
-    return {"samples.csv": Sheet(header, rows), "features.csv": Sheet(names, features, ".7g")}
+    steps = [(" ".join(map(str, range(c))), str(c), float(c), clusters - c) for c in range(1, clusters)]
+    again = [(c, 1, "", 0.9 - 0.2 * c, ("found again", "partly", "dissolves")[min(c, 2)]) for c in range(clusters)]
+    return {
+        "samples.csv": Sheet(header, rows),
+        "features.csv": Sheet(names, features, ".7g"),
+        "merges.csv": Sheet(("first", "second", "distance", "left"), steps),
+        "clusters.csv": Sheet(("label", "size", "typical", "stability", "again"), again),
+    }

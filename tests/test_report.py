@@ -22,7 +22,7 @@ from viewfuse.report.comparison import columns_for, crossed_with, pair_of, read_
 from viewfuse.report.html import tag
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import _subset, read_run
-from viewfuse.report.tables import clusters_of
+from viewfuse.report.tables import clusters_of, merges_of
 from viewfuse.report.verdict import apart_in_words, how_sure, percent, warnings_of
 
 HOSTILE = [
@@ -102,7 +102,7 @@ def test_hostile_ids_views_and_features_stay_text(tmp_path):
 def test_numbers_of_the_page_are_in_files(folder, tmp_path):
     data = write_report([folder], tmp_path / "other.html")
     assert data == tmp_path / "other_data"
-    names = ["clusters.csv", "decisions.csv", "features.csv", "losses.csv", "missing.csv"]
+    names = ["clusters.csv", "decisions.csv", "features.csv", "losses.csv", "merges.csv", "missing.csv"]
     assert sorted(path.name for path in data.iterdir()) == names
     run, rows = read_run(folder), rows_of(data / "clusters.csv")
     assert [int(row["samples"]) for row in rows] == np.bincount(run.labels).tolist()
@@ -215,6 +215,7 @@ def test_the_verdict_says_how_sure_that_is(tmp_path):
     assert first.startswith("Do not build on these clusters")
     assert first.endswith("--n-init 3.")
     assert last == "View rna: 2 columns never change."
+    assert "With views hidden or samples left out, cluster 2 would not be found again." in warnings_of(run, str)
 
 
 def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
@@ -239,7 +240,7 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
 
 
 def test_the_choice_of_k_is_shown_where_there_was_one(folder, text, tmp_path):
-    assert 'id="k"' not in text
+    assert "How well each number of clusters holds" not in text
     curve = [{"k": k, "score": score, "gap": 0.1} for k, score in ((2, 0.3), (3, 0.8), (4, 0.5))]
     chosen = {
         "chosen": 3,
@@ -250,21 +251,20 @@ def test_the_choice_of_k_is_shown_where_there_was_one(folder, text, tmp_path):
     decided = {"n_clusters": chosen, "reliability": RELIABILITY}
     data = write_report([write_run(tmp_path / "run", decisions=decided)], tmp_path / "k.html")
     found = (tmp_path / "k.html").read_text()
-    assert 'id="k"' in found
+    assert "How well each number of clusters holds" in found
     assert "The number of clusters: 3, as they are found again." in found
-    assert "These numbers hold nearly as well: 4." in found
     assert "other numbers were not tried" not in found
     assert [row["score"] for row in rows_of(data / "k.csv")] == ["0.3000", "0.8000", "0.5000"]
 
 
 def test_parts_that_an_older_version_did_not_write_are_left_out(tmp_path):
     folder = write_run(tmp_path / "run")
-    for name in ("map.csv", "stability.csv", "history.csv", "explanation/samples.csv", "explanation/features.csv"):
+    for name in ("map.csv", "stability.csv", "history.csv", *(folder / "explanation").iterdir()):
         (folder / name).unlink()
     write_report([folder], tmp_path / "report.html")
     found = (tmp_path / "report.html").read_text()
     assert "was written without a map" in found
-    assert all(f'id="{key}"' not in found for key in ("features", "losses"))
+    assert all(f'id="{key}"' not in found for key in ("features", "losses", "k"))
     assert len(payload(found)["runs"][0]["points"]["id"]) == 60
 
 
@@ -291,6 +291,22 @@ def test_damaged_folders_are_refused_with_the_place(tmp_path, file, text, messag
         (folder / file).write_text(text)
     with pytest.raises(DataError, match=message):
         read_run(folder)
+
+
+def test_the_merge_tree_is_drawn_with_every_cluster(folder, text):
+    assert merges_of(read_run(folder)) == [([0], [1], 1.0), ([0, 1], [2], 2.0)]
+    tree = text.split("Merge tree: ")[1].split("</figure>")[0]
+    assert re.findall(r"<text[^>]*>(\d+)</text>", tree) == ["0", "1", "2"]
+    assert tree.count("<polyline") == 2
+    assert 'aria-label="Join first: 0 and 1; then 0+1 and 2"' in tree
+
+
+@pytest.mark.parametrize("rows", ["0,7,1,2", "0,0,1,2", "x,1,1,2", "0,1,1,2\n0,2,2,1"])
+def test_merges_of_clusters_that_there_are_not(tmp_path, rows):
+    folder = write_run(tmp_path / "run", n=5)
+    (folder / "explanation" / "merges.csv").write_text(f"first,second,distance,left\n{rows}\n")
+    with pytest.raises(DataError, match=r"merges\.csv, data row \d: .* are no groups of clusters"):
+        merges_of(read_run(folder))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a b", "rna", "rna 2", " "]), unique=True, min_size=1), st.data())

@@ -158,16 +158,18 @@ def command(
     _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
-    _write_report(out)
-    options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+    report = _write_report(out)
+    options.show({**report, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
 
-def _write_report(out: Path) -> None:
+def _write_report(out: Path) -> dict[str, str]:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
         write_report([out], out / "report.html", say=partial(in_options, command=command))
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
+        return {}
+    return {"report": str(out / "report.html")}
 
 
 def _with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:

@@ -21,6 +21,8 @@ from viewfuse.report.csv_table import Table, read_table
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
 
+_ALL_FEATURES = "effects.csv"
+"""Of wide views this would be far longer than all else."""
 _CURE = "run viewfuse fit again, with another --out"
 
 
@@ -36,6 +38,8 @@ class Run:
     map : columns id, x, y of the samples that have a place on the map
     explained : columns of explanation/samples.csv, as `viewfuse explain` writes it
     features : columns of explanation/features.csv
+    merges : columns of explanation/merges.csv: which clusters join first when there are to be fewer
+    found_again : per cluster how well it would be found again, and a word for it; empty where it is not known
     history : columns of history.csv
     versions : of the packages that the model was written by
     """
@@ -51,6 +55,8 @@ class Run:
     map: Table | None
     explained: Table | None
     features: Table | None
+    merges: Table | None
+    found_again: list[tuple[float, str]]
     history: Table | None
     versions: dict[str, str]
 
@@ -89,14 +95,14 @@ def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places
 
     Of many samples those that have a place on the map are explained.
     """
-    from viewfuse.fitted.explanation import feature_sheet, sample_sheet
+    from viewfuse.fitted.explanation import sheets
 
     shown = views[places.rows]
     xy = zip(shown.ids.tolist(), *places.xy.astype(float).tolist(), strict=True)
     write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), xy)})
     explanation = model.explain(model.complete(shown)[0])
-    sheets = {"samples.csv": sample_sheet(explanation), "features.csv": feature_sheet(explanation)}
-    write_sheets(folder / "explanation", sheets)
+    found = {name: sheet for name, sheet in sheets(explanation).items() if name != _ALL_FEATURES}
+    write_sheets(folder / "explanation", found)
 
 
 def read_run(folder: Path) -> Run:
@@ -120,6 +126,8 @@ def read_run(folder: Path) -> Run:
         map=_optional(folder / "map.csv"),
         explained=_optional(folder / "explanation" / "samples.csv"),
         features=_optional(folder / "explanation" / "features.csv"),
+        merges=_optional(folder / "explanation" / "merges.csv"),
+        found_again=_found_again(_optional(folder / "explanation" / "clusters.csv"), len(summary["cluster_sizes"])),
         history=_optional(folder / "history.csv"),
         versions=_versions(folder / "model"),
     )
@@ -146,6 +154,12 @@ def _stability(table: Table, labels: Table) -> NDArray[np.float64]:
     if table.ids() != labels.ids():
         raise DataError(f"{table.path} and {labels.path} have other samples; {_CURE}")
     return table.numbers("stability")
+
+
+def _found_again(clusters: Table | None, n_clusters: int) -> list[tuple[float, str]]:
+    if clusters is None or "again" not in clusters.columns or len(clusters) != n_clusters:
+        return []
+    return list(zip(clusters.numbers("stability").tolist(), clusters.column("again"), strict=True))
 
 
 def _presence(labels: Table, names: Sequence[str]) -> NDArray[np.bool_]:

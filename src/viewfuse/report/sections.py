@@ -14,7 +14,7 @@ from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import Run
-from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet
+from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
 from viewfuse.report.verdict import (
     Say,
     apart_in_words,
@@ -80,13 +80,15 @@ def _warnings(lines: Sequence[str]) -> Html:
 def cluster_section(run: Run, marks: Sequence[str]) -> Section:
     """A row per cluster."""
     words = apart_in_words(run)
-    header = ["Cluster", "Samples", "Confidence", "Uncertain", "Stability", "Have the view"]
+    header = ["Cluster", "Samples", "Confidence", "Uncertain", "Stability"]
+    header += ["Found again", "Have the view"] if run.found_again else ["Have the view"]
     rows = [_cluster_row(run, one, marks, words[one.label]) for one in clusters_of(run)]
     note = (
         "Confidence: how probable its samples find this cluster, on average. Stability: how often its samples are put "
-        "together again, by other trainings or by a second method. Typical samples are the surest ones; press one to "
-        "see it on the map."
+        "together again, by other trainings or by a second method. "
     )
+    note += "Found again: how well it survives when views are hidden or samples left out. " if run.found_again else ""
+    note += "Typical samples are the surest ones; press one to see it on the map."
     header += ["Typical samples", "What sets it apart"]
     body = join([tag("p", note, class_="note"), table("clusters", "Clusters", header, rows)])
     return Section("clusters", "Clusters", body)
@@ -105,6 +107,7 @@ def _cluster_row(run: Run, one: Cluster, marks: Sequence[str], words: Sequence[s
         _share(one.confidence, "mean confidence"),
         cell(f"{one.uncertain:,}", one.uncertain, number=True),
         _share(one.stability, "mean stability"),
+        *([_share(one.found_again[0], one.found_again[1], shown=one.found_again[1])] if run.found_again else []),
         tag("td", _has(run.views, one.has), class_="has"),
         tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
         tag("td", "; ".join(words) or "-", class_="words"),
@@ -120,12 +123,14 @@ def _has(views: Sequence[str], shares: Sequence[float]) -> Html:
     return join(tag("div", one) for one in words)
 
 
-def _share(share: float, what: str) -> Html:
+def _share(share: float, what: str, shown: str = "") -> Html:
+    """A share with its bar; `shown` is a word for it."""
     if not math.isfinite(share):
         return cell("-", "", number=True)
     words = percent(share)
-    shown = join([tag("span", words), charts.share_bar(share, f"{words} {what}")])
-    return cell(shown, f"{share:.4f}", number=True)
+    bar = charts.share_bar(share, f"{words} {what}")
+    told = tag("div", shown) if shown else None
+    return cell(join([tag("span", words), bar, told]), f"{share:.4f}", number=True)
 
 
 def feature_section(run: Run, marks: Sequence[str]) -> Section | None:
@@ -226,20 +231,30 @@ def _pattern_table(run: Run) -> Html:
 
 
 def k_section(run: Run, say: Say) -> Section | None:
-    """How the number of clusters was chosen, where that was looked at."""
-    curve = k_curve(run.decisions)
-    if not curve:
+    """How the number of clusters was chosen, where that was looked at, and which clusters join when there are fewer."""
+    merges, parts = merges_of(run), []
+    if k_curve(run.decisions):
+        parts.append(_k_curve(run))
+    if len(merges) > 1:
+        parts.append(charts.merge_tree(merges, run.n_clusters))
+    if not parts:
         return None
-    decision, evidence = run.decisions["n_clusters"], k_sheet(run.decisions)
-    drawn = charts.line_chart(
-        list(curve.items()), "How well each number of clusters holds", "clusters", marked=decision.get("chosen")
-    )
-    rows = [[cell(str(k), k), *(cell(f"{x:.3f}", f"{x:.4f}", number=True) for x in rest)] for k, *rest in evidence.rows]
-    header = [name.replace("_", " ").capitalize() for name in evidence.header]
-    listed = tag("details", tag("summary", "The numbers"), table("k", "By number of clusters", header, rows))
-    others = [str(k) for k in decision.get("candidates") or [] if k != decision.get("chosen")]
-    words = f"These numbers hold nearly as well: {', '.join(others)}." if others else ""
-    return Section("k", "The number of clusters", join([paragraphs(how_many(run, say), words), drawn, listed]))
+    body = [paragraphs(how_many(run, say)), charts.side_by_side(parts)]
+    return Section("k", "The number of clusters", join([*body, _k_numbers(run)]))
+
+
+def _k_curve(run: Run) -> Html:
+    points, chosen = list(k_curve(run.decisions).items()), run.decisions["n_clusters"].get("chosen")
+    return charts.line_chart(points, "How well each number of clusters holds", "clusters", marked=chosen)
+
+
+def _k_numbers(run: Run) -> Html | None:
+    if not k_curve(run.decisions):
+        return None
+    sheet = k_sheet(run.decisions)
+    rows = [[cell(str(k), k), *(cell(f"{x:.3f}", f"{x:.4f}", number=True) for x in rest)] for k, *rest in sheet.rows]
+    header = [name.replace("_", " ").capitalize() for name in sheet.header]
+    return tag("details", tag("summary", "The numbers"), table("k", "By number of clusters", header, rows))
 
 
 def decision_section(run: Run, say: Say) -> Section | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from viewfuse.errors import DataError
 from viewfuse.io.writers import Sheet, as_json
 from viewfuse.plots.fitted import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
@@ -33,6 +34,7 @@ class Cluster(NamedTuple):
     Attributes
     ----------
     confidence, stability : means over its samples; NaN where it has none, or where stability is not known
+    found_again : how well it would be found again, from 0 to 1, and a word for it; NaN and "" where it is not known
     has : per view the share of its samples that have it
     typical : ids of its surest samples
     """
@@ -43,6 +45,7 @@ class Cluster(NamedTuple):
     confidence: float
     uncertain: int
     stability: float
+    found_again: tuple[float, str]
     has: tuple[float, ...]
     typical: tuple[str, ...]
 
@@ -60,7 +63,8 @@ def _cluster(run: Run, label: int) -> Cluster:
     has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
     typical = tuple(run.ids[row] for row in surest.tolist())
     facts = (label, len(rows), len(rows) / max(len(run.ids), 1), float(mean), int(run.uncertain[rows].sum()))
-    return Cluster(*facts, float(stability), tuple(has.tolist()), typical)
+    again = run.found_again[label] if run.found_again else (math.nan, "")
+    return Cluster(*facts, float(stability), again, tuple(has.tolist()), typical)
 
 
 def features_of(run: Run) -> list[Feature]:
@@ -89,7 +93,28 @@ def tables_of(run: Run) -> dict[str, Sheet]:
         sheets["losses.csv"] = Sheet(tuple(run.history.columns), zip(*run.history.columns.values(), strict=True))
     if k_curve(run.decisions):
         sheets["k.csv"] = k_sheet(run.decisions)
+    if run.merges is not None:
+        sheets["merges.csv"] = Sheet(tuple(run.merges.columns), zip(*run.merges.columns.values(), strict=True))
     return sheets
+
+
+def merges_of(run: Run) -> list[tuple[list[int], list[int], float]]:
+    """Which clusters join first: the labels of both groups, and how far apart these are."""
+    if run.merges is None:
+        return []
+    names = run.merges.column("first"), run.merges.column("second")
+    groups: set[tuple[str, ...]] = {(str(label),) for label in range(run.n_clusters)}
+    merges = []
+    for row, pair in enumerate(zip(*names, strict=True)):
+        first, second = (
+            tuple(sorted(cell.split(), key=int)) if cell.replace(" ", "").isdigit() else () for cell in pair
+        )
+        if first == second or not {first, second} <= groups:
+            where = f"{run.merges.path}, data row {row + 1}"
+            raise DataError(f"{where}: {pair[0]!r} and {pair[1]!r} are no groups of clusters; check the file")
+        groups = groups - {first, second} | {tuple(sorted(first + second, key=int))}
+        merges.append(([int(label) for label in first], [int(label) for label in second]))
+    return [(*pair, distance) for pair, distance in zip(merges, run.merges.numbers("distance").tolist(), strict=True)]
 
 
 def k_sheet(decisions: Mapping[str, Any]) -> Sheet:
@@ -101,8 +126,8 @@ def k_sheet(decisions: Mapping[str, Any]) -> Sheet:
 
 
 def _cluster_sheet(run: Run) -> Sheet:
-    header = ["cluster", "samples", "share", "confidence", "uncertain", "stability"]
-    rows = [(*one[:6], *one.has, " ".join(one.typical)) for one in clusters_of(run)]
+    header = ["cluster", "samples", "share", "confidence", "uncertain", "stability", "found_again", "in_a_word"]
+    rows = [(*one[:6], *one.found_again, *one.has, " ".join(one.typical)) for one in clusters_of(run)]
     return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows)
 
 

@@ -136,6 +136,9 @@ def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
     tiny = [str(one.label) for one in clusters if 0 < one.samples < _TINY]
     if tiny:
         found.append(f"Fewer than {_TINY} samples are in {_listed(tiny)}: look whether they are outliers.")
+    lost = [str(one.label) for one in clusters if one.found_again[1] == "dissolves"]
+    if lost:
+        found.append(f"With views hidden or samples left out, {_listed(lost)} would not be found again.")
     unsure = [str(one.label) for one in clusters if one.confidence < run.level]
     if unsure:
         found.append(f"The samples of {_listed(unsure)} are unsure of it on average; it may be no cluster of its own.")
