@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import time
 
@@ -116,8 +117,9 @@ def test_a_sample_is_found_by_its_id_and_explained(opened, run):
     assert page.locator("#found button").first.inner_text() == "s17"
     page.press("#search", "Enter")
     row = fitted.ids.index("s17")
-    assert f"Cluster {fitted.labels[row]}" in card(page)
+    assert f"belongs to cluster {fitted.labels[row]}" in card(page)
     assert "sure" in card(page)
+    assert re.search(r"(high|low) \w+ in (rna|protein)", card(page))
     assert "Second-best cluster" in card(page)
     assert "What decided, by view" in card(page)
     page.fill("#search", "nobody")
@@ -273,7 +275,7 @@ def test_pictures_have_words(opened, run):
            !one.getAttribute('aria-label') && !one.ariaLabel && one.ariaHidden !== 'true').length"""
     )
     assert unnamed == 0
-    assert page.locator("#k svg.chart").get_attribute("aria-label").startswith("How well each number of clusters holds")
+    assert page.locator("#k svg.chart").first.get_attribute("aria-label").startswith("How well each number of clusters holds")
 
 
 def test_two_runs_stand_side_by_side(opened, tmp_path):
@@ -302,4 +304,4 @@ def test_a_hundred_thousand_samples_stay_small_and_quick(opened, tmp_path):
     assert "20,000 of 100,000 samples are shown" in page.locator(".status").inner_text()
     page.fill("#search", "s99999")
     page.press("#search", "Enter")
-    assert "Cluster" in card(page)  # it is known, whether it is drawn or not
+    assert "belongs to cluster" in card(page)  # it is known, whether it is drawn or not

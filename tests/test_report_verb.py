@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from run_folders import RELIABILITY, write_run
-from viewfuse.cli import main
+from viewfuse.cli import fit, main
+from viewfuse.errors import NotEnoughMemory
 
 
 def run(*arguments):
@@ -47,6 +48,15 @@ def test_a_page_is_not_overwritten_unless_told(folder, tmp_path):
     assert (refused.exit_code, (tmp_path / "page.html").read_text()) == (2, "mine")
     assert "exists already" in refused.output
     assert run("report", folder, "--out", tmp_path / "page.html", "--force").exit_code == 0
+
+
+def test_a_fit_is_not_lost_to_a_page_that_cannot_be_made(tmp_path, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise NotEnoughMemory("reading labels.csv needs 9 bytes, but only 1 are free")
+
+    monkeypatch.setattr(fit, "write_report", refuse)
+    assert fit._write_report(tmp_path) == {}
+    assert "report.html is not there: reading labels.csv needs 9 bytes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report.charts import CORNERS
 from viewfuse.report.comparison import Column
 from viewfuse.report.run_folder import Run
+from viewfuse.report.verdict import apart_in_words
 
 _GRID = 4096
 """Places of a map are whole numbers up to this: finer than a screen."""
@@ -51,6 +52,7 @@ def points_of(
         "n": len(run.ids),
         "views": run.views,
         "trainings": (run.decisions.get("reliability") or {}).get("trainings", 1),
+        "about": ["; ".join(words) for words in apart_in_words(run).values()],
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
         "patterns": [lacking(one, run.views) for one in patterns.present],
         "present": patterns.present.astype(int).tolist(),

@@ -59,9 +59,10 @@ class Lookup {
   card(run, place) {
     const name = this.runs.length > 1 ? `${run.name}: ` : "", lines = make("dl", {});
     const tell = (term, ...what) => lines.append(make("dt", { textContent: term }), make("dd", {}, ...what));
-    if (!place) { tell(`${name}not in this run`); return lines; }
+    if (!place) { tell(`${name}is not in this run`); return lines; }
     const { from, i, drawn } = place;
-    tell(`${name}Cluster ${from.label[i]}`, `${percent(from.confidence[i])} sure`);
+    tell(`${name}belongs to cluster ${from.label[i]}`, `${percent(from.confidence[i])} sure`);
+    if (run.about[from.label[i]]) tell(`Cluster ${from.label[i]} has`, run.about[from.label[i]]);
     if (from.stability[i] !== null) tell("Would it be found again?", this.stability(run, from.stability[i]));
     if (!drawn) tell("Why", "This page explains the samples that are drawn; viewfuse explain does it for every sample.");
     else this.explain(run, from, i, tell);
