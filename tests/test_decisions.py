@@ -478,7 +478,7 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
     model = URRL(3, pretrain_epochs=3, joint_epochs=0, random_state=0, **SMALL).fit(views)
     assert model.decisions_["reliability"]["evidence"]["agreement"] < 0.3
     assert model.decisions_["reliability"]["chosen"] == "doubtful"
-    assert "n_init=3" in model.decisions_["reliability"]["why"]
+    assert "effort='thorough'" in model.decisions_["reliability"]["why"]
 
 
 def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):

@@ -60,7 +60,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "weight_decay": (float, "Weight decay of Adam."),
     "learning_rate": (float, "Learning rate of Adam."),
     "batch_size": (int, "Samples per step."),
-    "hidden_dim": (int, "Width of the hidden layers."),
+    "hidden_dim": (int_or_text, "Width of the hidden layers; auto: by the number of clusters."),
     "embedding_dim": (int, "Width of the embedding."),
     "n_neighbors": (int, "Length of every neighbour list, the sample itself included."),
     "joint_epochs": (int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
@@ -104,6 +104,12 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
 )
 @click.option("--log1p", multiple=True, metavar="VIEW", help="Short for --reduction VIEW=log1p. Once per view.")
+@click.option(
+    "--effort",
+    default="auto",
+    show_default=True,
+    help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings).",
+)
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
 @click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
@@ -113,7 +119,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar=_METAVARS[int_or_text],
     default="auto",
     show_default=True,
-    help="Trainings, of which the best is kept; auto: one.",
+    help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
 @options.uncertain_below
 @click.option("--keep", type=int, help="Training samples that the saved model keeps; all by default.")

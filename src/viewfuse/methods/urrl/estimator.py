@@ -36,8 +36,10 @@ class URRL(MultiViewClusterer):
         Number of clusters.
     n_neighbors : int, default 4
         Length of every neighbour list, the sample itself included.
-    embedding_dim, hidden_dim : int, default 256
-        Widths of the embedding and of the hidden layers.
+    embedding_dim : int, default 256
+        Width of the embedding.
+    hidden_dim : int or "auto", default "auto"
+        Width of the hidden layers; "auto" is 256, and 512 for more than 50 clusters.
     scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
         divides all columns of a view by one number, "mixed" does either for each view
@@ -50,6 +52,10 @@ class URRL(MultiViewClusterer):
     reduction : {"auto", "none", "pca", "standard", "log1p", "counts", "words"} or dict of these by view, default "auto"
         How wide and sparse views become narrow dense ones (:mod:`viewfuse.reduction`). "auto" looks at each view and
         leaves narrow ones alone, "none" leaves all alone.
+    effort : {"quick", "auto", "thorough"}, default "auto"
+        How much is spent. "auto" stops where nothing more is gained: one training where its clusters are clear, others
+        under other scalings where they are not. "quick" takes about half the time: one scaling, a third of the epochs.
+        "thorough" trains three networks under each scaling, and longer.
     schedule : {"default", "paper"}, default "default"
         What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
         100 each as in the paper, fewer for more than 2000 samples. :meth:`paper` is all of the paper's setting.
@@ -71,7 +77,7 @@ class URRL(MultiViewClusterer):
         Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
-        (:mod:`viewfuse.selection`). On a GPU they run side by side. "auto" is one.
+        (:mod:`viewfuse.selection`). On a GPU they run side by side. "auto" is one; three with effort="thorough".
     ablation : dict, optional
         Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -120,10 +126,11 @@ class URRL(MultiViewClusterer):
         *,
         n_neighbors: int = Config.n_neighbors,
         embedding_dim: int = Config.embedding_dim,
-        hidden_dim: int = Config.hidden_dim,
+        hidden_dim: int | str = Config.hidden_dim,
         scaling: str = "auto",
         fill: str = "neighbors",
         reduction: str | Mapping[str, str] = "auto",
+        effort: str = Config.effort,
         schedule: str = Config.schedule,
         pretrain_epochs: int | str = Config.pretrain_epochs,
         joint_epochs: int | str = Config.joint_epochs,
@@ -149,6 +156,7 @@ class URRL(MultiViewClusterer):
         self.scaling = scaling
         self.fill = fill
         self.reduction = reduction
+        self.effort = effort
         self.schedule = schedule
         self.pretrain_epochs = pretrain_epochs
         self.joint_epochs = joint_epochs
@@ -198,7 +206,7 @@ class URRL(MultiViewClusterer):
         _check_no_second_view(X, y)
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
-        seeds = replicate_seeds(self.random_state, self.n_init)
+        seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
         ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}

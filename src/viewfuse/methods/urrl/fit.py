@@ -113,7 +113,7 @@ def fit_models(
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
     pretrain([trial.run for search in searches for trial in search.trials], first, progress=progress)
-    more = [trial for search in searches if not search.is_clear for trial in search.widen()]
+    more = [trial for search in searches if search.is_open for trial in search.widen()]
     pretrain([trial.run for trial in more], first, progress=progress)
     chosen = [_Chosen.of(search) for search in searches]
     del searches, more  # and with them the samples under other scalings
@@ -200,6 +200,11 @@ class _Search:
         """Whether all trainings so far found what k-means finds in the filled views."""
         return all(trial.is_clear for trial in self.trials)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether other scalings are worth a try."""
+        return self.config.effort == "thorough" or (self.config.effort == "auto" and not self.is_clear)
+
 
 class _Chosen(NamedTuple):
     """What is known of a set of samples after the trial.
@@ -212,7 +217,7 @@ class _Chosen(NamedTuple):
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
     clear : whether the clusters were clear at that time
-    spared : whether other scalings were not tried for that reason
+    spared : whether other scalings were not tried: for that reason, or to be quick
     """
 
     kept: list[_Trial]
@@ -271,7 +276,7 @@ class _Chosen(NamedTuple):
         assert agreed is not None
         compared = others or [labels[best] if clusters["chosen"] == "k-means" else reference]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
-        facts = {"asked": self.asked, "clear": self.spared}
+        facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = {
             **trial.prepared.source.decisions,
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, **facts),
