@@ -275,7 +275,8 @@ def test_pictures_have_words(opened, run):
            !one.getAttribute('aria-label') && !one.ariaLabel && one.ariaHidden !== 'true').length"""
     )
     assert unnamed == 0
-    assert page.locator("#k svg.chart").first.get_attribute("aria-label").startswith("How well each number of clusters holds")
+    words = page.locator("#k svg.chart").first.get_attribute("aria-label")
+    assert words.startswith("How well each number of clusters holds")
 
 
 def test_two_runs_stand_side_by_side(opened, tmp_path):
