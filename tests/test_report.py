@@ -195,6 +195,18 @@ def test_two_runs_are_matched_and_those_who_moved_are_told(tmp_path):
     assert [two["points"]["id"][i] for i, level in enumerate(levels) if level == 1] == [moved["id"]]
 
 
+def test_two_runs_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    pair = pair_of(*(read_run(write_run(tmp_path / name / "run", n=9)) for name in "ab"))
+    assert [run.name for run in pair.runs] == ["a/run", "b/run"]
+
+
+def test_the_page_can_be_shown_without_being_written(folder, text):
+    shown = page.run_page(read_run(folder))
+    assert payload(shown) == payload(text)
+    assert "is also in files beside it" in text
+    assert "is also in files beside it" not in shown
+
+
 def test_reports_are_about_one_run_or_two(folder, tmp_path):
     for folders, known in (([], None), ([folder] * 3, None), ([folder] * 2, tmp_path / "known.csv")):
         with pytest.raises(SettingError, match="about one run"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -184,5 +184,7 @@ def pair_of(one: Run, two: Run) -> Pair:
     if not shared:
         raise DataError(f"{one.folder} and {two.folder} share no id; compare runs over the same samples")
     first, second = np.array(shared, dtype=np.int64).T
+    if one.name == two.name:
+        one, two = (replace(run, title=f"{run.folder.resolve().parent.name}/{run.name}") for run in (one, two))
     names = [tuple(map(str, range(run.n_clusters))) for run in (one, two)]
     return Pair((one, two), first, second, Crossing(one.labels[first], two.labels[second], names[0], names[1]))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from viewfuse.io.writers import Sheet, file_names, write_sheets
 from viewfuse.report import comparison_sections as compared
 from viewfuse.report import sections
 from viewfuse.report.comparison import MOST_LEVELS, Column, Pair, columns_for, crossed_with, pair_of, read_known
-from viewfuse.report.html import Html, join, tag
+from viewfuse.report.html import Html, join, paragraphs, tag
 from viewfuse.report.map_section import map_section
 from viewfuse.report.payload import pack, palette, points_of
 from viewfuse.report.run_folder import Run, read_run
@@ -57,27 +58,38 @@ def write_report(folders: Sequence[Path], out: Path, known: Path | None = None, 
     runs, data = [read_run(folder) for folder in folders], out.with_name(f"{out.stem}_data")
     if len(runs) == 2:
         pair = pair_of(runs[0], runs[1])
-        tables, page = _pair_tables(pair), _pair_page(pair)
+        tables, content = _pair_tables(pair), _pair_content(pair)
     else:
         columns = [] if known is None else columns_for(runs[0], read_known(known))
-        tables = tables_of(runs[0]) | _known_tables(runs[0], columns)
-        page = run_page(runs[0], columns, say, [f"{data.name}/{name}" for name in tables])
+        tables, content = tables_of(runs[0]) | _known_tables(runs[0], columns), _run_content(runs[0], columns, say)
     write_sheets(data, tables)
-    write_file(out, page.encode())
+    write_file(out, _fitting(content, [f"{data.name}/{name}" for name in tables]).encode())
     return data
 
 
-def run_page(run: Run, columns: Sequence[Column] = (), say: Say = str, files: Sequence[str] = ()) -> str:
-    """The page of a run.
+def run_page(run: Run, say: Say = str) -> str:
+    """The page of a run, for those who show it without writing it."""
+    return _fitting(_run_content(run, [], say), [])
 
-    Parameters
+
+class _Content(NamedTuple):
+    """What a page shows.
+
+    Attributes
     ----------
-    columns : what is known of the samples
-    files : where the tables are
+    points : gives the samples for the script, for the number that is drawn at most and whether the others are listed
     """
-    colors = palette(
-        max([run.n_clusters, _LEAST_COLORS, *(len(one.levels) for one in columns if len(one.levels) <= MOST_LEVELS)])
-    )
+
+    title: str
+    top: Html
+    sections: list[Section]
+    colors: Mapping[str, Any]
+    points: Callable[[int, bool], list[dict[str, Any]]]
+
+
+def _run_content(run: Run, columns: Sequence[Column], say: Say) -> _Content:
+    levels = [len(one.levels) for one in columns if len(one.levels) <= MOST_LEVELS]
+    colors = palette(max([run.n_clusters, _LEAST_COLORS, *levels]))
     marks = colors["marks"]
     found = [
         sections.cluster_section(run, marks),
@@ -88,56 +100,60 @@ def run_page(run: Run, columns: Sequence[Column] = (), say: Say = str, files: Se
         sections.k_section(run, say),
         sections.decision_section(run, say),
         sections.loss_section(run),
-        sections.reproduce_section(run, files),
+        sections.reproduce_section(run),
     ]
-    title = f"{headline(run)}: {run.name}"
-    body = sections.verdict(run, say, marks), [one for one in found if one is not None]
-    return _fitting(title, *body, colors, lambda most, others: [points_of(run, columns, most, others=others)])
+    top, shown = sections.verdict(run, say, marks), [one for one in found if one is not None]
+
+    def points(most: int, others: bool) -> list[dict[str, Any]]:
+        return [points_of(run, columns, most, others=others)]
+
+    return _Content(f"{headline(run)}: {run.name}", top, shown, colors, points)
 
 
-def _pair_page(pair: Pair) -> str:
+def _pair_content(pair: Pair) -> _Content:
     one, two = pair.runs
-    partner = {after: before for before, after in pair.crossing.matched.items()}
-    spare = iter(range(one.n_clusters, one.n_clusters + two.n_clusters))
-    second = [partner[label] if label in partner else next(spare) for label in range(two.n_clusters)]
+    second = _colors_of_second(pair)
     colors = palette(max([one.n_clusters, _LEAST_COLORS, *(color + 1 for color in second)]))
-    moved = [
-        _moved_column(run, rows[pair.moved]) for run, rows in zip(pair.runs, (pair.first, pair.second), strict=True)
-    ]
+    moved = [_moved_column(run, rows[pair.moved]) for run, rows in ((one, pair.first), (two, pair.second))]
 
     def points(most: int, others: bool) -> list[dict[str, Any]]:
         half = (most + 1) // 2
-        return [
-            points_of(one, [moved[0]], half, others=others),
-            points_of(two, [moved[1]], half, others=others, colors=second),
-        ]
+        first = points_of(one, moved[:1], half, others=others)
+        return [first, points_of(two, moved[1:], half, others=others, colors=second)]
 
     found = [map_section(pair.runs), *compared.pair_sections(pair, colors["marks"])]
-    title = f"{one.name} and {two.name}"
-    return _fitting(title, compared.pair_verdict(pair), found, colors, points)
+    return _Content(f"{one.name} and {two.name}", compared.pair_verdict(pair), found, colors, points)
 
 
-def _fitting(title: str, top: Html, found: Sequence[Section], colors: Mapping[str, Any], points: Any) -> str:
+def _colors_of_second(pair: Pair) -> list[int]:
+    """Per cluster of the second run the colour of its match in the first, or a new one."""
+    partner = {after: before for before, after in pair.crossing.matched.items()}
+    spare = iter(range(pair.runs[0].n_clusters, pair.runs[0].n_clusters + pair.runs[1].n_clusters))
+    return [partner[label] if label in partner else next(spare) for label in range(pair.runs[1].n_clusters)]
+
+
+def _fitting(content: _Content, files: Sequence[str]) -> str:
     """The page with as many samples as its size allows."""
     page = ""
-    for most in _SHOWN:
-        for others in (True, False):
-            page = _page(title, top, found, colors, pack({"colors": colors, "runs": points(most, others)}))
-            if len(page.encode()) <= MOST_BYTES:
-                return page
+    for most, others in product(_SHOWN, (True, False)):
+        page = _page(content, files, pack({"colors": content.colors, "runs": content.points(most, others)}))
+        if len(page.encode()) <= MOST_BYTES:
+            break
     return page
 
 
-def _page(title: str, top: Html, found: Sequence[Section], colors: Mapping[str, Any], data: str) -> str:
-    style, script = _style(colors), "\n".join(map(_asset, _SCRIPTS))
-    links = [tag("li", tag("a", one.title, href=f"#{one.key}")) for one in found]
+def _page(content: _Content, files: Sequence[str], data: str) -> str:
+    style, script = _style(content.colors), "\n".join(map(_asset, _SCRIPTS))
+    links = [tag("li", tag("a", one.title, href=f"#{one.key}")) for one in content.sections]
+    beside = f"Every number of this page is also in files beside it: {', '.join(files)}." if files else ""
     return Template(_asset("page.html")).substitute(
-        title=escape(title),
+        title=escape(content.title),
         policy=_policy(style, script),
         style=style,
         links=join(links),
-        top=top,
-        sections=join(one.html() for one in found),
+        top=content.top,
+        sections=join(one.html() for one in content.sections),
+        files=paragraphs(beside),
         version=escape(viewfuse.__version__),
         data=data,
         script=script,
@@ -172,7 +188,7 @@ def _known_tables(run: Run, columns: Sequence[Column]) -> dict[str, Sheet]:
 
 def _pair_tables(pair: Pair) -> dict[str, Sheet]:
     scores = Sheet(("samples", "accuracy", "NMI", "ARI"), [(len(pair.first), *pair.crossing.scores().values())])
-    names = [file for i in (1, 2) for file in (f"clusters_{i}.csv",)]
+    names = ("clusters_before.csv", "clusters_after.csv")
     clusters = {name: tables_of(run)["clusters.csv"] for name, run in zip(names, pair.runs, strict=True)}
     crossing = pair.crossing.sheet("cluster_before")
     return {"moved.csv": pair.sheet(), "crossing.csv": crossing, "scores.csv": scores, **clusters}

@@ -42,6 +42,7 @@ class Run:
     found_again : per cluster how well it would be found again, and a word for it; empty where it is not known
     history : columns of history.csv
     versions : of the packages that the model was written by
+    title : what the page calls the run, where that is not the name of its folder
     """
 
     folder: Path
@@ -59,11 +60,12 @@ class Run:
     found_again: list[tuple[float, str]]
     history: Table | None
     versions: dict[str, str]
+    title: str = ""
 
     @property
     def name(self) -> str:
         """What the page calls the run."""
-        return self.folder.resolve().name
+        return self.title or self.folder.resolve().name
 
     @property
     def views(self) -> list[str]:

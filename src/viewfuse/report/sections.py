@@ -302,8 +302,8 @@ def loss_section(run: Run) -> Section | None:
     return Section("losses", "Training", join([note, charts.side_by_side(drawn)]))
 
 
-def reproduce_section(run: Run, files: Sequence[str]) -> Section:
-    """How to get the same again, and where the numbers are."""
+def reproduce_section(run: Run) -> Section:
+    """How to get the same again."""
     summary = run.summary
     params = summary.get("params") or {}
     rows = [[cell(str(name)), cell(str(value))] for name, value in params.items()]
@@ -316,5 +316,4 @@ def reproduce_section(run: Run, files: Sequence[str]) -> Section:
     facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
     lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
     settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
-    words = f"Every number of this page is also in files beside it: {', '.join(files)}."
-    return Section("reproduce", "Do it again", join([tag("dl", lines), settings if rows else None, tag("p", words)]))
+    return Section("reproduce", "Do it again", join([tag("dl", lines), settings if rows else None]))
