@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -146,7 +145,7 @@ def command(
 
     check_model_folder(out / "model")
     began = time.perf_counter()
-    model = URRL(**params, verbose=sys.stderr.isatty()).fit(views)  # a log file is no place for a bar
+    model = URRL(**params, verbose=True).fit(views)
     summary = {
         "samples": len(views),
         "views": list(views.names),

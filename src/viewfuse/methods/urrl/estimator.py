@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.views import Views, is_one_table
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, EmptyClusterWarning, JointStageWarning, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.persistence import BuildMethod
@@ -85,7 +86,7 @@ class URRL(MultiViewClusterer):
     random_state : int, RandomState or None
         Seed. The global random generators are neither read nor changed.
     verbose : bool, default False
-        Show a progress bar.
+        Show one progress bar for the whole fit; without a terminal or notebook, a line per stage.
 
     Attributes
     ----------
@@ -210,7 +211,8 @@ class URRL(MultiViewClusterer):
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
         ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}
-        fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=bool(self.verbose))[0]
+        with Progress(shown=bool(self.verbose)) as progress:
+            fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=progress)[0]
         self._remember_columns(X, views)
         self._remember(fitted, views)
         _warn_of_empty_clusters(self.labels_, config.n_clusters)
