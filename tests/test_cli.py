@@ -75,7 +75,8 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     assert "epoch/s" not in fitted.output  # a log file is no place for progress bars
     assert "scaling        standard; others were not tried, as its clusters are clear" in fitted.output
     assert sorted(path.name for path in out.iterdir()) == [
-        "embedding.npy", "history.csv", "labels.csv", "map.png", "model", "stability.csv", "summary.json",
+        "embedding.npy", "explanation", "history.csv", "labels.csv", "map.csv", "map.png", "model", "report.html",
+        "report_data", "stability.csv", "summary.json",
     ]  # fmt: skip
     assert np.load(out / "embedding.npy").shape == (60, 256)
     assert sum(json.loads((out / "summary.json").read_text())["cluster_sizes"]) == 60
@@ -361,7 +362,7 @@ def test_fit_does_with_a_click_whose_types_take_no_parameters(monkeypatch):
 @pytest.mark.skipif(os.name == "nt", reason="pipes of a shell")
 def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path):
     (tmp_path / "a.csv").write_text("id,x,y\n" + "".join(f"s{i},{i % 7},{i % 5}\n" for i in range(40)))
-    command = f"'{sys.executable}' -m viewfuse.cli inspect '{tmp_path / 'a.csv'}' | true"
+    command = f"'{sys.executable}' -m viewfuse inspect '{tmp_path / 'a.csv'}' | true"
     ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert ended.stderr == ""
 

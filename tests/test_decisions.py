@@ -321,9 +321,9 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
     went_on, go_on = [], fit_module.train_jointly
 
-    def seen(runs, progress):
+    def seen(runs, **named):
         went_on.extend(runs)
-        go_on(runs, progress=progress)
+        go_on(runs, **named)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     monkeypatch.setattr(rules, "CLEAR", inf)
@@ -496,8 +496,8 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
 
-    def spoiled(runs, replicates, epoch, stage, bar):
-        run_epoch(runs, replicates, epoch, stage, bar)
+    def spoiled(runs, replicates, epoch, stage, progress):
+        run_epoch(runs, replicates, epoch, stage, progress)
         for run in runs:
             if run.stored.values[0].min() < 0 and stage == "pre-training":  # not scaled to 0..1
                 run.diverged = "the reconstruction loss is not finite in epoch 1, step 1"
@@ -516,10 +516,10 @@ def test_a_scaling_that_diverges_is_left_out(monkeypatch):
 def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monkeypatch):
     go_on, alive = fit_module.train_jointly, []
 
-    def seen(runs, progress):
+    def seen(runs, **named):
         gc.collect()
         alive.append(sum(type(one) is MultiViewIndex for one in gc.get_objects()))
-        go_on(runs, progress=progress)
+        go_on(runs, **named)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     data = make_blobs(60, 3, missing=0.3)[0]
@@ -584,8 +584,8 @@ def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
 
 
 def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
-    def spoiled(runs, replicates, epoch, stage, bar):
-        run_epoch(runs, replicates, epoch, stage, bar)
+    def spoiled(runs, replicates, epoch, stage, progress):
+        run_epoch(runs, replicates, epoch, stage, progress)
         for run in runs if epoch >= 2 else ():
             run.diverged = "the reconstruction loss is not finite in epoch 3, step 1"
 

@@ -17,7 +17,7 @@ from test_explanation import run
 from viewfuse import URRL, MissingPackage, read_views
 from viewfuse.cli import fit, main
 from viewfuse.cli.wording import in_options
-from viewfuse.report.maps import pyplot
+from viewfuse.plots.maps import pyplot
 from viewfuse.utils.optional import needed
 
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}

@@ -18,7 +18,7 @@ from viewfuse.comparison.results import COSTS, Comparison, Run
 from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json
-from viewfuse.report.critical_difference import draw_critical_difference
+from viewfuse.plots.critical_difference import draw_critical_difference
 from viewfuse.utils.atomic import write_file
 
 RUNS = "runs"

@@ -29,6 +29,7 @@ from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
 from viewfuse.io.annotation import KEY, Results, annotate
+from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
@@ -73,7 +74,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         return tags
 
 
-class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
+class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -287,6 +288,10 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, View
         warn_of_filled(filled)
         return views
 
+    def _present(self) -> NDArray[np.bool_]:
+        """Which views the training samples have, of shape (samples, views)."""
+        return np.asarray(self._model.stored.present.cpu().numpy(), dtype=bool)
+
     def _placed_model(self) -> Model:
         """The model on the device that is asked for."""
         check_is_fitted(self)
@@ -309,6 +314,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, View
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""
         state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_places", None)
         if "_model" in state:
             state["_model"] = copy.deepcopy(state["_model"]).to(torch.device("cpu"))
         return state

@@ -20,10 +20,9 @@ from torch.utils.data import DataLoader
 from viewfuse.bench.speed.reference_data import Item, NeighborSearch, PlainSamples, Table
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.methods.urrl import losses
-from viewfuse.methods.urrl.adaptive_mask import adaptive_mask
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Network, build_network, cosine_distances
+from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import TransformerBlock
 from viewfuse.selection.centers import initial_centers
 

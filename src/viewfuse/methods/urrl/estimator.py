@@ -5,13 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields
+from os import PathLike
+from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self
 
+import torch
+
 from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.views import Views
+from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import JointStageWarning, SettingError
+from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
@@ -20,6 +27,9 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.reduction.views import check_reduction
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
+
+_MEANINGLESS = ("device", "verbose", "checkpoint")
+"""Parameters that do not change what is learned, or are known more exactly."""
 
 
 class URRL(MultiViewClusterer):
@@ -80,7 +90,12 @@ class URRL(MultiViewClusterer):
     random_state : int, RandomState or None
         Seed. The global random generators are neither read nor changed.
     verbose : bool, default False
-        Show a progress bar.
+        Show one progress bar for the whole fit; without a terminal or notebook, a line per stage.
+
+    checkpoint : path, optional
+        Folder that keeps where the training stands: once a minute and after each stage. The same call with the same
+        data and folder goes on from there, to the same result; another one is refused. Ctrl-C waits for the end of the
+        epoch. Delete the folder when you have the model.
 
     Attributes
     ----------
@@ -143,6 +158,7 @@ class URRL(MultiViewClusterer):
         device: str = "auto",
         random_state: Any = None,
         verbose: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_neighbors = n_neighbors
@@ -169,6 +185,7 @@ class URRL(MultiViewClusterer):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     @classmethod
     def paper(cls, n_clusters: int, **params: Any) -> Self:
@@ -200,13 +217,22 @@ class URRL(MultiViewClusterer):
         views = self._checked_views(X, y)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}
-        fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=bool(self.verbose))[0]
+        ways["checkpoint"] = checkpoint = self._checkpoint(views, seeds, device)
+        with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
+            fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=progress)[0]
         self._remember_columns(X, views)
         self._remember(fitted, views)
         warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try joint_epochs=0")
         if self.decisions_["joint_stage"]["ended"]:
             warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
+
+    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device) -> Checkpoint:
+        """Where this fit is kept; the same for a call with the same data and settings."""
+        if self.checkpoint is None:
+            return NO_CHECKPOINT
+        own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
+        return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds}, device))
 
     def _remember(self, fitted: Fitted, views: Views) -> None:
         """Set what fitting gave."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from viewfuse.report.maps import pyplot
+from viewfuse.plots.maps import pyplot
 from viewfuse.utils.atomic import writing
 
 _LINE, _BAR = 0.55, 0.22
