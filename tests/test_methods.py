@@ -9,7 +9,7 @@ import pytest
 
 import viewfuse
 from conftest import make_blobs
-from viewfuse import DataError, SettingError, Views, metrics
+from viewfuse import DataError, NotEnoughMemory, SettingError, Views, metrics
 from viewfuse.methods.registry import ESTIMATORS, estimator_of
 
 _MLP = {"hidden_dims": (16,), "latent_dim": 8}
@@ -138,3 +138,14 @@ def test_methods_that_cannot_say_so(fitted, blobs):
         fitted["pimvc"].impute(blobs[0])
     with pytest.raises(SettingError, match="unknown; choose from urrl, completer"):
         estimator_of("nothing")
+
+
+def test_nemo_is_refused_where_its_matrices_have_no_room(blobs, monkeypatch):
+    monkeypatch.setattr("viewfuse.utils.memory.available", lambda: 1000)
+    with pytest.raises(NotEnoughMemory, match="NEMO of 60 samples"):
+        brief("nemo").fit(blobs[0])
+
+
+def test_stages_are_told_of_where_that_is_asked_for(blobs, capsys):
+    brief("cpspan", verbose=True).fit(blobs[0])
+    assert "alignment" in capsys.readouterr().err

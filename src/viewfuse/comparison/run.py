@@ -32,6 +32,8 @@ from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
 
 ALL = "all"
+_WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint")
+"""Parameters that change no result; the kind of device counts by itself."""
 Log = Callable[[str], None]
 
 
@@ -160,7 +162,11 @@ def _checked(labels: Any, n: int) -> NDArray[np.int64]:
 
 def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, device: str) -> str:
     """Of all that decides a run: data, mask, method, parameters, version, kind of device."""
-    params = {name: str(value) for name, value in estimator.get_params().items() if name not in ("device", "verbose")}
+    params = {
+        name: str(value)
+        for name, value in estimator.get_params().items()
+        if name not in ("device", "verbose", "checkpoint")
+    }
     what = [type(estimator).__module__, type(estimator).__name__, params, rate, seed, asked.missing_number]
     return hashlib.sha256(as_json([*what, checksum, device, __version__]).encode()).hexdigest()
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam
-from tqdm.auto import tqdm
 
 from viewfuse.engine.graphed_step import GraphedStep, tensor_cores
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import Noise, epoch_keys, shuffled
 from viewfuse.engine.stacked_replicates import stack, unstack
 from viewfuse.errors import Diverged
@@ -101,7 +101,9 @@ class SideBySide:
             self._adam = Adam(self.network.parameters(), lr=stage.rate or 1e-3, fused=True, capturable=on_gpu)
         self.network.train()
         steps = _Steps(self, stage, elements, loss, self._adam)
-        with tqdm(total=stage.epochs, desc=stage.name, disable=not self._progress) as bar:
+        with Progress(shown=self._progress) as progress:
+            progress.expect(stage.epochs)
+            progress.begin(stage.name)
             for epoch in range(stage.epochs):
                 began = time.perf_counter()
                 keys = epoch_keys(self._seeds, len(self.histories[0]["epoch"])).to(self.device)
@@ -110,7 +112,7 @@ class SideBySide:
                     terms = steps.run(shuffled(keys[:, 1], elements.shape[1]))
                 self.record(stage.name, terms, time.perf_counter() - began)
                 after_epoch(epoch)
-                bar.update()
+                progress.advance(self.histories[0]["total"][-1])
         self.network.eval()
         self.network.zero_grad()
 

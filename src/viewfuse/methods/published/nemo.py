@@ -15,6 +15,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.methods.base import ViewsClusterer, warn_of_empty_clusters
 from viewfuse.methods.estimator import Clustered, check_method_settings, prepared_source, scaler_for
+from viewfuse.utils import memory
 
 Matrix = NDArray[np.float64]
 _WIDTH = 0.5
@@ -22,6 +23,9 @@ _WIDTH = 0.5
 _SHARE = 6
 """One in so many samples of a view is a neighbour."""
 
+
+_MATRICES = 5
+"""Of samples by samples that are there at a time."""
 _LINK = 1e-9
 """Of the mean similarity, which all samples have at least."""
 
@@ -125,6 +129,7 @@ class NEMO(ViewsClusterer):
         ]
 
     def _affinity(self, views: Views) -> Matrix:
+        memory.require(_MATRICES * 8 * len(views) ** 2, f"NEMO of {len(views):,} samples", "use fewer samples or URRL")
         source = prepared_source(self, views)
         scaled = scaler_for(self.scaling, source).apply(source.reduced)
         return average_similarity(scaled.arrays, scaled.mask)
