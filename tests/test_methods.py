@@ -39,7 +39,7 @@ LONG = {
                   **_RATE},
 }  # fmt: skip
 """Networks that learn what there is to learn; some take a while."""
-SLOW = ("completer", "dcp", "dsimvc")
+SLOW = ("completer", "dcp", "sure", "dsimvc")
 PLACING = [name for name in BRIEF if name != "nemo"]
 LEARNING = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BRIEF]
 
@@ -106,7 +106,15 @@ def test_a_saved_model_places_alike(fitted, blobs, name, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::viewfuse.SuspiciousDataWarning", "ignore::viewfuse.EmptyClusterWarning")
 @pytest.mark.parametrize("name", BRIEF)
-@pytest.mark.parametrize("shape", ["one view", "no complete sample", "a view hardly anybody has", "three samples"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "no complete sample",
+        "a view hardly anybody has",
+        pytest.param("one view", marks=pytest.mark.slow),
+        pytest.param("three samples", marks=pytest.mark.slow),
+    ],
+)
 def test_any_mask_will_do(name, shape):
     views, _, _ = make_blobs(24, 2, missing=0.0)
     mask = np.ones((24, 3), dtype=bool)
