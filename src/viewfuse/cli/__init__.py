@@ -51,6 +51,7 @@ class Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         """The verb that is asked for, which errors and warnings will speak of."""
+        options.prepare_to_read(args)  # first: what reads files starts while the verb is imported
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[_VERB] = command
         return name, command, rest

@@ -16,6 +16,8 @@ from viewfuse.data.filling.empty_cells import EmptyCells, in_words
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io import writers as results
+from viewfuse.io.isolated import client
+from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import Source
 
@@ -49,6 +51,7 @@ _INPUTS = (
                  help="Whether the first line of tables holds names of columns, or is a sample; it is looked at."),
     click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
     click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
+    click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),
 )  # fmt: skip
 
 
@@ -76,6 +79,7 @@ class Inputs:
     header: bool | None = None
     transpose: tuple[str, ...] = ()
     allow_disjoint: bool = False
+    trusted: bool = False
     names: tuple[str | None, ...] = ()
 
     def open(self) -> Source:
@@ -88,6 +92,7 @@ class Inputs:
             header=self.header,
             transpose=self.transpose,
             allow_disjoint=self.allow_disjoint,
+            trusted=self.trusted,
         )
 
     def _paths(self) -> tuple[Path, ...] | dict[str, Path]:
@@ -110,13 +115,21 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
-        plain = {name: rest.pop(name) for name in ("files", "id_column", "header", "transpose", "allow_disjoint")}
+        own = ("files", "id_column", "header", "transpose", "allow_disjoint", "trusted")
+        plain = {name: rest.pop(name) for name in own}
         plain["names"], plain["files"] = zip(*map(_named, plain["files"]), strict=True)
         function(inputs=Inputs(blocks=_pairs("--block", block), use=_pairs("--use", use), **plain), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)
     return collected
+
+
+def prepare_to_read(words: Sequence[str]) -> None:
+    """Start what reads files, where a command line names files that it reads."""
+    endings = {Path(word).suffix.lower() for word in words} & set(ENDINGS)
+    if endings and "--trusted" not in words:
+        client.start(sorted(endings))
 
 
 def _named(file: Path) -> tuple[str | None, Path]:

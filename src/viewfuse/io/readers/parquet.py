@@ -142,7 +142,15 @@ def _is_numeric(kind: str) -> bool:
 
 
 def _floats(column: Any) -> NDArray[np.float64]:
-    return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return _plain(column.cast("float64", safe=False), np.nan, np.float64)
+
+
+def _plain(column: Any, for_null: float, dtype: type[Any]) -> NDArray[Any]:
+    """The numbers in a column, which has that type; to_numpy would import pandas for it, which takes half a second."""
+    filled = column.fill_null(for_null) if column.null_count else column
+    if not len(filled):
+        return np.zeros(0, dtype)
+    return np.frombuffer(filled.buffers()[1], dtype)[filled.offset : filled.offset + len(filled)]
 
 
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
@@ -152,7 +160,7 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
     spool, before = None, 0
     for batch in file.iter_batches(columns=[column]):
         cells = batch.column(column)
-        lengths = np.array(cells.value_lengths().fill_null(-1))
+        lengths = _plain(cells.value_lengths().cast("int64"), -1, np.int64)
         if spool is None and lengths.max(initial=-1) > 0:
             spool = Spool(int(lengths.max()))
             spool.add(np.full((before, spool.width), np.nan))
