@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -44,6 +45,9 @@ def float_or_text(value: str) -> float | str:
         return value
 
 
+_SUMMARY = "summary.json"
+_RESULTS = ("labels.csv", "stability.csv", "embedding.npy", "history.csv", "map.png", "model", _SUMMARY)
+"""What every run writes; `summary.json` lists what else it wrote."""
 _METAVARS = {int_or_text: "INTEGER|auto", float_or_text: "FLOAT|auto"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
@@ -127,13 +131,37 @@ def command(
 ) -> None:
     """Filled in by the group."""
     params["reduction"] = _with_log1p(params["reduction"], log1p)
-    options.check_new_folder(out, force, inputs)
-    views = inputs.open().read()
-    representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
-    from viewfuse import URRL
+    with options.new_folder(out, force, inputs, is_stale=_results_in(out)) as folder:
+        check_run_folder(out)
+        summary = _fit(folder, inputs, uncertain_below, keep, params)
+    options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+
+
+def check_run_folder(out: Path) -> None:
+    """Refuse a folder whose `model` is something else than a model, before hours of training."""
     from viewfuse.fitted.persistence import check_model_folder
 
     check_model_folder(out / "model")
+
+
+def _results_in(out: Path) -> Callable[[str], bool]:
+    """Which names an earlier run gave, so that nothing of it is left beside the new results."""
+    try:
+        listed = json.loads((out / _SUMMARY).read_bytes())["files"]
+        own = {str(name) for name in listed}
+    except (OSError, ValueError, KeyError, TypeError):
+        own = set()
+    return {*_RESULTS, *own}.__contains__
+
+
+def _fit(
+    out: Path, inputs: options.Inputs, uncertain_below: float, keep: int | None, params: dict[str, Any]
+) -> dict[str, Any]:
+    """Read, train, and write all results into a new folder."""
+    views = inputs.open().read()
+    representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
+    from viewfuse import URRL
+
     began = time.perf_counter()
     model = URRL(**params, verbose=sys.stderr.isatty()).fit(views)  # a log file is no place for a bar
     summary = {
@@ -150,8 +178,9 @@ def command(
     write_labels(out / "labels.csv", [(views, model.soft_labels_)], uncertain_below)
     _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
-    write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
-    options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+    summary["files"] = sorted(path.name for path in (*out.iterdir(), out / _SUMMARY))
+    write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
+    return summary
 
 
 def _with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:
@@ -168,7 +197,7 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     from viewfuse.selection.messages import by_label
 
-    facts = {name: value for name, value in summary.items() if name not in ("params", "decisions", "remarks")}
+    facts = {name: value for name, value in summary.items() if name not in ("params", "decisions", "remarks", "files")}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
     decided = {name: in_options(why, command) for name, why in by_label(summary["decisions"]).items()}
     return facts | decided | remarked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,6 +21,7 @@ from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import Source
+from viewfuse.utils.folders import replacing
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
@@ -205,8 +207,18 @@ def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
         raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
 
 
+@contextmanager
+def new_folder(
+    folder: Path, force: bool, inputs: Inputs, is_stale: Callable[[str], bool] = lambda name: False
+) -> Iterator[Path]:
+    """A folder to write results to, which becomes `folder` when all of them are there."""
+    check_new_folder(folder, force, inputs)
+    with replacing(folder, is_stale) as new:
+        yield new
+
+
 def check_new_folder(folder: Path, force: bool, inputs: Inputs) -> None:
-    """The same for a folder, which must not be called like a file either."""
+    """As `check_new_path` for a folder, which must not be called like a file either."""
     if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
         raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
     check_new_path(folder, force, inputs)
