@@ -28,6 +28,7 @@ from viewfuse.fitted import persistence
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
+from viewfuse.fitted.names import decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
@@ -177,7 +178,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             "history": self.history_,
             "objectives": self.objectives_,
             "decisions": self.decisions_,
-            "ids": self.ids_[rows].tolist(),
+            "ids": encode(self.ids_[rows]),
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
         }
@@ -211,7 +212,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
         saved.arrays.setdefault("stability_", np.full(n, np.nan, dtype=np.float32))
-        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
+        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
         model._n_features_out = saved.arrays["embedding_"].shape[1]
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
@@ -290,8 +291,3 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         tags.transformer_tags.preserves_dtype = ["float32"]
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _untupled(ids: list[Any]) -> list[Any]:
-    """Ids of several levels, which JSON turned into lists, as tuples again."""
-    return [tuple(name) if isinstance(name, list) else name for name in ids]
