@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu faults mutants bench check format clean
+.PHONY: demo test test-slow test-gpu test-lowest faults fuzz mutants bench check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
@@ -20,6 +20,11 @@ test-gpu: $(READY)
 
 faults: $(READY)
 	$(PY) -m pytest -q -m fault
+
+# Damages real files at random; FUZZ_SECONDS=3600 goes on for an hour. What ends a reader is kept as a fixture.
+FUZZ_SECONDS ?= 60
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(PY) tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 mutants: $(READY)
 	$(PY) tests/mutants/run.py

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import lzma
 import os
 import sys
 import tempfile
@@ -110,7 +111,8 @@ def fuzz(task: tuple[int, float, str, str]) -> dict[str, Any]:
 def _keep(path: Path, folder: Path, kind: str) -> None:
     content = path.read_bytes()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{kind}-{hashlib.sha256(content).hexdigest()[:10]}{path.suffix}").write_bytes(content)
+    name = f"{kind}-{hashlib.sha256(content).hexdigest()[:10]}{path.suffix}.xz"
+    (folder / name).write_bytes(lzma.compress(content, preset=9))
 
 
 def main() -> None:
