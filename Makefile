@@ -18,6 +18,16 @@ test-slow: $(READY)
 test-gpu: $(READY)
 	$(PY) -m pytest -q -m gpu
 
+# All lower bounds of pyproject.toml at once, in a second environment; torch is the one of requirements.lock.
+LOWEST := .venv-lowest/bin/python
+test-lowest:
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' requirements.lock)
+	$(LOWEST) tests/lowest.py > .venv-lowest/lowest.txt
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt \
+	  hypothesis pandas polars pytest pytest-timeout pytest-xdist
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile
+
 faults: $(READY)
 	$(PY) -m pytest -q -m fault
 
@@ -42,7 +52,7 @@ format: $(READY)
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf .venv build dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest build dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # torch comes first and alone: with the exact version in place nothing later fetches another build of it.
 $(READY): requirements.lock pyproject.toml

@@ -82,22 +82,27 @@ def test_a_table_on_disk_travels_without_a_copy(tmp_path):
         (signal.SIGSEGV, r"is no readable \.npz file \(it made the library .* crash, SIGSEGV\); write it again"),
         (signal.SIGABRT, "crash, SIGABRT"),
         (signal.SIGKILL, "crash, SIGKILL"),
-        (signal.SIGXCPU, r"was not read in 3 s of computing.* or if it is in order, trusted=True"),
-        (signal.SIGALRM, "was not read in 3 s"),
+        (signal.SIGXCPU, r"was not read in 2 s of computing.* or if it is in order, trusted=True"),
+        (signal.SIGALRM, "was not read in 2 s"),
         (None, "crash, without a word"),
     ],
 )
+@pytest.mark.usefixtures("_forked")
 def test_the_end_of_a_reader_is_one_line(tmp_path, number, words, monkeypatch):
     """A server in this process whose readers come to an end."""
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     monkeypatch.setattr(server, "parse", lambda job: os._exit(1) if number is None else os.kill(os.getpid(), number))
-    monkeypatch.setattr(client, "_Server", ForkedServer)
+    with pytest.raises(DataError, match=rf"a\.npz.*{words}"):
+        read_views(tmp_path / "a.npz")
+
+
+@pytest.fixture
+def _forked(monkeypatch):
+    """Files are read by processes that are forked from this one as it is, monkeypatches and all."""
     client.stop()
-    try:
-        with pytest.raises(DataError, match=rf"a\.npz.*{words}"):
-            read_views(tmp_path / "a.npz")
-    finally:
-        client.stop()
+    monkeypatch.setattr(client, "_Server", ForkedServer)
+    yield
+    client.stop()
 
 
 class ForkedServer(client._Server):
@@ -125,6 +130,7 @@ class ForkedServer(client._Server):
         self._control.close()
 
 
+@pytest.mark.usefixtures("_forked")
 def test_real_limits_end_a_reader(tmp_path, monkeypatch):
     def swell(job):
         with guarded(job.path):
@@ -146,8 +152,7 @@ def test_real_limits_end_a_reader(tmp_path, monkeypatch):
         began = time.monotonic()
         with pytest.raises(error, match=words):
             read_views(tmp_path / "a.npz")
-        assert time.monotonic() - began < 5
-    client.stop()
+        assert time.monotonic() - began < 20
 
 
 def test_warnings_come_along(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -154,3 +155,14 @@ def test_fit_replaces_its_results_and_keeps_what_is_somebodys_own(tmp_path):
     assert "notes.txt" in names(tmp_path / "run")
     assert "cells.h5mu" not in names(tmp_path / "run")
     assert names(tmp_path) == ["a.npz", "run"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_end_a_fit_tidily(tmp_path, number, code, monkeypatch):
+    """A fit that gets a signal while it trains ends with its code, says so in one line and leaves nothing behind."""
+    np.savez(tmp_path / "a.npz", a=np.random.default_rng(0).normal(size=(12, 3)))
+    monkeypatch.setattr("viewfuse.methods.urrl.estimator.fit_models", lambda *_, **__: os.kill(os.getpid(), number))
+    result = CliRunner().invoke(main, ["fit", str(tmp_path / "a.npz"), *QUICK, "--out", str(tmp_path / "run")])
+    assert result.exit_code == code
+    assert len(result.output.splitlines()) == 1
+    assert names(tmp_path) == ["a.npz"]

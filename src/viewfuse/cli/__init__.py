@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,9 +66,27 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
         _shorten_waits()
-        with _faults_in_one_line(ctx), warnings.catch_warnings():
+        with _ended_tidily(), _faults_in_one_line(ctx), warnings.catch_warnings():
             warnings.showwarning = functools.partial(_show_warning, ctx, set())
             return super().invoke(ctx)
+
+
+@contextmanager
+def _ended_tidily() -> Iterator[None]:
+    """SIGTERM, as cluster schedulers send it, ends a verb as Ctrl-C does, with exit code 143; a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _stop("terminated; nothing was written", 143)
 
 
 @contextmanager

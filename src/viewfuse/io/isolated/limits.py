@@ -12,8 +12,8 @@ from viewfuse.utils import memory
 _MEMORY = 2**30
 _COPIES = 3
 """What a file becomes, in the hands of a library, in ours, and on its way."""
-_SECONDS, _SECONDS_PER_MEGABYTE = 3, 2
-_WAITING = 15
+_SECONDS, _SECONDS_PER_MEGABYTE = 2, 2
+_WAITING = 25
 """Seconds that a file may come late from a slow disk or while others compute; ten times as many for large files."""
 
 
