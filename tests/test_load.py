@@ -83,14 +83,16 @@ def test_workers_of_multiprocessing_predict_and_fit(views, fitted, start):
     assert np.array_equal(again.embedding_, fitted.embedding_)
 
 
+def score(model: URRL, part: Views, _: object = None) -> float:
+    """On top of the module, since some workers get it pickled."""
+    labels = model.predict(part)
+    return silhouette_score(model.transform(part), labels) if len(set(labels)) > 1 else -1.0
+
+
 @pytest.mark.fault
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
 def test_workers_of_joblib_search_a_grid(views, fitted, backend):
-    def score(model, part, _=None):
-        labels = model.predict(part)
-        return silhouette_score(model.transform(part), labels) if len(set(labels)) > 1 else -1.0
-
     with parallel_config(backend=backend, n_jobs=2):
         found = Parallel()(delayed(_probabilities)(fitted, views) for _ in range(4))
         search = GridSearchCV(quick(), {"batch_size": [16, 32]}, scoring=score, cv=2, error_score="raise").fit(views)
