@@ -24,8 +24,7 @@ test-lowest:
 	$(PYTHON) -m venv --clear .venv-lowest
 	$(LOWEST) -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' requirements.lock)
 	$(LOWEST) tests/lowest.py > .venv-lowest/lowest.txt
-	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt \
-	  hypothesis pandas polars pytest pytest-timeout pytest-xdist
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile
 
 faults: $(READY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 
 from test_explanation import run
 from viewfuse import URRL, MissingPackage, read_views
-from viewfuse.cli import fit, main
+from viewfuse.cli import VERBS, fit, main
 from viewfuse.cli.wording import in_options
 from viewfuse.report.maps import pyplot
 from viewfuse.utils.optional import needed
@@ -115,3 +116,10 @@ def test_what_is_to_be_installed_is_an_extra_of_the_project(monkeypatch, tmp_pat
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPackage, match="pip install matplotlib, or"):
         pyplot("maps")
+
+
+def test_defaults_of_repeatable_options_are_lists():
+    """Click before 8.3 refuses any other as soon as a verb is imported, so that the verb cannot be called at all."""
+    for verb in VERBS:
+        for one in importlib.import_module(f"viewfuse.cli.{verb}").command.params:
+            assert not getattr(one, "multiple", False) or not isinstance(one.default, str), (verb, one.name)
