@@ -97,7 +97,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     cls=options.PerView,
     multiple=True,
     metavar="[VIEW=]HOW",
-    default=["auto"],  # a list: older versions of click refuse anything else
+    default="auto",
     show_default=True,
     help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
     "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",

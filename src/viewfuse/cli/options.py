@@ -152,6 +152,10 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
 class PerView(click.Option):
     """A repeatable option, VALUE for all views or VIEW=VALUE for each; it becomes a str or a dict."""
 
+    def __init__(self, *names: Any, default: str, **rest: Any) -> None:
+        super().__init__(*names, default=[default], **rest)  # versions before 8.3 refuse a default that is no list
+        self.default = default
+
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """What was given, all of it together; a default stays as it is."""
         if value is None or isinstance(value, str):
