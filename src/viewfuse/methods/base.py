@@ -28,6 +28,7 @@ from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, OutOfR
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
+from viewfuse.fitted.names import check_storable, decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # where it is needed it is imported: machines that only train
     from viewfuse.fitted import persistence
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
-_NOT_SAVED = ("device",)
+_NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
 
@@ -52,6 +53,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
             raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
         views = Views.of(X)
+        _check_names(views)
         copy.copy(self)._remember_columns(X, views)
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
@@ -215,7 +217,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             "history": self.history_,
             "objectives": self.objectives_,
             "decisions": self.decisions_,
-            "ids": self.ids_[rows].tolist(),
+            "ids": encode(self.ids_[rows]),
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
         }
@@ -251,7 +253,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
         saved.arrays.setdefault("stability_", np.full(n, np.nan, dtype=np.float32))
-        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
+        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
         model._n_features_out = saved.arrays["embedding_"].shape[1]
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
@@ -325,9 +327,11 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         return tags
 
 
-def _untupled(ids: list[Any]) -> list[Any]:
-    """Ids of several levels, which JSON turned into lists, as tuples again."""
-    return [tuple(name) if isinstance(name, list) else name for name in ids]
+def _check_names(views: Views) -> None:
+    """Refuse ids and names of columns that could not be saved."""
+    check_storable("ids", views.ids)
+    for name, columns in zip(views.names, views.columns, strict=True):
+        check_storable(f"names of columns of view {name!r}", columns)
 
 
 def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, cure: str = "") -> None:
