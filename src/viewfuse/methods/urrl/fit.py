@@ -103,11 +103,11 @@ def fit_models(
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     """
     for views in sets:
-        _check_samples(views, config.n_clusters)
+        check_samples(views, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))
     sources = [Source.of(views, fill, reduction) for views in sets]
     for source in sources:
-        _check_memory(source.reduced, config, device)
+        check_memory(source.reduced, config, device)
     searches = [_Search.of(source, config, scaling, own, device) for source, own in zip(sources, seeds, strict=True)]
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]
@@ -322,7 +322,8 @@ def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[n
     return labels[place], [own for i, own in enumerate(labels) if i != place]
 
 
-def _check_samples(views: Views, n_clusters: int) -> None:
+def check_samples(views: Views, n_clusters: int) -> None:
+    """Refuse fewer samples than clusters, and views that nobody has."""
     if len(views) < n_clusters:
         raise DataError(
             f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
@@ -331,7 +332,7 @@ def _check_samples(views: Views, n_clusters: int) -> None:
         raise DataError(line)
 
 
-def _check_memory(views: Views, config: Config, device: torch.device) -> None:
+def check_memory(views: Views, config: Config, device: torch.device) -> None:
     """Refuse a training that cannot end well, before it begins."""
     needed, free = fit_bytes(len(views), views.widths, config), free_bytes(device)
     if needed > free:
