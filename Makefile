@@ -25,7 +25,7 @@ mutants: $(READY)
 	$(PY) tests/mutants/run.py
 
 bench: $(READY)
-	$(PY) -m viewfuse.cli bench speed --out bench-output --force
+	$(PY) -m viewfuse bench speed --out bench-output --force
 
 check: $(READY)
 	$(PY) -m ruff check .

@@ -73,7 +73,7 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     out, fitted = first_fit
     assert fitted.exit_code == 0, fitted.output
     assert "epoch/s" not in fitted.output  # a log file is no place for progress bars
-    assert "scaling        standard; others were not tried, as its clusters are clear" in fitted.output
+    assert "scaling            standard; others were not tried, as its clusters are clear" in fitted.output
     assert sorted(path.name for path in out.iterdir()) == [
         "embedding.npy", "history.csv", "labels.csv", "map.png", "model", "stability.csv", "summary.json",
     ]  # fmt: skip
@@ -361,7 +361,7 @@ def test_fit_does_with_a_click_whose_types_take_no_parameters(monkeypatch):
 @pytest.mark.skipif(os.name == "nt", reason="pipes of a shell")
 def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path):
     (tmp_path / "a.csv").write_text("id,x,y\n" + "".join(f"s{i},{i % 7},{i % 5}\n" for i in range(40)))
-    command = f"'{sys.executable}' -m viewfuse.cli inspect '{tmp_path / 'a.csv'}' | true"
+    command = f"'{sys.executable}' -m viewfuse inspect '{tmp_path / 'a.csv'}' | true"
     ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert ended.stderr == ""
 

@@ -120,7 +120,7 @@ def test_a_number_is_proposed_for_no_fewer_than_five_samples_a_cluster():
     assert candidate_numbers((1, 30), 33) == [2, 3, 4, 5, 6]
     assert candidate_numbers((2, 30), 9) == []
     assert candidate_numbers((6, 30), 20) == [6]
-    with pytest.raises(SettingError, match="begins above the number of samples, 4"):
+    with pytest.raises(SettingError, match="begins at 6, above the number of samples, 4"):
         candidate_numbers((6, 30), 4)
 
 

@@ -15,12 +15,13 @@ from viewfuse.cli import options
 from viewfuse.cli.wording import in_options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import MissingPackage, SettingError
+from viewfuse.errors import MissingPackage
 from viewfuse.fitted.coreset import representatives
 from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.io.writers import write_embedding, write_history, write_labels, write_stability
 from viewfuse.methods.urrl.config import Config
+from viewfuse.report.cluster_numbers import draw_choice
 from viewfuse.report.maps import draw_map
 from viewfuse.utils.atomic import write_file
 
@@ -74,34 +75,24 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @options.inputs
-@click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
+@click.option(
+    "--clusters",
+    "n_clusters",
+    type=int_or_text,
+    metavar=_METAVARS[int_or_text],
+    default="auto",
+    show_default=True,
+    help="Number of clusters; auto: what is found again, more than in data without structure.",
+)
+@options.cluster_range
 @options.out("Folder for the results.")
-@click.option(
-    "--scaling",
-    default="auto",
-    show_default=True,
-    help="auto (tries mixed, standard and minmax), or one of these, view, none.",
-)
-@click.option(
-    "--fill",
-    default="neighbors",
-    show_default=True,
-    help="Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
-)
-@click.option(
-    "--reduction",
-    cls=options.PerView,
-    multiple=True,
-    metavar="[VIEW=]HOW",
-    default="auto",
-    show_default=True,
-    help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
-    "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
-)
-@click.option("--log1p", multiple=True, metavar="VIEW", help="Short for --reduction VIEW=log1p. Once per view.")
+@options.scaling
+@options.fill
+@options.reduction
+@options.log1p
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
-@click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+@options.random_state
 @click.option(
     "--n-init",
     type=int_or_text,
@@ -126,7 +117,7 @@ def command(
     **params: Any,
 ) -> None:
     """Filled in by the group."""
-    params["reduction"] = _with_log1p(params["reduction"], log1p)
+    params["reduction"] = options.with_log1p(params["reduction"], log1p)
     options.check_new_folder(out, force, inputs)
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
@@ -139,7 +130,8 @@ def command(
     summary = {
         "samples": len(views),
         "views": list(views.names),
-        "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
+        "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters_).tolist(),
+        "cluster_stability": [round(one, 3) for one in model.cluster_stability_.tolist()],
         "uncertain": int((model.soft_labels_.max(axis=1) < uncertain_below).sum()),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
@@ -152,16 +144,6 @@ def command(
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
     options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
-
-
-def _with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:
-    """What --reduction asked for, with the views that --log1p names."""
-    if not views:
-        return reduction
-    named = {} if reduction == "auto" else reduction
-    if isinstance(named, str) or any(view in named for view in views):
-        raise SettingError("--log1p and --reduction speak of the same views; name each once, with VIEW=HOW")
-    return named | dict.fromkeys(views, "log1p")
 
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +164,9 @@ def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Pat
     for file in annotated:
         write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
     try:
-        title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"
+        title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
         draw_map(out / "map.png", model.embedding_, model.labels_, views.mask, views.names, title=title)
+        if "n_clusters" in model.decisions_:
+            draw_choice(out / "k.png", model.decisions_["n_clusters"])
     except MissingPackage as missing:
-        click.echo(f"map.png is not there: {missing}", err=True)
+        click.echo(f"the pictures are not there: {missing}", err=True)

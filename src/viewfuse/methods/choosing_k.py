@@ -26,6 +26,8 @@ from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_
 from viewfuse.selection.rules import Decision
 from viewfuse.selection.structureless import structureless, with_half_the_views
 
+RANGE = (2, 30)
+"""Numbers of clusters that are looked at where nobody says which."""
 _ROWS = 2_500
 """Samples that are enough to tell the number of clusters."""
 
@@ -61,8 +63,8 @@ def choose_n_clusters(
         return number_decision([], alone=True)
     source = Source.of(some, fill, reduction)
     check_memory(source.reduced, config, device)
-    run = _pretrained(source, replace(config, n_clusters=1), scaling, seed, device, progress=progress)
-    return number_decision(_curve(run, ks), alone=alone)
+    run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, progress=progress)
+    return number_decision(evidence_curve(run, ks), alone=alone)
 
 
 def _drawn(views: Views, seed: int) -> Views:
@@ -71,8 +73,8 @@ def _drawn(views: Views, seed: int) -> Views:
     return views[np.sort(np.random.default_rng([seed, 3]).choice(len(views), _ROWS, replace=False))]
 
 
-def _pretrained(
-    source: Source, config: Config, scaling: str, seed: int, device: torch.device, *, progress: bool
+def pretrained(
+    source: Source, config: Config, scaling: str, seed: int, device: torch.device, *, progress: bool = False
 ) -> TrainState:
     """A network under the first scaling with which training does not diverge."""
     runs: list[TrainState] = []
@@ -87,7 +89,8 @@ def _pretrained(
     raise AssertionError("check_diverged stops")
 
 
-def _curve(run: TrainState, ks: Sequence[int]) -> Curve:
+def evidence_curve(run: TrainState, ks: Sequence[int]) -> Curve:
+    """What is found in the samples of a pre-training, and in a Gaussian, for every number of clusters."""
     draws = torch.Generator().manual_seed(run.seed)
     said = [witnessed(_look(run, own, draws), ks, draws) for own in (run.stored, structureless(run.stored, draws))]
     return curve_of(ks, *said)

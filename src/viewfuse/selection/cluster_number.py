@@ -44,7 +44,7 @@ def candidate_numbers(within: Any, n_samples: int) -> list[int]:
     """
     least, most = checked_range(within)
     if least > max(n_samples, 1):
-        raise SettingError(f"cluster_range={within!r} begins above the number of samples, {n_samples}; begin it lower")
+        raise SettingError(f"cluster_range begins at {least}, above the number of samples, {n_samples}; begin it lower")
     if least <= 2 and n_samples < 2 * _PER_CLUSTER:
         return []
     return list(range(max(least, 2), min(most, max(n_samples // _PER_CLUSTER, least)) + 1))

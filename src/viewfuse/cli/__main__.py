@@ -1,5 +1,0 @@
-"""python -m viewfuse.cli."""
-
-from viewfuse.cli import main
-
-main()
