@@ -50,7 +50,7 @@ def test_points_without_weight_are_placed_but_do_not_count():
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_rand_index_is_scikit_learns(pairs):
     first, second = (torch.tensor(side) for side in zip(*pairs, strict=True))
     shared = contingency(first, second, 4)
