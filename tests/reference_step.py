@@ -152,7 +152,9 @@ class Learner:
         self.seed, self.rate, self.weight, self.joint = seed, rate, weight, joint
         named = self.network.named_parameters()
         trained = [weights for name, weights in named if joint or name != "centers"]
-        self.adam = Adam(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.adam = Adam(
+            trained, lr=config.learning_rate * (config.joint_factor if joint else 1.0), weight_decay=config.weight_decay
+        )
 
     def run_epoch(self, epoch):
         """The loss terms of every step."""

@@ -13,15 +13,16 @@ from sklearn.model_selection import GridSearchCV
 
 from viewfuse import URRL, SettingError, Views
 from viewfuse.cli import main
+from viewfuse.engine import loop
 from viewfuse.fitted.cluster_stability import in_a_word
 from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.methods import choosing_k
 from viewfuse.report.cluster_numbers import draw_choice
 
-TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 6, "joint_epochs": 2, "random_state": 0}
+TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 10, "joint_epochs": 2, "random_state": 0}
 
 
-def blobs(n=90, k=3, seed=0, far=4.0):
+def blobs(n=120, k=3, seed=0, far=2.5):
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % k
     views = {name: rng.normal(size=(n, w)) + far * rng.normal(size=(k, w))[labels] for name, w in (("a", 6), ("b", 9))}
@@ -66,6 +67,15 @@ def test_a_saved_model_keeps_the_choice(model, tmp_path):
 def test_the_same_seed_chooses_alike_and_a_fit_chooses_as_choose_does(model):
     again = clone(model).choose(blobs()[0])
     assert again == model.decisions_["n_clusters"]
+
+
+def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch):
+    steps, own = [], loop.run_epoch
+    monkeypatch.setattr("viewfuse.methods.urrl.training.run_epoch", lambda *a: steps.append(a[3]) or own(*a))
+    again, given = clone(model).fit(blobs()[0]), clone(model).set_params(n_clusters=3)
+    assert steps.count("pre-training") == 10
+    assert np.array_equal(again.embedding_, given.fit(blobs()[0]).embedding_)
+    assert again.history_["epoch"] == given.history_["epoch"]
 
 
 def test_of_many_samples_some_are_looked_at(monkeypatch):

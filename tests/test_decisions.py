@@ -478,7 +478,7 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
     model = URRL(3, pretrain_epochs=3, joint_epochs=0, random_state=0, **SMALL).fit(views)
     assert model.decisions_["reliability"]["evidence"]["agreement"] < 0.3
     assert model.decisions_["reliability"]["chosen"] == "doubtful"
-    assert "n_init=3" in model.decisions_["reliability"]["why"]
+    assert "effort='thorough'" in model.decisions_["reliability"]["why"]
 
 
 def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
@@ -496,8 +496,8 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
 
-    def spoiled(runs, replicates, epoch, stage, bar):
-        run_epoch(runs, replicates, epoch, stage, bar)
+    def spoiled(runs, replicates, epoch, stage, progress):
+        run_epoch(runs, replicates, epoch, stage, progress)
         for run in runs:
             if run.stored.values[0].min() < 0 and stage == "pre-training":  # not scaled to 0..1
                 run.diverged = "the reconstruction loss is not finite in epoch 1, step 1"
@@ -584,8 +584,8 @@ def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
 
 
 def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
-    def spoiled(runs, replicates, epoch, stage, bar):
-        run_epoch(runs, replicates, epoch, stage, bar)
+    def spoiled(runs, replicates, epoch, stage, progress):
+        run_epoch(runs, replicates, epoch, stage, progress)
         for run in runs if epoch >= 2 else ():
             run.diverged = "the reconstruction loss is not finite in epoch 3, step 1"
 

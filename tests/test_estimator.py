@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -249,7 +250,7 @@ def test_prediction_input_must_fit_the_model(data, fitted):
 def test_values_far_from_all_known_ones_are_refused(data):
     fitted = small(scaling="minmax").fit(data[0])
     strange = np.nan_to_num(data[0][0][:2]).astype(np.float64)
-    strange[1, 0] = 9.96921e36
+    strange[1] = 3e38  # so that sums overflow, whatever the weights are
     with pytest.raises(DataError, match="row 1: its values are too far from those that the model was fitted on"):
         fitted.predict({"view_0": strange})
 
@@ -365,8 +366,8 @@ def test_pipeline_grid_search_and_set_output_on_views(data):
 def test_progress_is_shown_on_request(data, capsys):
     small(pretrain_epochs=1, joint_epochs=1, verbose=True).fit(data[0])
     shown = capsys.readouterr()
-    assert "joint training: 100%" in shown.err
-    assert "loss=" in shown.err
+    assert re.search(r"^joint training: 1 epochs in \d+ s$", shown.err, re.M)  # no terminal, so a line per stage
+    assert "loss=" not in shown.err
     assert not shown.out
     small(pretrain_epochs=1, joint_epochs=1).fit(data[0])
     assert not capsys.readouterr().err

@@ -10,7 +10,18 @@ from viewfuse import URRL, CannotWrite, Views
 from viewfuse.utils import memory
 
 
-def test_large_tables_are_kept_on_disk(monkeypatch):
+@pytest.fixture
+def ask_always(monkeypatch):
+    """As for large tables, so that small ones will do."""
+    monkeypatch.setattr(memory, "_LITTLE", 0)
+
+
+def test_little_is_taken_without_asking(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: pytest.fail("asked"))
+    assert memory.room((1, 100)).shape == (1, 100)
+
+
+def test_large_tables_are_kept_on_disk(ask_always, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 4 * 40)
     small, large = memory.room((5, 2)), memory.room((11, 2))
     assert type(small) is np.ndarray
@@ -20,7 +31,7 @@ def test_large_tables_are_kept_on_disk(monkeypatch):
     assert large[3].tolist() == [7.0, 7.0]
 
 
-def test_a_disk_that_is_full_is_named(monkeypatch):
+def test_a_disk_that_is_full_is_named(ask_always, monkeypatch):
     def full():
         raise OSError(28, "No space left on device")
 
@@ -30,7 +41,7 @@ def test_a_disk_that_is_full_is_named(monkeypatch):
         memory.room((10, 2))
 
 
-def test_a_disk_that_is_full_is_noticed_before_anything_is_written(monkeypatch):
+def test_a_disk_that_is_full_is_noticed_before_anything_is_written(ask_always, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -40,7 +51,7 @@ def test_a_disk_that_is_full_is_noticed_before_anything_is_written(monkeypatch):
         memory.room((10, 2))
 
 
-def test_a_model_trained_from_disk_is_the_one_trained_in_memory(monkeypatch):
+def test_a_model_trained_from_disk_is_the_one_trained_in_memory(ask_always, monkeypatch):
     views = make_blobs(50, 3, missing=0.3)[0]
     settings = {"pretrain_epochs": 2, "joint_epochs": 1, "embedding_dim": 16, "random_state": 0}
     usual = URRL(3, **settings).fit(views)

@@ -12,10 +12,9 @@ import reference
 from test_neighbors import incomplete_data
 from training_tools import index_samples
 from viewfuse.errors import SettingError
-from viewfuse.methods.urrl.adaptive_mask import adaptive_mask
 from viewfuse.methods.urrl.batches import Batch, plain_batch
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Network, build_network, cosine_distances
+from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import Mask, TransformerBlock, attend
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,7 +55,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "weight_decay": (float, "Weight decay of Adam."),
     "learning_rate": (float, "Learning rate of Adam."),
     "batch_size": (int, "Samples per step."),
-    "hidden_dim": (int, "Width of the hidden layers."),
+    "hidden_dim": (int_or_text, "Width of the hidden layers; auto: by the number of clusters."),
     "embedding_dim": (int, "Width of the embedding."),
     "n_neighbors": (int, "Length of every neighbour list, the sample itself included."),
     "joint_epochs": (int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
@@ -90,6 +89,12 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.fill
 @options.reduction
 @options.log1p
+@click.option(
+    "--effort",
+    default="auto",
+    show_default=True,
+    help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings).",
+)
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
 @options.random_state
@@ -99,7 +104,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar=_METAVARS[int_or_text],
     default="auto",
     show_default=True,
-    help="Trainings, of which the best is kept; auto: one.",
+    help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
 @options.uncertain_below
 @click.option("--keep", type=int, help="Training samples that the saved model keeps; all by default.")
@@ -126,7 +131,7 @@ def command(
 
     check_model_folder(out / "model")
     began = time.perf_counter()
-    model = URRL(**params, verbose=sys.stderr.isatty()).fit(views)  # a log file is no place for a bar
+    model = URRL(**params, verbose=True).fit(views)
     summary = {
         "samples": len(views),
         "views": list(views.names),

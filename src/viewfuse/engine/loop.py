@@ -9,11 +9,11 @@ from math import inf
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from viewfuse.engine.early_stopping import JointStage
 from viewfuse.engine.footprint import max_stacked
 from viewfuse.engine.passes import embed
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec
 from viewfuse.errors import Diverged
 
@@ -70,7 +70,7 @@ def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]
         yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
-def run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, stage: str, bar: tqdm) -> None:
+def run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, stage: str, progress: Progress) -> None:
     """One epoch of all; of those that were stopped nothing is recorded."""
     began = time.perf_counter()
     terms = replicates.run_epoch(epoch)
@@ -79,8 +79,7 @@ def run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, st
         if not run.joint_stage.stopped:
             run.diverged = run.diverged or _non_finite(own, epoch, run.method.terms)
             _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
-    bar.set_postfix(loss=f"{runs[0].history['total'][-1]:.4f}", refresh=False)
-    bar.update()
+    progress.advance(runs[0].objective)
 
 
 def _record(run: TrainState, epoch: int, terms: list[float], stage: str, seconds: float) -> None:

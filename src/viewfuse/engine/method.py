@@ -14,11 +14,15 @@ Number = TypeVar("Number", Tensor, float)
 
 
 class Optimization(NamedTuple):
-    """How steps are made: the batch size, and learning rate and weight decay of Adam."""
+    """How steps are made: the batch size, and learning rate and weight decay of Adam.
+
+    The joint stage may have a larger learning rate, by a factor.
+    """
 
     batch_size: int
     learning_rate: float
     weight_decay: float
+    joint_factor: float = 1.0
 
 
 class PreparedBatch(Protocol):

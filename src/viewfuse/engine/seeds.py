@@ -10,15 +10,16 @@ import numpy as np
 from viewfuse.errors import SettingError
 
 
-def replicate_seeds(random_state: Any, n_init: Any) -> list[int]:
+def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]:
     """One seed per training: that of the random state itself, and others that have nothing to do with it.
 
     Parameters
     ----------
-    n_init : how many; "auto" is one
+    n_init : how many, or "auto"
+    usual : what "auto" means
     """
     if isinstance(n_init, str) and n_init == "auto":
-        n_init = 1
+        n_init = usual
     if not isinstance(n_init, Integral) or isinstance(n_init, bool) or int(n_init) < 1:
         raise SettingError(f"n_init must be 'auto' or an integer of at least 1; got {n_init!r}")
     seed = _seed(random_state)

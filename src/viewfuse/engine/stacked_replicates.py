@@ -104,7 +104,8 @@ class Replicates:
 
     def _optimizers(self) -> list[Adam]:
         """One for the weights that get their gradients first, one for those that `encode_views` uses."""
-        _, rate, decay = self._method.optimization
+        _, rate, decay, factor = self._method.optimization
+        rate *= factor if self._joint else 1.0
         late = {id(one) for one in self._method.view_weights(self.network)}
         trained = self._method.trained_weights(self.network, joint=self._joint)
         halves = [[one for one in trained if (id(one) in late) is is_late] for is_late in (False, True)]

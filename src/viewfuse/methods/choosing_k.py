@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,23 +13,32 @@ from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.passes import embed
+from viewfuse.engine.progress import SILENT, Progress
+from viewfuse.engine.seeds import seed_under_scaling
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.fitted.prepared import Source, scalers_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.fit import check_memory, check_samples
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.search import check_memory, check_samples
 from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.reduction.views import Asked
 from viewfuse.selection.cluster_evidence import Look, witnessed
 from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
-from viewfuse.selection.rules import Decision
+from viewfuse.selection.rules import SCALINGS, Decision
 from viewfuse.selection.structureless import structureless, with_half_the_views
 
 RANGE = (2, 30)
 """Numbers of clusters that are looked at where nobody says which."""
 _ROWS = 2_500
 """Samples that are enough to tell the number of clusters."""
+
+
+class Choice(NamedTuple):
+    """A number of clusters, and the pre-training with which it was chosen; there is none of too few samples."""
+
+    decision: Decision
+    run: TrainState | None
 
 
 def choose_n_clusters(
@@ -42,8 +51,8 @@ def choose_n_clusters(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
-    progress: bool = False,
-) -> Decision:
+    progress: Progress = SILENT,
+) -> Choice:
     """How many clusters the samples have, with the evidence for every number.
 
     A network is pre-trained as long as the first scaling is tried, on at most 2,500 of the samples. The samples, and a
@@ -60,11 +69,11 @@ def choose_n_clusters(
     check_samples(some, 1)
     ks = candidate_numbers(within, len(some))
     if not ks:
-        return number_decision([], alone=True)
+        return Choice(number_decision([], alone=True), None)
     source = Source.of(some, fill, reduction)
     check_memory(source.reduced, config, device)
     run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, progress=progress)
-    return number_decision(evidence_curve(run, ks), alone=alone)
+    return Choice(number_decision(evidence_curve(run, ks), alone=alone), run)
 
 
 def _drawn(views: Views, seed: int) -> Views:
@@ -74,14 +83,15 @@ def _drawn(views: Views, seed: int) -> Views:
 
 
 def pretrained(
-    source: Source, config: Config, scaling: str, seed: int, device: torch.device, *, progress: bool = False
+    source: Source, config: Config, scaling: str, seed: int, device: torch.device, *, progress: Progress = SILENT
 ) -> TrainState:
     """A network under the first scaling with which training does not diverge."""
     runs: list[TrainState] = []
     for scaler in scalers_of(source, scaling):
         values, present = scaled_tensors(source.reduced, scaler, device)
         stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
-        runs.append(init_state(stored, config, seed))
+        place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
+        runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
         pretrain(runs[-1:], config.trial_epochs(len(present)), progress=progress)
         if not runs[-1].diverged:
             return runs[-1]

@@ -75,6 +75,8 @@ def _scaling(decision: Decision) -> str:
         words = f"{chosen}, as asked"
     elif decision.get("clear"):
         words = f"{chosen}; others were not tried, as its clusters are clear"
+    elif decision.get("quick"):
+        words = f"{chosen}; others were not tried, as effort='quick'"
     elif len(scores) == 1:
         words = (
             f"{chosen}, the only one that could be trained" if failed else f"{chosen}, as all others do the same here"
@@ -128,7 +130,8 @@ def _joint_stage(decision: Decision) -> str:
 def _reliability(decision: Decision) -> str:
     name, n, agreed = decision["chosen"], decision["trainings"], decision["evidence"]["agreement"]
     index = f"with an adjusted Rand index of {agreed:.2f} (1: the same)"
-    cure = "; n_init=3 trains more of them and keeps the best" if name == "doubtful" and decision["alone"] else ""
+    doubt = name == "doubtful" and decision["alone"]
+    cure = "; effort='thorough' trains more of them and keeps the best" if doubt else ""
     if n == 1:
         return f"{name}, as the network and k-means on the filled views agree {index}{cure}"
     verb = "agree" if decision["final"] else "agreed, when the scaling was chosen,"

@@ -104,7 +104,14 @@ def clusters_decision(network: float, kmeans: float | None) -> Decision:
 
 
 def scaling_decision(
-    chosen: str, scores: Mapping[str, float], whole: Sequence[str], failed: Sequence[str], *, asked: bool, clear: bool
+    chosen: str,
+    scores: Mapping[str, float],
+    whole: Sequence[str],
+    failed: Sequence[str],
+    *,
+    asked: bool,
+    clear: bool,
+    quick: bool = False,
 ) -> Decision:
     """Which scaling was chosen.
 
@@ -115,8 +122,9 @@ def scaling_decision(
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
     clear : whether its clusters were clear, so that no other scaling was tried
+    quick : whether no other scaling was tried to save time
     """
-    facts = {"as_a_whole": list(whole), "diverged": list(failed), "asked": asked, "clear": clear}
+    facts = {"as_a_whole": list(whole), "diverged": list(failed), "asked": asked, "clear": clear, "quick": quick}
     return {"chosen": chosen, "evidence": dict(scores), **facts}
 
 

@@ -15,13 +15,15 @@ from viewfuse.errors import CannotWrite, NotEnoughMemory
 _NO_LIMIT = 2**62
 _SHARE = 4
 """What takes more than one part in so many of the free memory is kept on disk."""
+_LITTLE = 2**20
+"""Bytes that are taken without asking: for one row the question would take longer than all the rest."""
 _ROWS_AT_A_TIME = 65_536
 
 
 def room(shape: tuple[int, int]) -> NDArray[np.float32]:
     """Zeros of that shape: in memory, or in a temporary file that the system reads as it is needed."""
     n_bytes = 4 * shape[0] * shape[1]
-    if n_bytes * _SHARE <= available() or not n_bytes:
+    if n_bytes <= _LITTLE or n_bytes * _SHARE <= available():
         return np.zeros(shape, dtype=np.float32)
     try:
         with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when nobody maps it any more

@@ -20,10 +20,9 @@ from torch.utils.data import DataLoader
 from viewfuse.bench.speed.reference_data import Item, NeighborSearch, PlainSamples, Table
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.methods.urrl import losses
-from viewfuse.methods.urrl.adaptive_mask import adaptive_mask
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Network, build_network, cosine_distances
+from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import TransformerBlock
 from viewfuse.selection.centers import initial_centers
 
@@ -45,7 +44,7 @@ class PlainNetwork(nn.Module):
 
     def __init__(self, widths: Sequence[int], settings: Config) -> None:
         super().__init__()
-        hidden, size, ratio = settings.hidden_dim, settings.embedding_dim, settings.feedforward_ratio
+        hidden, size, ratio = settings.hidden_width, settings.embedding_dim, settings.feedforward_ratio
         coded = [width + settings.list_length for width in widths]
         self.settings = settings
         self.neighbor_encoders = nn.ModuleList(_encoder(width, 1, ratio) for width in coded)
@@ -139,8 +138,9 @@ class PlainTraining:
         self._adam = self._adam_of([w for w in self.network.parameters() if w is not self.network.centers])
         self._joint = False
 
-    def _adam_of(self, weights: Iterable[nn.Parameter]) -> torch.optim.Adam:
-        return torch.optim.Adam(weights, self.settings.learning_rate, weight_decay=self.settings.weight_decay)
+    def _adam_of(self, weights: Iterable[nn.Parameter], factor: float = 1.0) -> torch.optim.Adam:
+        rate = self.settings.learning_rate * factor
+        return torch.optim.Adam(weights, rate, weight_decay=self.settings.weight_decay)
 
     def run_epoch(self, epoch: int) -> Tensor:
         """One pass over the shuffled samples; returns loss terms of shape (steps, terms), on the CPU."""
@@ -159,7 +159,7 @@ class PlainTraining:
         """Set the cluster centres, and train them as well."""
         found = initial_centers(self.embed(), self.settings.n_clusters, self._seed)
         self.network.centers.data.copy_(torch.from_numpy(found))
-        self._adam = self._adam_of(self.network.parameters())  # each stage has its own
+        self._adam = self._adam_of(self.network.parameters(), self.settings.joint_factor)  # each stage has its own
         self._joint = True
 
     def embed(self) -> Tensor:

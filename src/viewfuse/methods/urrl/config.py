@@ -12,6 +12,7 @@ from viewfuse.errors import SettingError
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SCHEDULES = ("default", "paper")
+EFFORTS = ("quick", "auto", "thorough")
 STARTS = ("best", "ward")
 OUTPUTS = (*ORDINALS, "mean", "concat")
 
@@ -27,10 +28,13 @@ class Config:
     donor_depth : Algorithm 1 searches ``n_neighbors`` entries of each list for donors of a missing view. Where
         that finds nobody, so many are searched; a number up to ``n_neighbors`` is the algorithm as printed.
     embedding_dim : width of the unified embedding, d_e.
-    hidden_dim : width of the hidden fully connected layers of view encoder and decoder.
+    hidden_dim : width of the hidden fully connected layers of view encoder and decoder; "auto" is 256, and 512 for more
+        than 50 clusters.
     n_heads : attention heads of the view encoder; the neighbour encoders have one.
     feedforward_ratio : width of a Transformer block's feed-forward part over the block's width.
-    schedule : what "auto" means for the epochs: "default" trains as long as pays, "paper" as long as the paper.
+    effort : how much is spent: "quick" trains a third as long, under one scaling; "thorough" twice as long, under every
+        scaling; "auto" stops where nothing more is gained.
+    schedule : what "auto" means for the epochs: "default" is by the effort, "paper" trains as long as the paper.
     pretrain_epochs, joint_epochs : E_p and E_j; "auto" is sized by the number of samples, see `epochs`.
     batch_size, learning_rate, weight_decay : of Adam.
     view_dropout : probability that a view is dropped in the augmented branch, phi_1; "auto" is the
@@ -52,9 +56,10 @@ class Config:
     n_neighbors: int = 4
     donor_depth: int = 10
     embedding_dim: int = 256
-    hidden_dim: int = 256
+    hidden_dim: int | str = "auto"
     n_heads: int = 4
     feedforward_ratio: int = 2
+    effort: str = "auto"
     schedule: str = "default"
     pretrain_epochs: int | str = "auto"
     joint_epochs: int | str = "auto"
@@ -80,6 +85,8 @@ class Config:
     def __post_init__(self) -> None:
         for name in _POSITIVE_INTEGERS:
             _require(self, name, _is_integer(getattr(self, name), 1), "an integer of at least 1")
+        fits = _is_auto(self.hidden_dim) or _is_integer(self.hidden_dim, 1)
+        _require(self, "hidden_dim", fits, "'auto' or an integer of at least 1")
         for name in ("pretrain_epochs", "joint_epochs"):
             value = getattr(self, name)
             _require(self, name, _is_auto(value) or _is_integer(value, 0), "'auto' or an integer of at least 0")
@@ -88,6 +95,7 @@ class Config:
         for name in _SWITCHES:
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
         _require(self, "center_start", self.center_start in STARTS, f"one of {', '.join(STARTS)}")
+        _require(self, "effort", self.effort in EFFORTS, f"one of {', '.join(EFFORTS)}")
         _require(self, "schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
         for name in ("neighbor_output", "view_output"):
             _require(self, name, getattr(self, name) in OUTPUTS, f"one of {', '.join(OUTPUTS)}")
@@ -104,6 +112,23 @@ class Config:
         _require(self, "view_dropout", _is_auto(drop) or _is_rate(drop), "'auto' or a number from 0 to below 1")
         fits = self.embedding_dim % self.n_heads == 0
         _require(self, "embedding_dim", fits, f"a multiple of n_heads={self.n_heads}")
+
+    @property
+    def hidden_width(self) -> int:
+        """Width of the hidden layers; wider ones tell many clusters apart better."""
+        if not isinstance(self.hidden_dim, str):
+            return self.hidden_dim
+        return 512 if self.n_clusters > _MANY_CLUSTERS else 256
+
+    @property
+    def usual_trainings(self) -> int:
+        """Independent trainings where nobody says how many."""
+        return 3 if self.effort == "thorough" else 1
+
+    @property
+    def joint_factor(self) -> float:
+        """By how much the learning rate of the joint stage is larger than that of pre-training."""
+        return _JOINT_FACTORS[self.effort] if self.schedule == "default" else 1.0
 
     @property
     def list_length(self) -> int:
@@ -123,16 +148,17 @@ class Config:
     @property
     def pretrained_as_needed(self) -> bool:
         """Whether pre-training may end where trainings agree: where nobody said how long it lasts."""
-        return isinstance(self.pretrain_epochs, str) and self.schedule == "default"
+        return isinstance(self.pretrain_epochs, str) and self.schedule == "default" and self.effort != "thorough"
 
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
 
         "auto" is 22 and 30 epochs, but at least 680 and 900 steps (small sets need more epochs), at most 3000 steps
-        (large ones need fewer, as in the paper) and at most 170 and 200 epochs. With the paper's schedule it is 100
-        epochs each, and fewer where that would be more than the 3100 steps that they take on Handwritten.
+        (large ones need fewer, as in the paper) and at most 170 and 200 epochs; quick efforts take a third of that, and
+        thorough ones twice the second. With the paper's schedule it is 100 epochs each, and fewer where that would be
+        more than the 3100 steps that they take on Handwritten.
         """
-        sized = [self._sized(stage, n_samples) for stage in (_PRETRAINING, _JOINT)]
+        sized = [self._sized(stage, n_samples) for stage in _STAGES[self.effort][1:]]
         if self.schedule == "paper":
             sized = [min(100, ceil(3100 / self._steps_per_epoch(n_samples)))] * 2
         asked = (self.pretrain_epochs, self.joint_epochs)
@@ -141,7 +167,7 @@ class Config:
 
     def trial_epochs(self, n_samples: int) -> int:
         """Epochs of pre-training after which scalings are compared: half of "auto", all for under 200 samples."""
-        return min(self._sized(_TRIAL, n_samples), self.epochs(n_samples)[0])
+        return min(self._sized(_STAGES[self.effort][0], n_samples), self.epochs(n_samples)[0])
 
     def _steps_per_epoch(self, n_samples: int) -> int:
         return max(1, n_samples // self.batch_size)
@@ -176,11 +202,21 @@ PAPER_SCALING = "minmax"
 
 
 _TRIAL, _PRETRAINING, _JOINT = (11, 340, 1500, 170), (22, 680, 3000, 170), (30, 900, 3000, 200)
-"""Epochs, unless these are fewer or more than so many steps; at most so many epochs."""
+_STAGES = {
+    "quick": ((8, 250, 1100, 125), (8, 250, 1100, 125), (10, 300, 1000, 70)),
+    "auto": (_TRIAL, _PRETRAINING, _JOINT),
+    "thorough": (_TRIAL, _PRETRAINING, (60, 1800, 6000, 400)),
+}
+"""By effort, of the trial, pre-training and the joint stage: epochs, unless these are fewer or more than so many steps;
+at most so many epochs."""
+_JOINT_FACTORS = {"quick": 3.0, "auto": 2.0, "thorough": 2.0}
+"""Over 14 sets twice the rate gained 0.3 points; a third of the epochs at three times the rate lost 0.1."""
+_MANY_CLUSTERS = 50
+"""From 15 to 27 clusters wider layers gained nothing over ten masks; with a hundred clusters three points."""
 
 
 _POSITIVE_INTEGERS = (
-    "n_clusters", "n_neighbors", "donor_depth", "embedding_dim", "hidden_dim",
+    "n_clusters", "n_neighbors", "donor_depth", "embedding_dim",
     "n_heads", "feedforward_ratio", "batch_size",
 )  # fmt: skip
 _SWITCHES = tuple(f.name for f in fields(Config) if f.type == "bool")

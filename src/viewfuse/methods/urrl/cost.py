@@ -140,12 +140,12 @@ def products(width: int, ratio: int) -> int:
 
 def embed_widths(width: int, config: Config) -> list[int]:
     """Widths of the layers that map a view to a token of the view encoder."""
-    return [width, config.hidden_dim, config.hidden_dim, config.embedding_dim]
+    return [width, config.hidden_width, config.hidden_width, config.embedding_dim]
 
 
 def decode_widths(width: int, config: Config) -> list[int]:
     """Widths of the layers that map an embedding to a view."""
-    return [config.embedding_dim, *[config.hidden_dim] * 3, width]
+    return [config.embedding_dim, *[config.hidden_width] * 3, width]
 
 
 def chain(widths: Sequence[int]) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.views import Views, is_one_table
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import (
     DataError,
@@ -27,14 +28,13 @@ from viewfuse.errors import (
 from viewfuse.fitted.cluster_stability import cluster_stability
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
-from viewfuse.methods.choosing_k import RANGE, choose_n_clusters
+from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.reduction.views import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import told
-from viewfuse.selection.rules import Decision
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
@@ -52,8 +52,10 @@ class URRL(MultiViewClusterer):
         begins above 2, a single cluster is no answer.
     n_neighbors : int, default 4
         Length of every neighbour list, the sample itself included.
-    embedding_dim, hidden_dim : int, default 256
-        Widths of the embedding and of the hidden layers.
+    embedding_dim : int, default 256
+        Width of the embedding.
+    hidden_dim : int or "auto", default "auto"
+        Width of the hidden layers; "auto" is 256, and 512 for more than 50 clusters.
     scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
         divides all columns of a view by one number, "mixed" does either for each view
@@ -66,6 +68,10 @@ class URRL(MultiViewClusterer):
     reduction : {"auto", "none", "pca", "standard", "log1p", "counts", "words"} or dict of these by view, default "auto"
         How wide and sparse views become narrow dense ones (:mod:`viewfuse.reduction`). "auto" looks at each view and
         leaves narrow ones alone, "none" leaves all alone.
+    effort : {"quick", "auto", "thorough"}, default "auto"
+        How much is spent. "auto" stops where nothing more is gained: one training where its clusters are clear, others
+        under other scalings where they are not. "quick" takes about half the time: one scaling, a third of the epochs.
+        "thorough" trains three networks under each scaling, and longer.
     schedule : {"default", "paper"}, default "default"
         What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
         100 each as in the paper, fewer for more than 2000 samples. :meth:`paper` is all of the paper's setting.
@@ -87,7 +93,7 @@ class URRL(MultiViewClusterer):
         Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
-        (:mod:`viewfuse.selection`). On a GPU they run side by side. "auto" is one.
+        (:mod:`viewfuse.selection`). On a GPU they run side by side. "auto" is one; three with effort="thorough".
     ablation : dict, optional
         Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -95,7 +101,7 @@ class URRL(MultiViewClusterer):
     random_state : int, RandomState or None
         Seed. The global random generators are neither read nor changed.
     verbose : bool, default False
-        Show a progress bar.
+        Show one progress bar for the whole fit; without a terminal or notebook, a line per stage.
 
     Attributes
     ----------
@@ -141,10 +147,11 @@ class URRL(MultiViewClusterer):
         cluster_range: tuple[int, int] = RANGE,
         n_neighbors: int = Config.n_neighbors,
         embedding_dim: int = Config.embedding_dim,
-        hidden_dim: int = Config.hidden_dim,
+        hidden_dim: int | str = Config.hidden_dim,
         scaling: str = "auto",
         fill: str = "neighbors",
         reduction: str | Mapping[str, str] = "auto",
+        effort: str = Config.effort,
         schedule: str = Config.schedule,
         pretrain_epochs: int | str = Config.pretrain_epochs,
         joint_epochs: int | str = Config.joint_epochs,
@@ -171,6 +178,7 @@ class URRL(MultiViewClusterer):
         self.scaling = scaling
         self.fill = fill
         self.reduction = reduction
+        self.effort = effort
         self.schedule = schedule
         self.pretrain_epochs = pretrain_epochs
         self.joint_epochs = joint_epochs
@@ -221,16 +229,18 @@ class URRL(MultiViewClusterer):
         _check_no_second_view(X, y)
         views = Views.of(X)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
-        seeds = replicate_seeds(self.random_state, self.n_init)
+        seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
-        chosen: dict[str, Decision] = {}
-        if self._chooses():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
-                chosen = {"n_clusters": self._chosen(views, seeds[0])}
-            config = replace(config, n_clusters=chosen["n_clusters"]["chosen"])
-        fitted = fit_models([views], config, self.scaling, [seeds], device, **self._ways())[0]
+        chosen, begun = {}, None
+        with Progress(shown=bool(self.verbose)) as progress:
+            if self._chooses():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
+                    number, begun = self._chosen(views, seeds[0], progress)
+                chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
+            ways = {**self._ways(), "begun": begun, "progress": progress}
+            fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
         _warn_of_empty_clusters(self.labels_, config.n_clusters)
@@ -247,15 +257,17 @@ class URRL(MultiViewClusterer):
         """
         check_fill(self.fill)
         check_reduction(self.reduction)
-        return self._chosen(Views.of(X), replicate_seeds(self.random_state, 1)[0])
-
-    def _chosen(self, views: Views, seed: int) -> Decision:
-        config, device = replace(self._config(), n_clusters=1), chosen_device(self.device)
-        number = choose_n_clusters(views, config, self.cluster_range, self.scaling, seed, device, **self._ways())
+        with Progress(shown=bool(self.verbose)) as progress:
+            number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1)[0], progress).decision
         return told({"n_clusters": number})["n_clusters"]
 
+    def _chosen(self, views: Views, seed: int, progress: Progress) -> Choice:
+        config, ways = replace(self._config(), n_clusters=1), {**self._ways(), "progress": progress}
+        device = chosen_device(self.device)
+        return choose_n_clusters(views, config, self.cluster_range, self.scaling, seed, device, **ways)
+
     def _ways(self) -> dict[str, Any]:
-        return {"fill": self.fill, "reduction": self.reduction, "progress": bool(self.verbose)}
+        return {"fill": self.fill, "reduction": self.reduction}
 
     def _remember(self, fitted: Fitted, views: Views) -> None:
         """Set what fitting gave."""

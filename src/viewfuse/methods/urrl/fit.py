@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,21 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.checks import absent_views
-from viewfuse.data.scaling import KINDS, Scaler, check_scaling
+from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
-from viewfuse.engine.footprint import free_bytes
-from viewfuse.engine.loop import History, TrainState, check_diverged, embed_stored
-from viewfuse.engine.seeds import seed_under_scaling
-from viewfuse.errors import DataError, NotEnoughMemory
+from viewfuse.engine.loop import History, TrainState, embed_stored
+from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
+from viewfuse.fitted.prepared import Source
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.search import Search, Trial, check_memory, check_samples, sound_trials
 from viewfuse.methods.urrl.training import (
-    init_state,
     joint_stage_decision,
+    planned_epochs,
     pretrain,
     pretraining_decision,
     train_jointly,
@@ -37,7 +34,6 @@ from viewfuse.selection.rules import (
     SCALINGS,
     STABLE,
     Decision,
-    are_clear,
     best_of_each,
     best_scaling,
     clusters_decision,
@@ -45,9 +41,7 @@ from viewfuse.selection.rules import (
     scaling_decision,
 )
 from viewfuse.selection.scores import (
-    Candidate,
     agreement,
-    matched_share,
     neighbor_agreements,
     partition_score,
     stability,
@@ -88,7 +82,8 @@ def fit_models(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
-    progress: bool = False,
+    begun: TrainState | None = None,
+    progress: Progress = SILENT,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
@@ -101,6 +96,7 @@ def fit_models(
     seeds : per set of samples those of its trainings; the one with the highest neighbour agreement is kept
     fill : how empty cells are filled, see `viewfuse.data.filling.filler`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
+    begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
     """
     for views in sets:
         check_samples(views, config.n_clusters)
@@ -108,97 +104,26 @@ def fit_models(
     sources = [Source.of(views, fill, reduction) for views in sets]
     for source in sources:
         check_memory(source.reduced, config, device)
-    searches = [_Search.of(source, config, scaling, own, device) for source, own in zip(sources, seeds, strict=True)]
+    searches = [Search.of(source, config, scaling, own, device) for source, own in zip(sources, seeds, strict=True)]
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
+    for search in searches:
+        search.take_over(begun, first)
+    progress.expect(sum(search.most_epochs(first) for search in searches))
+    for line in (line for search in searches if (line := search.long_wait())):
+        progress.tell(line)
     pretrain([trial.run for search in searches for trial in search.trials], first, progress=progress)
-    more = [trial for search in searches if not search.is_clear for trial in search.widen()]
+    more = [trial for search in searches if search.is_open for trial in search.widen()]
     pretrain([trial.run for trial in more], first, progress=progress)
     chosen = [_Chosen.of(search) for search in searches]
     del searches, more  # and with them the samples under other scalings
     unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
+    progress.expect(sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept))
     pretrain([trial.run for one in unsettled for trial in one.kept], last, progress=progress)
     chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
     return [one.best() for one in chosen]
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """Samples with what one training makes of them."""
-
-    prepared: Prepared
-    run: TrainState
-
-    def model(self) -> Model:
-        (columns, filler, reduction, _, reduced), scaler, stored, index, _ = self.prepared
-        method = self.run.method
-        assert isinstance(method, URRLMethod)
-        return Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, self.run.network)
-
-    def candidate(self, labels: NDArray[np.int64]) -> Candidate:
-        return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether k-means on the filled views finds nearly the same clusters; never after a divergence."""
-        if self.run.diverged:
-            return False
-        start, k = self.start(), self.run.method.n_clusters
-        return are_clear(matched_share(start, self.prepared.reference), len(start), k)
-
-    def start(self) -> NDArray[np.int64]:
-        """The clusters after pre-training so far, of shape (samples,)."""
-        assert self.run.clusters is not None
-        return self.run.clusters.cpu().numpy()
-
-
-@dataclass
-class _Search:
-    """The trainings of one set of samples, of which the best scaling goes on.
-
-    Attributes
-    ----------
-    scalers : those that were not tried yet
-    asked : whether the user named the scaling
-    """
-
-    source: Source
-    config: Config
-    seeds: Sequence[int]
-    device: torch.device
-    scalers: list[Scaler]
-    asked: bool
-    trials: list[_Trial] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, source: Source, config: Config, scaling: str, seeds: Sequence[int], device: torch.device) -> _Search:
-        """Begin with one scaling."""
-        first, *others = scalers_of(source, scaling)
-        search = cls(source, config, seeds, device, [first], scaling != "auto")
-        search.widen()
-        search.scalers = others
-        return search
-
-    def widen(self) -> list[_Trial]:
-        """Add the trainings under the scalings that were not tried yet: each with each seed."""
-        new = [trial for scaler in self.scalers for trial in self._trials(scaler)]
-        self.trials += new
-        self.scalers = []
-        return new
-
-    def _trials(self, scaler: Scaler) -> list[_Trial]:
-        depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
-        prepared = prepare(self.source, scaler, depth, k, self.seeds[0], self.device)
-        place = 0 if self.asked else SCALINGS.index(scaler.kind)
-        seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
-        return [_Trial(prepared, init_state(prepared.stored, self.config, seed)) for seed in seeds]
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether all trainings so far found what k-means finds in the filled views."""
-        return all(trial.is_clear for trial in self.trials)
 
 
 class _Chosen(NamedTuple):
@@ -212,10 +137,10 @@ class _Chosen(NamedTuple):
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
     clear : whether the clusters were clear at that time
-    spared : whether other scalings were not tried for that reason
+    spared : whether other scalings were not tried: for that reason, or to be quick
     """
 
-    kept: list[_Trial]
+    kept: list[Trial]
     starts: list[NDArray[np.int64]]
     evidence: dict[str, float]
     failed: list[str]
@@ -224,10 +149,10 @@ class _Chosen(NamedTuple):
     spared: bool
 
     @classmethod
-    def of(cls, search: _Search) -> _Chosen:
+    def of(cls, search: Search) -> _Chosen:
         """Choose the scaling whose best clusters have the highest neighbour agreement."""
         tried = dict.fromkeys(trial.prepared.scaler.kind for trial in search.trials)
-        trials = _sound(search.trials)
+        trials = sound_trials(search.trials)
         candidates = [trial.candidate(trial.start()) for trial in trials]
         scores = neighbor_agreements(candidates)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
@@ -241,7 +166,7 @@ class _Chosen(NamedTuple):
     def sound(self) -> _Chosen:
         """Without those that diverged since; stops if all did."""
         starts = [start for trial, start in zip(self.kept, self.starts, strict=False) if not trial.run.diverged]
-        return self._replace(kept=_sound(self.kept), starts=starts + self.starts[len(self.kept) :])
+        return self._replace(kept=sound_trials(self.kept), starts=starts + self.starts[len(self.kept) :])
 
     @property
     def settled(self) -> bool:
@@ -271,7 +196,7 @@ class _Chosen(NamedTuple):
         assert agreed is not None
         compared = others or [labels[best] if clusters["chosen"] == "k-means" else reference]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
-        facts = {"asked": self.asked, "clear": self.spared}
+        facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = {
             **trial.prepared.source.decisions,
             "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, **facts),
@@ -285,7 +210,7 @@ class _Chosen(NamedTuple):
         return Fitted(model, embeddings[best], run.history, run.seed, objectives, told(decisions), steady)
 
 
-def _taught(trial: _Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decision:
+def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decision:
     """Teach the network the clusters of k-means on the filled views where these score higher, if it can learn them.
 
     Parameters
@@ -309,35 +234,6 @@ def _calibrated(model: Model, embedding: Tensor, level: float) -> Model:
     return replace(model, sharpness=sharpness(model.assign(embedding), level))
 
 
-def _sound(trials: Sequence[_Trial]) -> list[_Trial]:
-    """Those that did not diverge; stops if all did."""
-    sound = [trial for trial in trials if not trial.run.diverged]
-    if not sound:
-        check_diverged([trial.run for trial in trials])
-    return sound
-
-
 def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
     """The partition at a place, and the others."""
     return labels[place], [own for i, own in enumerate(labels) if i != place]
-
-
-def check_samples(views: Views, n_clusters: int) -> None:
-    """Refuse fewer samples than clusters, and views that nobody has."""
-    if len(views) < n_clusters:
-        raise DataError(
-            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
-        )
-    for line in absent_views(views):
-        raise DataError(line)
-
-
-def check_memory(views: Views, config: Config, device: torch.device) -> None:
-    """Refuse a training that cannot end well, before it begins."""
-    needed, free = fit_bytes(len(views), views.widths, config), free_bytes(device)
-    if needed > free:
-        widths = ", ".join(f"{name} {width:,}" for name, width in zip(views.names, views.widths, strict=True))
-        raise NotEnoughMemory(
-            f"training on {len(views):,} samples with columns {widths} and n_neighbors={config.n_neighbors} needs "
-            f"about {needed:,} bytes, but only {free:,} are free; use reduction='auto', fewer columns or neighbours"
-        )

@@ -48,7 +48,8 @@ class URRLMethod:
     @property
     def optimization(self) -> Optimization:
         """How steps are made."""
-        return Optimization(self.config.batch_size, self.config.learning_rate, self.config.weight_decay)
+        config = self.config
+        return Optimization(config.batch_size, config.learning_rate, config.weight_decay, config.joint_factor)
 
     @property
     def neighbor_depth(self) -> int:

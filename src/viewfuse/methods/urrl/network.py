@@ -11,7 +11,6 @@ from torch import Generator, Tensor, nn
 from torch.nn import Parameter, functional
 
 from viewfuse.errors import SettingError
-from viewfuse.methods.urrl.adaptive_mask import adaptive_mask
 from viewfuse.methods.urrl.batches import Batch
 from viewfuse.methods.urrl.config import ORDINALS, Config
 from viewfuse.nn.attention import Mask, TransformerBlock
@@ -26,6 +25,25 @@ def cosine_distances(tokens: Tensor) -> Tensor:
     """
     directions = functional.normalize(tokens, dim=-1)
     return 1.0 - directions @ directions.transpose(-1, -2)
+
+
+def adaptive_mask(valid: Tensor, available: Tensor, config: Config) -> Tensor:
+    """TAM in the paper, section 3.1.2: bias per view of 0 (own), gamma (from donors) or minus infinity (nothing).
+
+    Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity.
+
+    Parameters
+    ----------
+    valid : boolean tensor of shape (batch, views, list length)
+    available : boolean tensor of shape (batch, views)
+
+    Returns
+    -------
+    float tensor of shape (batch, views)
+    """
+    imputed = config.imputed_bias if config.three_level_mask else 0.0
+    bias = torch.where(valid.any(dim=2), imputed, -torch.inf)
+    return torch.where(available, 0.0, bias)
 
 
 class Input(NamedTuple):
@@ -99,7 +117,7 @@ class ViewEncoder(nn.Module):
 
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
-        hidden, out = config.hidden_dim, config.embedding_dim
+        hidden, out = config.hidden_width, config.embedding_dim
         self.embed = nn.ModuleList(fully_connected([width, hidden, hidden, out]) for width in widths)
         self.block = TransformerBlock(out, config.n_heads, config.feedforward_ratio * out)
         self.output = OutputChoice(config.view_output, len(widths), out)
@@ -120,7 +138,7 @@ class Network(nn.Module):
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
         self.config = config
-        hidden, size = config.hidden_dim, config.embedding_dim
+        hidden, size = config.hidden_width, config.embedding_dim
         encoders = [NeighborEncoder(width, config) for width in widths]
         self.neighbor_encoders = nn.ModuleList(encoders)
         self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], config)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.loop import TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
 from viewfuse.engine.passes import clusters
+from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl.augment import view_dropout_rate
@@ -34,7 +34,7 @@ def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
     return TrainState(network, stored, method, seed, {"view_dropout": rate, "clustering_weight": 0.0})
 
 
-def pretrain(runs: Sequence[TrainState], until: int, *, progress: bool = False) -> None:
+def pretrain(runs: Sequence[TrainState], until: int, *, progress: Progress = SILENT) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
     Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that go on from
@@ -44,18 +44,16 @@ def pretrain(runs: Sequence[TrainState], until: int, *, progress: bool = False) 
     groups = list(stacked_groups(waiting))
     for number, group in enumerate(groups, 1):
         name = "pre-training" if len(groups) == 1 else f"pre-training {number} of {len(groups)}"
-        begun = group[0].n_epochs
-        with tqdm(total=until, initial=begun, disable=not progress, unit="epoch", desc=name) as bar:
-            _pretrain_together(group, range(begun, until), bar)
+        progress.begin(name)
+        _pretrain_together(group, range(group[0].n_epochs, until), progress)
 
 
-def train_jointly(runs: Sequence[TrainState], *, progress: bool = False) -> None:
+def train_jointly(runs: Sequence[TrainState], *, progress: Progress = SILENT) -> None:
     """The second stage of trainings that have had the first, with equal configurations."""
     for group in stacked_groups(runs):
         if planned_epochs(group[0])[1]:
-            total = planned_epochs(group[0])[1]
-            with tqdm(total=total, disable=not progress, unit="epoch", desc="joint training") as bar:
-                _train_jointly_together(group, bar)
+            progress.begin("joint training")
+            _train_jointly_together(group, progress)
 
 
 def _config(run: TrainState) -> Config:
@@ -68,11 +66,11 @@ def planned_epochs(run: TrainState) -> tuple[int, int]:
     return _config(run).epochs(len(run.stored))
 
 
-def _pretrain_together(runs: Sequence[TrainState], epochs: range, bar: tqdm) -> None:
+def _pretrain_together(runs: Sequence[TrainState], epochs: range, progress: Progress) -> None:
     replicates = Replicates(runs, joint=False)
     with tensor_cores(runs[0].device):
         for epoch in epochs:
-            run_epoch(runs, replicates, epoch, "pre-training", bar)
+            run_epoch(runs, replicates, epoch, "pre-training", progress)
             if all(run.diverged for run in runs):
                 break
         replicates.finish()
@@ -98,7 +96,7 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     run.joint_stage.kept = run.n_epochs
 
 
-def _train_jointly_together(runs: Sequence[TrainState], bar: tqdm) -> None:
+def _train_jointly_together(runs: Sequence[TrainState], progress: Progress) -> None:
     """The joint stage; where it is watched, every training ends with the best clusters that it had."""
     first, (_, second) = runs[0].n_epochs, planned_epochs(runs[0])
     replicates, watches = Replicates(runs, joint=True), _watches(runs)
@@ -106,7 +104,7 @@ def _train_jointly_together(runs: Sequence[TrainState], bar: tqdm) -> None:
     with tensor_cores(runs[0].device):
         _evaluate(watches, runs, replicates, first)
         for epoch in range(first, first + second):
-            run_epoch(runs, replicates, epoch, "joint", bar)
+            run_epoch(runs, replicates, epoch, "joint", progress)
             if not watches:
                 check_diverged(runs)
             elif epoch + 1 in due:

@@ -1,0 +1,67 @@
+"""How far a fit is: one bar with named stages on a terminal or in a notebook, elsewhere one line per stage."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from tqdm.auto import tqdm
+
+
+class Progress:
+    """Shows the epochs of a whole fit.
+
+    Used as a context manager; the bar is removed at the end, and nothing is shown before the first stage begins.
+
+    Parameters
+    ----------
+    shown : whether anything is shown at all
+    """
+
+    def __init__(self, *, shown: bool = False) -> None:
+        has_bar = shown and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        self._bar = tqdm(total=0, unit="epoch", disable=not has_bar, leave=False, delay=1e-9)
+        self._has_lines = shown and not has_bar
+        self._stage, self._epochs, self._began = "", 0, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self._end_stage()
+        self._bar.close()
+
+    def expect(self, epochs: int) -> None:
+        """Say how many epochs are still to come, at most."""
+        self._bar.total = self._bar.n + epochs
+
+    def begin(self, stage: str) -> None:
+        """Begin a stage; the one before is over."""
+        self._end_stage()
+        self._stage, self._epochs, self._began = stage, 0, time.perf_counter()
+        self._bar.set_description(stage)
+
+    def advance(self, loss: float) -> None:
+        """One epoch of the stage is done, with this loss."""
+        self._epochs += 1
+        self._bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+        self._bar.update()
+
+    def tell(self, line: str) -> None:
+        """A line for people that stays."""
+        if self._has_lines:
+            print(line, file=sys.stderr, flush=True)
+        elif not self._bar.disable:
+            self._bar.write(line, file=sys.stderr)
+
+    def _end_stage(self) -> None:
+        if self._stage and self._has_lines:
+            seconds = time.perf_counter() - self._began
+            self.tell(f"{self._stage}: {self._epochs} epochs in {seconds:.0f} s")
+        self._stage = ""
+
+
+SILENT = Progress()
+"""Shows nothing."""

@@ -1,0 +1,174 @@
+"""The trainings of a set of samples: which scalings are tried, with which seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from viewfuse.data.checks import absent_views
+from viewfuse.data.scaling import Scaler
+from viewfuse.data.views import Views
+from viewfuse.engine.footprint import free_bytes
+from viewfuse.engine.loop import TrainState, check_diverged
+from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.errors import DataError, NotEnoughMemory
+from viewfuse.fitted.model import Model
+from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.training import init_state
+from viewfuse.selection.rules import SCALINGS, are_clear
+from viewfuse.selection.scores import Candidate, matched_share
+
+_LONG = 60.0
+"""Seconds from which on people are told how long they will wait."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Samples with what one training makes of them."""
+
+    prepared: Prepared
+    run: TrainState
+
+    def model(self) -> Model:
+        """The network with all that new samples need."""
+        (columns, filler, reduction, _, reduced), scaler, stored, index, _ = self.prepared
+        method = self.run.method
+        assert isinstance(method, URRLMethod)
+        return Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, self.run.network)
+
+    def candidate(self, labels: NDArray[np.int64]) -> Candidate:
+        """A partition that it found, to be compared with others."""
+        return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether k-means on the filled views finds nearly the same clusters; never after a divergence."""
+        if self.run.diverged:
+            return False
+        start, k = self.start(), self.run.method.n_clusters
+        return are_clear(matched_share(start, self.prepared.reference), len(start), k)
+
+    def start(self) -> NDArray[np.int64]:
+        """The clusters after pre-training so far, of shape (samples,)."""
+        assert self.run.clusters is not None
+        return self.run.clusters.cpu().numpy()
+
+
+@dataclass
+class Search:
+    """The trainings of one set of samples, of which the best scaling goes on.
+
+    Attributes
+    ----------
+    scalers : those that were not tried yet
+    asked : whether the user named the scaling
+    """
+
+    source: Source
+    config: Config
+    seeds: Sequence[int]
+    device: torch.device
+    scalers: list[Scaler]
+    asked: bool
+    trials: list[Trial] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, source: Source, config: Config, scaling: str, seeds: Sequence[int], device: torch.device) -> Search:
+        """Begin with one scaling."""
+        first, *others = scalers_of(source, scaling)
+        search = cls(source, config, seeds, device, [first], scaling != "auto")
+        search.widen()
+        search.scalers = others
+        return search
+
+    def widen(self) -> list[Trial]:
+        """Add the trainings under the scalings that were not tried yet: each with each seed."""
+        new = [trial for scaler in self.scalers for trial in self._trials(scaler)]
+        self.trials += new
+        self.scalers = []
+        return new
+
+    def _trials(self, scaler: Scaler) -> list[Trial]:
+        depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
+        prepared = prepare(self.source, scaler, depth, k, self.seeds[0], self.device)
+        place = 0 if self.asked else SCALINGS.index(scaler.kind)
+        seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
+        return [Trial(prepared, init_state(prepared.stored, self.config, seed)) for seed in seeds]
+
+    def take_over(self, begun: TrainState | None, epochs: int) -> None:
+        """Go on from a pre-training, if there is one, of so many epochs that one of the trainings would only repeat."""
+        if begun is None or begun.n_epochs != epochs:
+            return
+        weights = {name: x for name, x in begun.network.state_dict().items() if name != "centers"}
+        for run in (trial.run for trial in self.trials):
+            if _starts_alike(run, begun):
+                run.network.load_state_dict(weights, strict=False)
+                run.history = begun.history
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all trainings so far found what k-means finds in the filled views."""
+        return all(trial.is_clear for trial in self.trials)
+
+    def most_epochs(self, first: int) -> int:
+        """Of all trainings, if every scaling is tried that may be, for `first` epochs; on a GPU side by side."""
+        last, second = self.config.epochs(len(self.source.reduced))
+        on_gpu, quick = self.device.type == "cuda", self.config.effort == "quick"
+        count, scalings = 1 if on_gpu else len(self.seeds), 1 if on_gpu or quick else len(self.scalers) + 1
+        return count * (scalings * first + last - first + second)
+
+    def long_wait(self) -> str:
+        """How long a fit on a CPU may take, in words; empty where that is no more than a minute or on a GPU."""
+        views, n_scalings = self.source.reduced, 1 if self.config.effort == "quick" else len(self.scalers) + 1
+        seconds = fit_seconds(len(views), views.widths, self.config, n_scalings) * len(self.seeds)
+        if self.device.type == "cuda" or seconds <= _LONG:
+            return ""
+        return f"training takes up to about {max(2, round(seconds / 60))} minutes on {CORES} CPU cores"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other scalings are worth a try."""
+        return self.config.effort == "thorough" or (self.config.effort == "auto" and not self.is_clear)
+
+
+def sound_trials(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that did not diverge; stops if all did."""
+    sound = [trial for trial in trials if not trial.run.diverged]
+    if not sound:
+        check_diverged([trial.run for trial in trials])
+    return sound
+
+
+def _starts_alike(run: TrainState, other: TrainState) -> bool:
+    """Whether two trainings have the same samples, seed and network, but for the number of clusters."""
+    own, others = ({k: x.shape for k, x in one.network.state_dict().items() if k != "centers"} for one in (run, other))
+    pairs = zip((run.stored.present, *run.stored.values), (other.stored.present, *other.stored.values), strict=True)
+    return run.seed == other.seed and own == others and all(torch.equal(*pair) for pair in pairs)
+
+
+def check_samples(views: Views, n_clusters: int) -> None:
+    """Refuse samples of which no clusters could be made."""
+    if len(views) < n_clusters:
+        raise DataError(
+            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
+        )
+    for line in absent_views(views):
+        raise DataError(line)
+
+
+def check_memory(views: Views, config: Config, device: torch.device) -> None:
+    """Refuse a training that cannot end well, before it begins."""
+    needed, free = fit_bytes(len(views), views.widths, config), free_bytes(device)
+    if needed > free:
+        widths = ", ".join(f"{name} {width:,}" for name, width in zip(views.names, views.widths, strict=True))
+        raise NotEnoughMemory(
+            f"training on {len(views):,} samples with columns {widths} and n_neighbors={config.n_neighbors} needs "
+            f"about {needed:,} bytes, but only {free:,} are free; use reduction='auto', fewer columns or neighbours"
+        )

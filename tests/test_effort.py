@@ -1,0 +1,71 @@
+"""How much is spent: quick, auto and thorough."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import inf
+
+import pytest
+
+from conftest import make_blobs
+from viewfuse import URRL, SettingError
+from viewfuse.methods.urrl.config import PAPER, Config
+from viewfuse.selection import rules
+
+TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
+SHORT = {"pretrain_epochs": 2, "joint_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    return make_blobs(60, 3)[0]
+
+
+def test_a_quick_fit_trains_under_one_scaling_although_nothing_is_clear(blobs, monkeypatch):
+    monkeypatch.setattr(rules, "CLEAR", inf)
+    scaling = URRL(3, effort="quick", **SHORT, **TINY).fit(blobs).decisions_["scaling"]
+    assert len(scaling["evidence"]) == 1
+    assert "others were not tried, as effort='quick'" in scaling["why"]
+
+
+def test_a_thorough_fit_trains_three_networks_under_every_scaling_although_all_is_clear(blobs, monkeypatch):
+    monkeypatch.setattr(rules, "CLEAR", -inf)
+    model = URRL(3, effort="thorough", **SHORT, **TINY).fit(blobs)
+    assert len(model.decisions_["scaling"]["evidence"]) > 1
+    assert len(model.objectives_) == 3
+    assert len(URRL(3, effort="thorough", n_init=1, **SHORT, **TINY).fit(blobs).objectives_) == 1
+
+
+@pytest.mark.parametrize("n", [40, 200, 2000, 100_000])
+def test_more_effort_never_trains_less(n):
+    quick, auto, thorough = (Config(effort=effort) for effort in ("quick", "auto", "thorough"))
+    assert quick.trial_epochs(n) <= auto.trial_epochs(n) <= thorough.trial_epochs(n)
+    stages = [config.epochs(n) for config in (quick, auto, thorough)]
+    for first, second in pairwise(stages):
+        assert first[0] <= second[0]
+        assert first[1] < second[1]
+    assert quick.trial_epochs(n) == quick.epochs(n)[0]  # so that there is no second half
+
+
+def test_pretraining_is_never_cut_short_by_a_thorough_fit():
+    assert Config().pretrained_as_needed
+    assert not Config(effort="thorough").pretrained_as_needed
+
+
+def test_the_joint_stage_learns_faster_but_in_the_paper():
+    assert [Config(effort=effort).joint_factor for effort in ("quick", "auto", "thorough")] == [3.0, 2.0, 2.0]
+    paper = Config(n_clusters=3, **PAPER)
+    assert paper.joint_factor == 1.0
+    assert paper.hidden_width == 256
+
+
+def test_many_clusters_get_wider_layers():
+    assert Config(n_clusters=50).hidden_width == 256
+    assert Config(n_clusters=51).hidden_width == 512
+    assert Config(n_clusters=51, hidden_dim=32).hidden_width == 32
+
+
+@pytest.mark.parametrize(("name", "value"), [("effort", "much"), ("hidden_dim", "wide"), ("hidden_dim", 0)])
+def test_wrong_settings_are_named(blobs, name, value):
+    with pytest.raises(SettingError, match=f"{name} must be"):
+        URRL(3, **{**TINY, name: value}).fit(blobs)
