@@ -19,7 +19,7 @@ from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.search import Search, Trial, check_memory, check_samples, sound_trials
+from viewfuse.methods.urrl.search import Search, Trial, check_memory, check_samples, sound_trials, take_over
 from viewfuse.methods.urrl.training import (
     joint_stage_decision,
     planned_epochs,
@@ -108,8 +108,7 @@ def fit_models(
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
-    for search in searches:
-        search.take_over(begun, first)
+    take_over(searches, begun, first)
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)

@@ -102,16 +102,6 @@ class Search:
         seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
         return [Trial(prepared, init_state(prepared.stored, self.config, seed)) for seed in seeds]
 
-    def take_over(self, begun: TrainState | None, epochs: int) -> None:
-        """Go on from a pre-training, if there is one, of so many epochs that one of the trainings would only repeat."""
-        if begun is None or begun.n_epochs != epochs:
-            return
-        weights = {name: x for name, x in begun.network.state_dict().items() if name != "centers"}
-        for run in (trial.run for trial in self.trials):
-            if _starts_alike(run, begun):
-                run.network.load_state_dict(weights, strict=False)
-                run.history = begun.history
-
     @property
     def is_clear(self) -> bool:
         """Whether all trainings so far found what k-means finds in the filled views."""
@@ -144,6 +134,17 @@ def sound_trials(trials: Sequence[Trial]) -> list[Trial]:
     if not sound:
         check_diverged([trial.run for trial in trials])
     return sound
+
+
+def take_over(searches: Sequence[Search], begun: TrainState | None, epochs: int) -> None:
+    """Go on from a pre-training, if there is one, of so many epochs that one of the trainings would only repeat."""
+    if begun is None or begun.n_epochs != epochs:
+        return
+    weights = {name: x for name, x in begun.network.state_dict().items() if name != "centers"}
+    for run in (trial.run for search in searches for trial in search.trials):
+        if _starts_alike(run, begun):
+            run.network.load_state_dict(weights, strict=False)
+            run.history = begun.history
 
 
 def _starts_alike(run: TrainState, other: TrainState) -> bool:
