@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu faults mutants bench check format clean
+.PHONY: demo test test-slow test-gpu test-browser faults mutants bench check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
@@ -17,6 +17,10 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(PY) -m pytest -q -m gpu
+
+# Needs Chromium, which is no package of Python: on Debian, apt-get install chromium-headless-shell.
+test-browser: $(READY)
+	$(PY) -m pytest -q -rs -m browser
 
 faults: $(READY)
 	$(PY) -m pytest -q -m fault

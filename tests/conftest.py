@@ -34,7 +34,7 @@ def _seeded():
 def quick_map():
     """For the rest of a module maps are drawn without t-SNE, which takes as long as a small fit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.report.maps.plane", lambda points: points[:, :2].T)
+        patch.setattr("viewfuse.plots.plane.plane", lambda points: points[:, :2].T)
         yield
 
 

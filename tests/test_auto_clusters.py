@@ -17,7 +17,7 @@ from viewfuse.engine import loop
 from viewfuse.fitted.cluster_stability import in_a_word
 from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.methods import choosing_k
-from viewfuse.report.cluster_numbers import draw_choice
+from viewfuse.plots.cluster_numbers import draw_choice
 
 TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 10, "joint_epochs": 2, "random_state": 0}
 

@@ -75,7 +75,8 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     assert "epoch/s" not in fitted.output  # a log file is no place for progress bars
     assert "scaling            standard; others were not tried, as its clusters are clear" in fitted.output
     assert sorted(path.name for path in out.iterdir()) == [
-        "embedding.npy", "history.csv", "labels.csv", "map.png", "model", "stability.csv", "summary.json",
+        "embedding.npy", "explanation", "history.csv", "labels.csv", "map.csv", "map.png", "model", "report.html",
+        "report_data", "stability.csv", "summary.json",
     ]  # fmt: skip
     assert np.load(out / "embedding.npy").shape == (60, 256)
     assert sum(json.loads((out / "summary.json").read_text())["cluster_sizes"]) == 60

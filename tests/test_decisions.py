@@ -321,9 +321,9 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
     went_on, go_on = [], fit_module.train_jointly
 
-    def seen(runs, progress):
+    def seen(runs, **named):
         went_on.extend(runs)
-        go_on(runs, progress=progress)
+        go_on(runs, **named)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     monkeypatch.setattr(rules, "CLEAR", inf)
@@ -516,10 +516,10 @@ def test_a_scaling_that_diverges_is_left_out(monkeypatch):
 def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monkeypatch):
     go_on, alive = fit_module.train_jointly, []
 
-    def seen(runs, progress):
+    def seen(runs, **named):
         gc.collect()
         alive.append(sum(type(one) is MultiViewIndex for one in gc.get_objects()))
-        go_on(runs, progress=progress)
+        go_on(runs, **named)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     data = make_blobs(60, 3, missing=0.3)[0]

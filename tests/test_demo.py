@@ -30,4 +30,7 @@ def test_the_demo_writes_its_table_and_files(tmp_path, monkeypatch, capsys):
     with (tmp_path / "out" / "history.csv").open() as file:
         assert [row["stage"] for row in csv.DictReader(file)] == ["pre-training", "pre-training", "joint"]
     assert (tmp_path / "out" / "map.png").read_bytes()[:4] == b"\x89PNG"
+    page = tmp_path / "out" / "report.html"
+    assert shown.rstrip().endswith(f"Open this page in a browser: {page}")
+    assert "whose digit is known" in page.read_text()
     assert np.isfinite([float(row["confidence"]) for row in rows]).all()

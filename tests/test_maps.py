@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from viewfuse.report import maps
-from viewfuse.report.colors import distinct_colors, distinct_markers, seen_by_all
-from viewfuse.report.maps import draw_map
+from viewfuse.plots import maps, plane
+from viewfuse.plots.colors import distinct_colors, distinct_markers, seen_by_all
+from viewfuse.plots.maps import draw_map
+from viewfuse.plots.patterns import lacking
 
 
 def least_distance(colors, eyes) -> float:
@@ -40,12 +41,20 @@ def drawn(tmp_path, monkeypatch):
     figures = []
     plt = maps.pyplot("maps")
     monkeypatch.setattr(plt, "close", figures.append)
-    monkeypatch.setattr(maps, "plane", lambda points: points[:, :2].T)
+    monkeypatch.setattr(plane, "plane", lambda points: points[:, :2].T)
 
     def draw(labels, mask, names, **options):
         labels = np.asarray(labels)
         points = np.random.default_rng(0).normal(size=(len(labels), 2)).astype(np.float32)
-        draw_map(tmp_path / "map.png", points, labels, np.asarray(mask), names, title="a title", **options)
+        draw_map(
+            tmp_path / "map.png",
+            plane.place_samples(points),
+            labels,
+            np.asarray(mask),
+            names,
+            title="a title",
+            **options,
+        )
         assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
         return [
             (panel.get_xlabel(), [text.get_text() for text in panel.get_legend().get_texts()], panel)
@@ -77,7 +86,7 @@ def test_where_nothing_is_missing_there_is_one_panel(drawn):
 
 
 def test_of_many_patterns_the_rest_is_one_and_sizes_count_every_sample(drawn, monkeypatch):
-    monkeypatch.setattr(maps, "_MOST_DOTS", 40)
+    monkeypatch.setattr(plane, "MOST_PLACED", 40)
     mask = np.array([[bool(row >> v & 1) for v in range(4)] for row in range(1, 16)] * 8)
     (_, clusters, _), (_, patterns, _) = drawn(np.arange(120) % 2, mask, list("abcd"))
     assert clusters == ["0 (n=60)", "1 (n=60)"]
@@ -99,9 +108,29 @@ def test_more_clusters_than_a_legend_holds(drawn):
 
 def test_many_missing_views_are_told_by_those_that_are_there():
     names = ["pixels", "fourier", "karhunen", "zernike", "profile", "shape"]
-    assert maps._lacking(np.array([0, 0, 0, 1, 1, 0], dtype=bool), names) == "only zernike, profile"
-    assert maps._lacking(np.array([1, 1, 1, 0, 1, 1], dtype=bool), names) == "without zernike"
+    assert lacking(np.array([0, 0, 0, 1, 1, 0], dtype=bool), names) == "only zernike, profile"
+    assert lacking(np.array([1, 1, 1, 0, 1, 1], dtype=bool), names) == "without zernike"
 
 
 def test_one_sample_has_a_place():
-    assert maps.plane(np.ones((1, 5), dtype=np.float32)).tolist() == [[0.0], [0.0]]
+    assert plane.plane(np.ones((1, 5), dtype=np.float32)).tolist() == [[0.0], [0.0]]
+
+
+def test_of_many_samples_those_that_tsne_does_not_place_lie_among_their_nearest(monkeypatch):
+    points = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    points[:150] += 50
+    monkeypatch.setattr(plane, "plane", lambda points: points.T)
+    monkeypatch.setattr(plane, "MOST_BY_TSNE", 100)
+    monkeypatch.setattr(plane, "MOST_PLACED", 250)
+    placed = plane.place_samples(points)
+    assert (placed.n, len(placed.rows), placed.xy.shape) == (300, 250, (2, 250))
+    assert (np.diff(placed.rows) > 0).all()
+    assert np.abs(placed.xy.T - points[placed.rows]).max() < 2.5  # the clouds are 50 apart
+    assert np.array_equal(placed.xy[0] > 25, placed.rows < 150)
+
+
+def test_colors_for_a_dark_ground_are_light_and_apart():
+    colors = distinct_colors(20, on_dark=True)
+    assert seen_by_all(colors)[0, :, 0].min() > 0.5
+    for eyes in range(3):
+        assert least_distance(colors, eyes) > 0.05

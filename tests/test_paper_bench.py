@@ -26,7 +26,7 @@ from viewfuse.bench.experiments.run_folders import DONE, done_folders, read_arra
 from viewfuse.cli import main
 from viewfuse.engine import footprint
 from viewfuse.methods.urrl.config import PAPER, Config
-from viewfuse.report.maps import pyplot
+from viewfuse.plots.maps import pyplot
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
 SMALL = "embedding_dim = 8, hidden_dim = 8, batch_size = 20, pretrain_epochs = 1, joint_epochs = 1"

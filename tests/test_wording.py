@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from test_explanation import run
 from viewfuse import URRL, MissingPackage, read_views
 from viewfuse.cli import fit, main
-from viewfuse.cli.wording import in_options
-from viewfuse.report.maps import pyplot
+from viewfuse.plots.maps import pyplot
 from viewfuse.utils.optional import needed
+from viewfuse.utils.wording import in_options
 
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}
 LONG = re.compile(rf"\b(?:{'|'.join(sorted(name for name in PARAMETERS if '_' in name))})\b|=(?:'|True|False|None)")

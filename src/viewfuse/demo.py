@@ -15,10 +15,14 @@ from viewfuse import URRL, metrics
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
 from viewfuse.data.views import Views
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
-from viewfuse.io.writers import write_history, write_labels
+from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets, write_stability
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.report.maps import draw_map
+from viewfuse.plots.maps import draw_map
+from viewfuse.plots.plane import Places, place_samples
+from viewfuse.report.page import write_report
+from viewfuse.report.run_folder import write_evidence
 from viewfuse.selection.messages import in_words
+from viewfuse.utils.atomic import write_file
 
 N_DIGITS = 10
 
@@ -40,10 +44,26 @@ def main(out: Path) -> None:
     ]
     _print_table(rows)
     print("", *in_words(model.decisions_), sep="\n")
-    write_labels(out / "labels.csv", [(Views(shown), model.soft_labels_)])
-    write_history(out / "history.csv", model.history_)
-    _draw_map(model, digits, mask, out / "map.png")
+    places = place_samples(model.embedding_)
+    _write_run(out, model, Views(shown), places)
+    _draw_map(model, places, digits, mask, out / "map.png")
+    write_sheets(out, {"digits.csv": Sheet(("id", "digit"), enumerate(digits.tolist()))})
+    write_report([out], out / "report.html", out / "digits.csv")
     print(f"\nWritten to {out}: labels.csv, history.csv, map.png")
+    print(f"Open this page in a browser: {(out / 'report.html').resolve()}")
+
+
+def _write_run(out: Path, model: URRL, views: Views, places: Places) -> None:
+    """The files of a run, as `viewfuse fit` writes them."""
+    write_labels(out / "labels.csv", [(views, model.soft_labels_)])
+    write_stability(out / "stability.csv", views, model.stability_)
+    write_history(out / "history.csv", model.history_)
+    write_evidence(out, model, views, places)
+    sizes = np.bincount(model.labels_, minlength=N_DIGITS).tolist()
+    facts = {"views": list(views.names), "cluster_sizes": sizes, "decisions": model.decisions_}
+    facts |= {"params": {"random_state": 0}, "command": "make demo"}
+    model.save(out / "model")
+    write_file(out / "summary.json", as_json(facts, indent=1).encode())
 
 
 def _score(name: str, digits: NDArray[np.int64], run: Callable[[], NDArray[Any]]) -> tuple[str, list[float]]:
@@ -60,14 +80,14 @@ def _print_table(rows: Sequence[tuple[str, list[float]]]) -> None:
         print(f"{name:32}{accuracy:12.1f}{nmi:8.1f}{ari:8.1f}{seconds:10.1f}")
 
 
-def _draw_map(model: URRL, digits: NDArray[np.int64], mask: NDArray[np.bool_], path: Path) -> None:
+def _draw_map(model: URRL, places: Places, digits: NDArray[np.int64], mask: NDArray[np.bool_], path: Path) -> None:
     """Each cluster is named by its commonest digit."""
     tags = {int(c): str(np.bincount(digits[model.labels_ == c]).argmax()) for c in np.unique(model.labels_)}
     accuracy = metrics.clustering_accuracy(digits, model.labels_)
     title = f"Handwritten digits, half of them without 4 of their 6 views: {accuracy:.1%} in the right cluster"
     caption = "colour: cluster found; number: its commonest digit"
     names = model.view_names_
-    draw_map(path, model.embedding_, model.labels_, mask, names, title=title, tags=tags, caption=caption)
+    draw_map(path, places, model.labels_, mask, names, title=title, tags=tags, caption=caption)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ class BadModelFile(ViewfuseError, ValueError):
     """A saved model is damaged, or is none."""
 
 
+class CheckpointDiffers(ViewfuseError, ValueError):
+    """A checkpoint is damaged, or belongs to another fit; the message says what differs."""
+
+
 class MissingPackage(ViewfuseError, ImportError):
     """What was asked for needs a package that is not installed; the message names it."""
 

@@ -15,8 +15,8 @@ import click
 
 from viewfuse import __version__
 from viewfuse.cli import options
-from viewfuse.cli.wording import in_options
 from viewfuse.errors import ViewfuseError
+from viewfuse.utils.wording import in_options
 
 VERBS = {
     "bench": "Measure speed, or run the paper's tables and figures.",
@@ -28,6 +28,7 @@ VERBS = {
     "info": "Say what a saved model is.",
     "inspect": "Say what is in files and what is missing, before any training.",
     "predict": "Place the samples of files in the clusters of a saved model.",
+    "report": "Write a page that shows a run, or compares two.",
     "score": "Compare labels with known ones.",
 }
 _VERB = "viewfuse.verb"
@@ -58,6 +59,7 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """What stands before the verb."""
+        ctx.meta[options.ARGUMENTS] = tuple(args)
         with _faults_in_one_line(ctx):
             return super().parse_args(ctx, args)
 

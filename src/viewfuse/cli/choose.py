@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.cli.wording import in_options
 from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.wording import in_options
 
 _COLUMNS = {
     "k": "k", "score": "score", "found": "found", "null": "Gaussian", "hidden_views": "views hidden",
@@ -73,7 +73,7 @@ def _row(point: dict[str, Any]) -> list[str]:
 
 def _write(out: Path, decision: dict[str, Any]) -> None:
     write_file(out / "choice.json", as_json_text(decision, indent=1).encode())
-    from viewfuse.report.cluster_numbers import draw_choice
+    from viewfuse.plots.cluster_numbers import draw_choice
 
     try:
         draw_choice(out / "k.png", decision)

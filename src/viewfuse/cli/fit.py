@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,21 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.cli.wording import in_options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import MissingPackage
+from viewfuse.errors import MissingPackage, NotEnoughMemory
 from viewfuse.fitted.coreset import representatives
 from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.io.writers import write_embedding, write_history, write_labels, write_stability
 from viewfuse.methods.urrl.config import Config
-from viewfuse.report.cluster_numbers import draw_choice
-from viewfuse.report.maps import draw_map
+from viewfuse.plots.cluster_numbers import draw_choice
+from viewfuse.plots.maps import draw_map
+from viewfuse.plots.plane import place_samples
+from viewfuse.report.page import write_report
+from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.wording import in_options
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -44,6 +48,7 @@ def float_or_text(value: str) -> float | str:
         return value
 
 
+_NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command")
 _METAVARS = {int_or_text: "INTEGER|auto", float_or_text: "FLOAT|auto"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
@@ -143,19 +148,32 @@ def command(
         "remarks": data_warnings(views),
         "decisions": model.decisions_,
         "params": params,
+        "uncertain_below": uncertain_below,
+        "command": options.typed(),
     }
     write_labels(out / "labels.csv", [(views, model.soft_labels_)], uncertain_below)
     _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
     write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
-    options.show({**(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+    report = _write_report(out)
+    options.show({**report, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+
+
+def _write_report(out: Path) -> dict[str, str]:
+    """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
+    try:
+        write_report([out], out / "report.html", say=partial(in_options, command=command))
+    except NotEnoughMemory as error:
+        click.echo(f"report.html is not there: {error}", err=True)
+        return {}
+    return {"report": str(out / "report.html")}
 
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     from viewfuse.selection.messages import by_label
 
-    facts = {name: value for name, value in summary.items() if name not in ("params", "decisions", "remarks")}
+    facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
     decided = {name: in_options(why, command) for name, why in by_label(summary["decisions"]).items()}
     return facts | decided | remarked
@@ -163,6 +181,8 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Path]) -> None:
     n, width = model.embedding_.shape
+    places = place_samples(model.embedding_)
+    write_evidence(out, model, views, places)
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
     write_stability(out / "stability.csv", views, model.stability_)
@@ -170,7 +190,7 @@ def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Pat
         write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
     try:
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
-        draw_map(out / "map.png", model.embedding_, model.labels_, views.mask, views.names, title=title)
+        draw_map(out / "map.png", places, model.labels_, views.mask, views.names, title=title)
         if "n_clusters" in model.decisions_:
             draw_choice(out / "k.png", model.decisions_["n_clusters"])
     except MissingPackage as missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 _ROWS_AT_A_TIME = 10_000
+ARGUMENTS = "viewfuse.arguments"
+"""Where click's context keeps what was typed after `viewfuse`."""
 
 model = click.argument("model", type=PATH)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
@@ -220,6 +223,11 @@ def chunks(source: Source, what: str) -> Iterator[Views]:
         for views in source.chunks(_ROWS_AT_A_TIME):
             yield views
             bar.update(len(views))
+
+
+def typed() -> str:
+    """The command as it was typed, to be run again."""
+    return shlex.join(("viewfuse", *click.get_current_context().meta.get(ARGUMENTS, ())))
 
 
 def plain(text: object) -> str:

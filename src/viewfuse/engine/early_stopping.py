@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -111,6 +112,21 @@ class EarlyStopping:
     def _wait(self) -> None:
         self._waited += 1
         self._stage.settled = self._waited >= self._patience
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """What it has to remember besides weights and what is in the stage."""
+        return {"best": self._best, "n_clusters": self._n_clusters, "waited": self._waited}
+
+    @property
+    def best_weights(self) -> dict[str, Tensor]:
+        """Weights of the network when its clusters were the best."""
+        return self._weights
+
+    def recall(self, counters: Mapping[str, float], best_weights: dict[str, Tensor]) -> None:
+        """Go on from what another one remembered."""
+        self._best, self._weights = counters["best"], best_weights
+        self._n_clusters, self._waited = int(counters["n_clusters"]), int(counters["waited"])
 
     def restore_best(self) -> None:
         """Give the network the weights that were kept."""

@@ -95,7 +95,7 @@ class Replicates:
         self._numbers = {name: self._tensor([one.numbers[name] for one in specs]) for name in first.numbers}
         self._prepare_steps(self._n // size, size)
         self._prefetch = self._device.type == "cuda" if prefetch is None else prefetch
-        self._adams = self._optimizers()
+        self.adams = self._optimizers()
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step = GraphedStep(lambda: own._update(), self._device, len(self._stored.values))
 
@@ -132,7 +132,7 @@ class Replicates:
     def finish(self) -> None:
         """Write what was learned into the networks that were given, and forget the gradients."""
         self.unstack()
-        for adam in self._adams:
+        for adam in self.adams:
             adam.zero_grad()
 
     @torch.no_grad()
@@ -190,7 +190,7 @@ class Replicates:
 
     def _learn(self, batch: PreparedBatch) -> None:
         """Note the losses, compute all gradients, and update the second half, whose gradients come first, meanwhile."""
-        for adam in self._adams:
+        for adam in self.adams:
             adam.zero_grad()
         encoded = self._method.encode_views(self.network, batch)
         cut = encoded.detach().requires_grad_()
@@ -199,13 +199,13 @@ class Replicates:
         torch.autograd.backward(self._method.total(terms, self._numbers).sum())
         with side_stream("second half"):
             join_streams("gradients")
-            self._adams[0].step()
+            self.adams[0].step()
         torch.autograd.backward(encoded, cut.grad)
         join_streams("gradients")
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
 
     def _end_step(self) -> None:
         """Update the first half, beside all that is still under way."""
-        self._adams[1].step()
+        self.adams[1].step()
         self._done += 1
         join_streams()

@@ -30,6 +30,7 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.fitted.model import Model
 from viewfuse.io.annotation import KEY, Results, annotate
+from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
@@ -40,7 +41,7 @@ _NOT_SAVED = ("device",)
 """Parameters that belong to a machine, and not to a model."""
 
 
-class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -257,6 +258,10 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         warn_of_filled(filled)
         return views
 
+    def _present(self) -> NDArray[np.bool_]:
+        """Which views the training samples have, of shape (samples, views)."""
+        return np.asarray(self._model.stored.present.cpu().numpy(), dtype=bool)
+
     def _remember_columns(self, X: Any, views: Views) -> None:
         """Set what scikit-learn wants to know of the columns."""
         self.__dict__.pop("feature_names_in_", None)
@@ -290,6 +295,7 @@ class MultiViewClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""
         state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_places", None)
         if "_model" in state:
             state["_model"] = copy.deepcopy(state["_model"]).to(torch.device("cpu"))
         return state

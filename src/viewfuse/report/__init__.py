@@ -1,1 +1,5 @@
-"""Pictures for people."""
+"""One page to open, send and archive: what a run found, made from its folder alone.
+
+`run_folder` reads the folder, `tables` and `verdict` say what is in it, `sections` and `charts` turn that into HTML,
+`payload` packs the samples for the script, and `page` puts it together with the script and the style in `assets`.
+"""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from viewfuse.report.maps import pyplot
+from viewfuse.plots.maps import pyplot
 from viewfuse.utils.atomic import writing
 
 _COLOURS = {"ours": "#1b6ca8", "plain": "#c8a15a"}

@@ -6,15 +6,19 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from os import PathLike
+from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.views import Views, is_one_table
+from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import (
@@ -26,6 +30,7 @@ from viewfuse.errors import (
     SuspiciousDataWarning,
 )
 from viewfuse.fitted.cluster_stability import cluster_stability
+from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
@@ -37,6 +42,9 @@ from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import told
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
+
+_MEANINGLESS = ("device", "verbose", "checkpoint")
+"""Parameters that do not change what is learned, or are known more exactly."""
 
 
 class URRL(MultiViewClusterer):
@@ -102,6 +110,11 @@ class URRL(MultiViewClusterer):
         Seed. The global random generators are neither read nor changed.
     verbose : bool, default False
         Show one progress bar for the whole fit; without a terminal or notebook, a line per stage.
+
+    checkpoint : path, optional
+        Folder that keeps where the training stands: once a minute and after each stage. The same call with the same
+        data and folder goes on from there, to the same result; another one is refused. Ctrl-C waits for the end of the
+        epoch. Delete the folder when you have the model.
 
     Attributes
     ----------
@@ -169,6 +182,7 @@ class URRL(MultiViewClusterer):
         device: str = "auto",
         random_state: Any = None,
         verbose: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.cluster_range = cluster_range
@@ -196,6 +210,7 @@ class URRL(MultiViewClusterer):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     @classmethod
     def paper(cls, n_clusters: int, **params: Any) -> Self:
@@ -233,13 +248,14 @@ class URRL(MultiViewClusterer):
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
         chosen, begun = {}, None
-        with Progress(shown=bool(self.verbose)) as progress:
+        checkpoint = self._checkpoint(views, seeds, device)
+        with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds[0], progress)
                 chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
-            ways = {**self._ways(), "begun": begun, "progress": progress}
+            ways = {**self._ways(), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
@@ -268,6 +284,13 @@ class URRL(MultiViewClusterer):
 
     def _ways(self) -> dict[str, Any]:
         return {"fill": self.fill, "reduction": self.reduction}
+
+    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device) -> Checkpoint:
+        """Where this fit is kept; the same for a call with the same data and settings."""
+        if self.checkpoint is None:
+            return NO_CHECKPOINT
+        own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
+        return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds}, device))
 
     def _remember(self, fitted: Fitted, views: Views) -> None:
         """Set what fitting gave."""

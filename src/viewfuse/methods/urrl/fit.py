@@ -13,6 +13,7 @@ from torch import Tensor
 
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
+from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.loop import History, TrainState, embed_stored
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.fitted.model import Model
@@ -84,6 +85,7 @@ def fit_models(
     reduction: Asked = "auto",
     begun: TrainState | None = None,
     progress: Progress = SILENT,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
@@ -112,16 +114,20 @@ def fit_models(
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)
-    pretrain([trial.run for search in searches for trial in search.trials], first, progress=progress)
+    pretrain(
+        [trial.run for search in searches for trial in search.trials], first, progress=progress, checkpoint=checkpoint
+    )
     more = [trial for search in searches if search.is_open for trial in search.widen()]
-    pretrain([trial.run for trial in more], first, progress=progress)
+    pretrain([trial.run for trial in more], first, progress=progress, checkpoint=checkpoint)
     chosen = [_Chosen.of(search) for search in searches]
     del searches, more  # and with them the samples under other scalings
     unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
-    progress.expect(sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept))
-    pretrain([trial.run for one in unsettled for trial in one.kept], last, progress=progress)
+    later = [trial.run for one in unsettled for trial in one.kept]
+    joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
+    progress.expect(joint + sum(last - run.n_epochs for run in later))
+    pretrain(later, last, progress=progress, checkpoint=checkpoint)
     chosen = [one.sound() for one in chosen]
-    train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress)
+    train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress, checkpoint=checkpoint)
     return [one.best() for one in chosen]
 
 

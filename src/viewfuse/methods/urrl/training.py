@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.loop import TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
@@ -34,7 +35,9 @@ def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
     return TrainState(network, stored, method, seed, {"view_dropout": rate, "clustering_weight": 0.0})
 
 
-def pretrain(runs: Sequence[TrainState], until: int, *, progress: Progress = SILENT) -> None:
+def pretrain(
+    runs: Sequence[TrainState], until: int, *, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT
+) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
     Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that go on from
@@ -45,15 +48,17 @@ def pretrain(runs: Sequence[TrainState], until: int, *, progress: Progress = SIL
     for number, group in enumerate(groups, 1):
         name = "pre-training" if len(groups) == 1 else f"pre-training {number} of {len(groups)}"
         progress.begin(name)
-        _pretrain_together(group, range(group[0].n_epochs, until), progress)
+        _pretrain_together(group, range(group[0].n_epochs, until), progress, checkpoint)
 
 
-def train_jointly(runs: Sequence[TrainState], *, progress: Progress = SILENT) -> None:
+def train_jointly(
+    runs: Sequence[TrainState], *, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT
+) -> None:
     """The second stage of trainings that have had the first, with equal configurations."""
     for group in stacked_groups(runs):
         if planned_epochs(group[0])[1]:
             progress.begin("joint training")
-            _train_jointly_together(group, progress)
+            _train_jointly_together(group, progress, checkpoint)
 
 
 def _config(run: TrainState) -> Config:
@@ -66,11 +71,13 @@ def planned_epochs(run: TrainState) -> tuple[int, int]:
     return _config(run).epochs(len(run.stored))
 
 
-def _pretrain_together(runs: Sequence[TrainState], epochs: range, progress: Progress) -> None:
+def _pretrain_together(runs: Sequence[TrainState], epochs: range, progress: Progress, checkpoint: Checkpoint) -> None:
     replicates = Replicates(runs, joint=False)
+    stage = checkpoint.stage(f"pretraining-{epochs.stop}", runs, replicates)
     with tensor_cores(runs[0].device):
-        for epoch in epochs:
+        for epoch in stage.left(epochs):
             run_epoch(runs, replicates, epoch, "pre-training", progress)
+            stage.keep(epoch + 1, last=epoch + 1 == epochs.stop)
             if all(run.diverged for run in runs):
                 break
         replicates.finish()
@@ -96,26 +103,33 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     run.joint_stage.kept = run.n_epochs
 
 
-def _train_jointly_together(runs: Sequence[TrainState], progress: Progress) -> None:
+def _train_jointly_together(runs: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> None:
     """The joint stage; where it is watched, every training ends with the best clusters that it had."""
     first, (_, second) = runs[0].n_epochs, planned_epochs(runs[0])
     replicates, watches = Replicates(runs, joint=True), _watches(runs)
+    stage = checkpoint.stage("joint", runs, replicates, watches)
     due = {first + round(second * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
     with tensor_cores(runs[0].device):
-        _evaluate(watches, runs, replicates, first)
-        for epoch in range(first, first + second):
+        if stage.epoch is None:
+            _evaluate(watches, runs, replicates, first)
+        for epoch in stage.left(range(first, first + second)):
+            if watches and _all_stopped(runs):
+                break
             run_epoch(runs, replicates, epoch, "joint", progress)
             if not watches:
                 check_diverged(runs)
             elif epoch + 1 in due:
                 _evaluate(watches, runs, replicates, epoch + 1)
-            if watches and all(run.joint_stage.stopped for run in runs):
-                break
+            stage.keep(epoch + 1, last=epoch + 1 == first + second or _all_stopped(runs))
         replicates.finish()
     for watch in watches:
         watch.restore_best()
     for run in runs if not watches else ():
         run.joint_stage.kept = first + second
+
+
+def _all_stopped(runs: Sequence[TrainState]) -> bool:
+    return all(run.joint_stage.stopped for run in runs)
 
 
 def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:

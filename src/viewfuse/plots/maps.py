@@ -10,20 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import MissingPackage
-from viewfuse.report.colors import distinct_colors, distinct_markers
+from viewfuse.plots.colors import distinct_colors, distinct_markers
+from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.plots.plane import Places
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import how_to_install
 
-_MOST_DOTS = 5_000
-"""More samples than this are represented by a random choice of so many."""
 _MOST_TAGS = 60
 """More would cover the dots."""
 _MOST_LISTED = 60
 """More groups would make a legend longer than the map; of more the largest are listed."""
 _PER_COLUMN = 24
 _MOST_PATTERNS = 7
-_WORTH_THREADS = 1_000
-"""With fewer dots threads wait for each other most of the time."""
 _NAME_TAG: dict[str, Any] = {
     "ha": "center",
     "va": "center",
@@ -44,7 +42,7 @@ class _Groups(NamedTuple):
 
 def draw_map(
     path: Path,
-    embedding: NDArray[np.float32],
+    places: Places,
     labels: NDArray[np.int64],
     mask: NDArray[np.bool_],
     view_names: Sequence[str],
@@ -57,25 +55,24 @@ def draw_map(
 
     Parameters
     ----------
-    embedding : array of shape (samples, embedding)
+    places : where the samples lie
     labels : int array of shape (samples,)
     mask : boolean array of shape (samples, views): which views a sample has; where all do, there is one picture
     tags : names of the clusters; their numbers by default
     """
     plt = pyplot("maps")
-    chosen, whole = _choice(len(labels)), bool(mask.all())
-    places = plane(embedding[chosen])
+    (chosen, xy, n), whole = places, bool(mask.all())
     figure, panels = plt.subplots(1, 1 if whole else 2, figsize=(9 if whole else 17, 6.4), layout="constrained")
     panels = np.atleast_1d(panels)
     clusters = _clusters(labels, tags)
-    _draw_groups(panels[0], places, clusters, chosen, np.asarray(mask.all(axis=1)))
-    _draw_tags(panels[0], places, clusters, chosen)
+    _draw_groups(panels[0], xy, clusters, chosen, np.asarray(mask.all(axis=1)))
+    _draw_tags(panels[0], xy, clusters, chosen)
     words = caption or f"colour and {'number' if len(clusters.names) <= _MOST_TAGS else 'marker'}: cluster"
     panels[0].set_xlabel(words if whole else f"{words}; hollow: some views missing")
     if not whole:
-        _draw_groups(panels[1], places, _patterns(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
+        _draw_groups(panels[1], xy, _patterns(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
         panels[1].set_xlabel("colour: which views are missing")
-    shown = f"; {len(chosen):,} of {len(embedding):,} samples are shown" if len(chosen) < len(embedding) else ""
+    shown = f"; {len(chosen):,} of {n:,} samples are shown" if len(chosen) < n else ""
     figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
     with writing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=120)
@@ -91,26 +88,14 @@ def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> _Gro
 
 def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:
     """Samples by the views that they lack: all views first, in grey, then the most frequent patterns."""
-    found, of_sample, sizes = np.unique(mask, axis=0, return_inverse=True, return_counts=True)
-    order = sorted(range(len(found)), key=lambda p: (not found[p].all(), -sizes[p]))
-    kept, rest = order[:_MOST_PATTERNS], order[_MOST_PATTERNS:]
-    place = np.full(len(found), len(kept))
-    place[kept] = np.arange(len(kept))
-    names = [_lacking(found[p], view_names) for p in kept] + [f"{len(rest)} other patterns"] * bool(rest)
-    counts = [int(sizes[p]) for p in kept] + [int(sizes[rest].sum())] * bool(rest)
-    colors: list[Any] = list(distinct_colors(len(kept))) + ["0.45"] * bool(rest)
-    if found[order[0]].all():
-        colors = ["0.75", *colors[: len(kept) - 1], *colors[len(kept) :]]
-    return _Groups(place[of_sample.ravel()], names, counts, colors, ["o"] * len(names))
-
-
-def _lacking(present: NDArray[np.bool_], view_names: Sequence[str]) -> str:
-    if present.all():
-        return "all views"
-    there = [name for name, is_there in zip(view_names, present, strict=True) if is_there]
-    lost = [name for name in view_names if name not in there]
-    words = f"only {', '.join(there)}" if len(there) < len(lost) else f"without {', '.join(lost)}"
-    return words if len(words) <= 40 else words[:39] + "…"
+    present, sizes, of_sample = find_patterns(mask)
+    n_kept, n_rest = min(len(sizes), _MOST_PATTERNS), max(len(sizes) - _MOST_PATTERNS, 0)
+    names = [lacking(one, view_names) for one in present[:n_kept]] + [f"{n_rest} other patterns"] * bool(n_rest)
+    counts = sizes[:n_kept].tolist() + [int(sizes[n_kept:].sum())] * bool(n_rest)
+    colors: list[Any] = list(distinct_colors(n_kept)) + ["0.45"] * bool(n_rest)
+    if present[0].all():
+        colors = ["0.75", *colors[: n_kept - 1], *colors[n_kept:]]
+    return _Groups(np.minimum(of_sample, n_kept), names, counts, colors, ["o"] * len(names))
 
 
 def _draw_groups(
@@ -165,27 +150,3 @@ def pyplot(what: str) -> Any:
     from matplotlib import pyplot
 
     return pyplot
-
-
-def _choice(n: int) -> NDArray[np.int64]:
-    rows = np.random.default_rng(0).permutation(n)[:_MOST_DOTS]
-    return np.sort(rows)
-
-
-def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Coordinates of shape (2, samples)."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
-    if len(points) < 10:  # too few for neighbourhoods
-        flat = np.zeros((len(points), 2), dtype=np.float32)
-        count = min(2, *points.shape)
-        if len(points) > 1:  # one point has no directions
-            flat[:, :count] = PCA(count).fit_transform(points)
-        return flat.T
-    start = PCA(2, random_state=0).fit_transform(points)
-    start = start / max(float(start[:, 0].std()), 1e-12) * 1e-4  # as t-SNE wants it; equal points divide by zero there
-    perplexity = min(30.0, (len(points) - 1) / 3)
-    with threadpool_limits(1 if len(points) < _WORTH_THREADS else None):
-        return TSNE(init=start.astype(np.float32), perplexity=perplexity, random_state=0).fit_transform(points).T

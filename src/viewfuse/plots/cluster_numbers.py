@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewfuse.report.colors import distinct_colors
-from viewfuse.report.maps import pyplot
+from viewfuse.plots.colors import distinct_colors
+from viewfuse.plots.maps import pyplot
 from viewfuse.utils.atomic import writing
 
 _WITNESSES = {

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 _FIRST = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000")
 """Okabe and Ito's colours but yellow, which is hard to see on white."""
+_FIRST_ON_DARK = ("#2f8fdc", "#e69f00", "#00b585", "#e8742c", "#d98cb8", "#8fd0f5", "#ffffff")
+"""The same for a dark ground, in the same order: none of them is lost there."""
 _MARKERS = ("s", "^", "D", "v", "P", "X")
 _STEPS = 12
 """Levels of red, green and blue that further colours are chosen from."""
-_LIGHTNESS = (0.3, 0.8)
-"""Of colours that are seen on white and are not taken for black."""
+_LIGHTNESS, _LIGHTNESS_ON_DARK = (0.3, 0.8), (0.5, 0.95)
+"""Of colours that are seen on white and are not taken for black, and the other way round."""
 _VISIONS = np.array(
     [
         np.eye(3),
@@ -34,19 +36,25 @@ _TO_OKLAB = np.array(
 
 
 @cache
-def distinct_colors(n: int) -> NDArray[np.float64]:
+def distinct_colors(n: int, *, on_dark: bool = False) -> NDArray[np.float64]:
     """Colours of shape (n, 3) from 0 to 1, each as far from those before it as can be, whoever looks; none twice."""
-    chosen = [_from_hex(text) for text in _FIRST]
+    chosen = [_from_hex(text) for text in (_FIRST_ON_DARK if on_dark else _FIRST)]
+    darkest, lightest = _LIGHTNESS_ON_DARK if on_dark else _LIGHTNESS
     levels = np.linspace(0, 1, _STEPS)
     grid = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), axis=-1).reshape(-1, 3)
     seen = seen_by_all(grid)
-    candidates = grid[(seen[0, :, 0] > _LIGHTNESS[0]) & (seen[0, :, 0] < _LIGHTNESS[1])]
+    candidates = grid[(seen[0, :, 0] > darkest) & (seen[0, :, 0] < lightest)]
     seen, nearest = seen_by_all(candidates), np.full(len(candidates), np.inf)
     for number in range(max(n, len(chosen)) - 1):
         nearest = np.minimum(nearest, _distances(seen, seen_by_all(chosen[number][None])))
         if number + 1 >= len(chosen):
             chosen.append(candidates[int(nearest.argmax())])
     return np.array(chosen[:n])
+
+
+def as_hex(color: NDArray[np.float64]) -> str:
+    """A colour as the web writes it."""
+    return "#" + "".join(f"{round(255 * float(part)):02x}" for part in color)
 
 
 def distinct_markers(n: int) -> list[str]:

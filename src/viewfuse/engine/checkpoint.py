@@ -1,0 +1,192 @@
+"""Checkpoints of a fit: where a training stands, on disk, so that an interrupted fit goes on from there.
+
+All that is random follows from seeds and epoch numbers, and all that comes before training is repeated in the same way.
+So weights, the moments of Adam and what was recorded are enough: a fit that goes on ends with the same numbers as one
+that was never interrupted, to the bit on a CPU with as many threads. Each stage of each training is one file, which is
+replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from viewfuse.engine.early_stopping import EarlyStopping, JointStage
+from viewfuse.engine.loop import TrainState
+from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.errors import CheckpointDiffers
+from viewfuse.utils.atomic import write_file, writing
+
+_SECONDS_BETWEEN = 60.0
+_FACTS = "fit.json"
+
+
+class Checkpoint:
+    """A folder that keeps the stages of one fit.
+
+    Parameters
+    ----------
+    folder : where; None keeps nothing
+    facts : what must be the same for a fit to go on, by name: settings, data, versions
+    """
+
+    def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
+        self._folder, self._written, self._stop = folder, time.monotonic(), False
+        if folder is not None:
+            self._check_facts(folder / _FACTS, json.loads(json.dumps(dict(facts or {}), default=str)))
+
+    def _check_facts(self, path: Path, facts: dict[str, Any]) -> None:
+        known = _read_json(path)
+        if known is None:
+            write_file(path, json.dumps(facts, indent=1).encode())
+            return
+        differs = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
+        if differs:
+            told = "; ".join(f"{name} was {known.get(name)}, is {facts.get(name)}" for name in differs)
+            raise CheckpointDiffers(
+                f"{path.parent} keeps another fit: {told}; give what was given then, another folder, or delete this one"
+            )
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Inside, the first Ctrl-C waits for the end of the epoch, which is kept; the second ends at once."""
+        if self._folder is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def wait(number: int, frame: FrameType | None) -> None:
+            self._stop = True
+            signal.signal(signal.SIGINT, before)
+
+        before = signal.signal(signal.SIGINT, wait)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def stage(
+        self, name: str, runs: Sequence[TrainState], replicates: Replicates, watches: Sequence[EarlyStopping] = ()
+    ) -> Stage:
+        """A stage of trainings that run side by side, as far as it is kept."""
+        file = "-".join([name, *(str(run.seed) for run in runs)]) + ".safetensors"
+        return Stage(self, None if self._folder is None else self._folder / file, runs, replicates, watches)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last file is old enough."""
+        return self._stop or time.monotonic() - self._written >= _SECONDS_BETWEEN
+
+    def written(self) -> None:
+        """A file was written just now; stop here if somebody asked for it."""
+        self._written = time.monotonic()
+        if self._stop:
+            raise KeyboardInterrupt
+
+
+class Stage:
+    """One stage of trainings that run side by side.
+
+    Attributes
+    ----------
+    epoch : how many epochs the trainings have had, where something was kept; else None
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        path: Path | None,
+        runs: Sequence[TrainState],
+        replicates: Replicates,
+        watches: Sequence[EarlyStopping],
+    ) -> None:
+        self._checkpoint, self._path, self._runs = checkpoint, path, runs
+        self._replicates, self._watches = replicates, watches
+        self.epoch: int | None = None
+        if path is not None and path.exists():
+            self._restore(*_read(path))
+
+    def left(self, epochs: range) -> range:
+        """Those that are still to come."""
+        return epochs if self.epoch is None else range(self.epoch, epochs.stop)
+
+    def keep(self, epoch: int, *, last: bool = False) -> None:
+        """Write where the trainings stand after an epoch: if it is time, or the last one of the stage."""
+        if self._path is not None and (last or self._checkpoint.is_due):
+            with writing(self._path) as temporary:
+                save_file(self._tensors(), temporary, {"facts": json.dumps(self._facts(epoch))})
+            self._checkpoint.written()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        found = {f"network.{name}": x for name, x in self._replicates.network.state_dict().items()}
+        for i, adam in enumerate(self._replicates.adams):
+            for j, state in adam.state_dict()["state"].items():
+                found |= {f"adam.{i}.{j}.{name}": x for name, x in state.items()}
+        for i, watch in enumerate(self._watches):
+            found |= {f"best.{i}.{name}": x for name, x in watch.best_weights.items()}
+        return {name: x.detach().cpu().contiguous().clone() for name, x in found.items()}
+
+    def _facts(self, epoch: int) -> dict[str, Any]:
+        runs = [
+            {"history": r.history, "diverged": r.diverged, "joint_stage": asdict(r.joint_stage)} for r in self._runs
+        ]
+        return {"epoch": epoch, "runs": runs, "watches": [watch.counters for watch in self._watches]}
+
+    def _restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        self._replicates.network.load_state_dict(_below("network", tensors))
+        for i, adam in enumerate(self._replicates.adams):
+            states: dict[int, dict[str, Tensor]] = {}
+            for name, value in _below(f"adam.{i}", tensors).items():
+                place, _, key = name.partition(".")
+                states.setdefault(int(place), {})[key] = value
+            adam.load_state_dict({**adam.state_dict(), "state": states})
+        for run, known in zip(self._runs, facts["runs"], strict=True):
+            run.history, run.diverged = known["history"], known["diverged"]
+            _recall(run.joint_stage, known["joint_stage"])
+        for i, (watch, known) in enumerate(zip(self._watches, facts["watches"], strict=True)):
+            watch.recall(known, {name: x.to(self._runs[0].device) for name, x in _below(f"best.{i}", tensors).items()})
+        self.epoch = facts["epoch"]
+
+
+def _recall(stage: JointStage, known: Mapping[str, Any]) -> None:
+    """Let it be as it was; JSON has no numbers as keys."""
+    for name, value in known.items():
+        setattr(stage, name, {int(k): v for k, v in value.items()} if isinstance(value, dict) else value)
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+        raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """What the file says; None where there is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
+    return found
+
+
+NO_CHECKPOINT = Checkpoint()
+"""Keeps nothing."""

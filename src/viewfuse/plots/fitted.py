@@ -1,0 +1,216 @@
+"""Pictures of a fitted model for notebooks, and its short form as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from viewfuse.errors import DataError, MissingPackage, SettingError
+from viewfuse.plots.colors import distinct_colors, distinct_markers
+from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.plots.plane import Places, place_samples
+from viewfuse.utils.optional import how_to_install
+
+_MOST_GROUPS = 20
+"""A legend of more would be longer than the picture."""
+_GREY = (0.6, 0.6, 0.6)
+_NUMBERS = ("confidence", "stability")
+
+
+class FittedPlots:
+    """Methods that draw a fitted model; each returns matplotlib's Axes, and takes one as `ax`."""
+
+    labels_: NDArray[np.int64]
+    embedding_: NDArray[np.float32]
+    soft_labels_: NDArray[np.float32]
+    stability_: NDArray[np.float32]
+    decisions_: dict[str, Any]
+    view_names_: list[str]
+    _places: tuple[NDArray[np.float32], Places] | None = None
+
+    def _present(self) -> NDArray[np.bool_]:
+        """Which views the training samples have, of shape (samples, views)."""
+        raise NotImplementedError
+
+    def plot_map(self, color: Any = "cluster", *, ax: Any = None) -> Any:
+        """Draw the training samples in two dimensions, as t-SNE places their embedding.
+
+        Parameters
+        ----------
+        color : "cluster", "confidence", "stability", "missing" (which views), or an array of shape (samples,): numbers
+            become a scale, text and booleans groups
+        ax : where to draw; a new figure by default
+        """
+        check_is_fitted(self)
+        ax, places = _axes(ax), self._placed()
+        values, title = self._coloring(color)
+        if isinstance(values, tuple):
+            _draw_groups(ax, places, values, title)
+        else:
+            dots = ax.scatter(*places.xy, c=values[places.rows], s=12, cmap="viridis", linewidths=0)
+            ax.figure.colorbar(dots, ax=ax, label=title)
+        shown = (
+            f"{len(places.rows):,} of {places.n:,} samples" if len(places.rows) < places.n else f"{places.n:,} samples"
+        )
+        ax.set(xticks=[], yticks=[], title=f"{shown}, by {title}")
+        return ax
+
+    def plot_clusters(self, *, ax: Any = None) -> Any:
+        """Draw the sizes of the clusters; dark is the share of the samples that are sure (probability at least 0.5)."""
+        check_is_fitted(self)
+        ax, n_clusters = _axes(ax), self.soft_labels_.shape[1]
+        sizes = np.bincount(self.labels_, minlength=n_clusters)
+        sure = np.bincount(self.labels_[self.soft_labels_.max(axis=1) >= 0.5], minlength=n_clusters)
+        colors = distinct_colors(n_clusters)
+        ax.bar(np.arange(n_clusters), sizes, color=colors, alpha=0.3, label="uncertain")
+        ax.bar(np.arange(n_clusters), sure, color=colors, label="sure")
+        ax.set(xlabel="cluster", ylabel="samples", title="Sizes of clusters; light: uncertain samples")
+        ax.set_xticks(np.arange(n_clusters) if n_clusters <= _MOST_GROUPS else [0, n_clusters - 1])
+        return ax
+
+    def plot_missing(self, *, ax: Any = None) -> Any:
+        """Draw which views are missing together: a row per pattern, dark where the view is there."""
+        check_is_fitted(self)
+        ax = _axes(ax)
+        present, sizes, _ = find_patterns(self._present())
+        shown = present[:_MOST_GROUPS]
+        ax.imshow(shown, aspect="auto", cmap="Blues", vmin=-0.15, vmax=1.4, interpolation="nearest")
+        ax.set_xticks(range(len(self.view_names_)), self.view_names_, rotation=30 if len(self.view_names_) > 4 else 0)
+        ax.set_yticks(range(len(shown)), [f"{size:,}" for size in sizes[: len(shown)].tolist()])
+        ax.set_xticks(np.arange(1, len(self.view_names_)) - 0.5, minor=True)
+        ax.set_yticks(np.arange(1, len(shown)) - 0.5, minor=True)
+        ax.grid(which="minor", color="white", linewidth=3)
+        ax.tick_params(which="both", length=0)
+        rest = len(sizes) - len(shown)
+        more = f"; {rest} rarer patterns are left out" if rest else ""
+        ax.set(ylabel="samples", title=f"Views that samples have (dark){more}")
+        return ax
+
+    def plot_k(self, *, ax: Any = None) -> Any:
+        """Draw how well each number of clusters holds, where the model chose the number itself."""
+        check_is_fitted(self)
+        curve = k_curve(self.decisions_)
+        if not curve:
+            raise DataError(
+                "this model was told its number of clusters, so there is no curve; fit with n_clusters='auto'"
+            )
+        ax, chosen = _axes(ax), self.soft_labels_.shape[1]
+        ax.plot(list(curve), list(curve.values()), marker="o", color="#0072b2")
+        if chosen in curve:
+            ax.plot([chosen], [curve[chosen]], marker="o", markersize=11, color="#d55e00")
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.set(xlabel="clusters", ylabel="score", title=f"How well each number of clusters holds; chosen: {chosen}")
+        return ax
+
+    def _placed(self) -> Places:
+        """Where the samples lie; looked for once."""
+        if self._places is None or self._places[0] is not self.embedding_:
+            self._places = self.embedding_, place_samples(self.embedding_)
+        return self._places[1]
+
+    def _coloring(self, color: Any) -> tuple[Any, str]:
+        """Numbers of shape (samples,), or groups as a tuple of (group per sample, names, colours); and a title."""
+        if isinstance(color, str):
+            return self._own_coloring(color), {"missing": "missing views"}.get(color, color)
+        given = np.asarray(color)
+        if given.shape != self.labels_.shape:
+            raise SettingError(
+                f"color has the shape {given.shape}; give one value for each of {len(self.labels_)} samples"
+            )
+        if given.dtype.kind in "fiu":
+            return given.astype(float), "the given values"
+        names, of_sample = np.unique(given.astype(str), return_inverse=True)
+        return (of_sample, names.tolist(), distinct_colors(len(names))), "the given groups"
+
+    def _own_coloring(self, name: str) -> Any:
+        n_clusters = self.soft_labels_.shape[1]
+        if name == "cluster":
+            return self.labels_, [str(label) for label in range(n_clusters)], distinct_colors(n_clusters)
+        if name == "missing":
+            present, _, of_sample = find_patterns(self._present())
+            colors = [_GREY, *distinct_colors(len(present))] if present[0].all() else distinct_colors(len(present))
+            return of_sample, [lacking(one, self.view_names_) for one in present], colors
+        if name not in _NUMBERS:
+            raise SettingError(
+                f"color must be 'cluster', 'confidence', 'stability', 'missing' or an array; got {name!r}"
+            )
+        return self.soft_labels_.max(axis=1) if name == "confidence" else self.stability_
+
+    def _repr_html_inner(self) -> str:
+        return self._html()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._html()}
+
+    def _html(self) -> str:
+        """What a notebook shows: scikit-learn's diagram before the fit, what was found after it."""
+        if not hasattr(self, "labels_"):
+            from sklearn.utils import estimator_html_repr
+
+            return str(estimator_html_repr(self))
+        n, names, n_clusters = len(self.labels_), self.view_names_, self.soft_labels_.shape[1]
+        lines = [f"<b>{type(self).__name__}</b>, fitted on {n:,} samples in {len(names)} view{'s'[: len(names) != 1]}"]
+        lines += [escape(f"{n_clusters} clusters; confidence {self.soft_labels_.max(axis=1).mean():.2f} on average")]
+        lines += [escape(str(self.decisions_["reliability"]["why"]))] if "reliability" in self.decisions_ else []
+        table = _html_table(self.labels_, self.soft_labels_, self.stability_)
+        return f'<div class="viewfuse-model"><p>{"<br>".join(lines)}</p>{table}<pre>{escape(repr(self))}</pre></div>'
+
+
+def k_curve(decisions: Mapping[str, Any]) -> dict[int, float]:
+    """How well each number of clusters fits, where that was looked at; else empty."""
+    decision = decisions.get("n_clusters")
+    curve = decision.get("curve") if isinstance(decision, dict) else None
+    return {int(one["k"]): float(one["score"]) for one in curve or []}
+
+
+def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], stability: NDArray[np.float32]) -> str:
+    rows = []
+    for label in range(min(probabilities.shape[1], _MOST_GROUPS)):
+        inside = labels == label
+        facts = (
+            (f"{probabilities[inside].max(axis=1).mean():.2f}", f"{stability[inside].mean():.2f}")
+            if inside.any()
+            else ("", "")
+        )
+        rows.append((str(label), f"{inside.sum():,}", *facts))
+    rest = probabilities.shape[1] - len(rows)
+    cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    header = "".join(f"<th>{name}</th>" for name in ("cluster", "samples", "confidence", "stability"))
+    more = f"<p>and {rest} more clusters</p>" if rest else ""
+    return f"<table><thead><tr>{header}</tr></thead><tbody>{cells}</tbody></table>{more}"
+
+
+def _draw_groups(
+    ax: Any, places: Places, groups: tuple[NDArray[np.int64], Sequence[str], Sequence[Any]], title: str
+) -> None:
+    """Dots by group, and a legend; `groups` are the group of every sample, and per group a name and a colour."""
+    of_sample, names, colors = groups
+    shown, markers = of_sample[places.rows], distinct_markers(len(names))
+    counts = np.bincount(of_sample, minlength=len(names))
+    order = np.argsort(-counts, kind="stable") if len(names) > _MOST_GROUPS else np.arange(len(names))
+    for group in order.tolist():
+        inside = shown == group
+        words = f"{names[group]} (n={counts[group]:,})" if counts[group] else None
+        x, y = places.xy[:, inside]
+        ax.scatter(x, y, s=12, color=[colors[group]], marker=markers[group], linewidths=0, label=words)
+    handles, listed = ax.get_legend_handles_labels()
+    more = len(listed) > _MOST_GROUPS
+    ax.legend(
+        handles[:_MOST_GROUPS], listed[:_MOST_GROUPS], fontsize=8, frameon=False, loc="upper left",
+        bbox_to_anchor=(1.01, 1), title=f"{title}; the {_MOST_GROUPS} largest of {len(listed)}" if more else title,
+    )  # fmt: skip
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise MissingPackage(f"pictures are drawn by matplotlib; {how_to_install('matplotlib', 'plot')}") from None
+    return pyplot.subplots(layout="constrained")[1]

@@ -1,0 +1,82 @@
+"""Where samples lie on a map: the embedding in two dimensions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_BY_TSNE = 5_000
+"""Of more samples than this t-SNE places a random choice of so many: it takes a quarter of a minute on two cores."""
+MOST_PLACED = 20_000
+"""Of more samples than this a random choice of so many has a place: more dots would cover each other."""
+_NEAREST = 5
+_ROWS_AT_A_TIME = 1_000
+_WORTH_THREADS = 1_000
+"""With fewer dots threads wait for each other most of the time."""
+
+
+class Places(NamedTuple):
+    """Samples on a map.
+
+    Attributes
+    ----------
+    rows : int64 array of shape (placed,), in ascending order: which samples have a place
+    xy : float32 array of shape (2, placed)
+    n : of how many samples these are
+    """
+
+    rows: NDArray[np.int64]
+    xy: NDArray[np.float32]
+    n: int
+
+
+def place_samples(embedding: NDArray[np.float32]) -> Places:
+    """Places of samples, or of a choice of them, from embeddings of shape (samples, width).
+
+    t-SNE places up to `MOST_BY_TSNE`; each of the others lies between its nearest among these.
+    """
+    n = len(embedding)
+    order = np.random.default_rng(0).permutation(n)[:MOST_PLACED]
+    first, others = np.sort(order[:MOST_BY_TSNE]), np.sort(order[MOST_BY_TSNE:])
+    known = plane(embedding[first])
+    xy = np.hstack([known, _between_nearest(embedding[others], embedding[first], known)])
+    rows = np.concatenate([first, others])
+    ascending = np.argsort(rows)
+    return Places(rows[ascending], xy[:, ascending], n)
+
+
+def _between_nearest(
+    points: NDArray[np.float32], known: NDArray[np.float32], xy: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Places of shape (2, points): the mean of those of the nearest known points, near ones counting more."""
+    placed = np.empty((2, len(points)), dtype=np.float32)
+    squares = (known**2).sum(axis=1)
+    for start in range(0, len(points), _ROWS_AT_A_TIME):
+        part = points[start : start + _ROWS_AT_A_TIME]
+        apart = np.maximum(squares - 2 * part @ known.T + (part**2).sum(axis=1, keepdims=True), 0)
+        nearest = np.argpartition(apart, min(_NEAREST, len(known)) - 1, axis=1)[:, :_NEAREST]
+        weights = 1 / (np.take_along_axis(apart, nearest, axis=1) + 1e-6 * squares.mean() + 1e-12)
+        weights /= weights.sum(axis=1, keepdims=True)
+        placed[:, start : start + len(part)] = (xy[:, nearest] * weights).sum(axis=2)
+    return placed
+
+
+def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Coordinates of shape (2, samples), by t-SNE."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    if len(points) < 10:  # too few for neighbourhoods
+        flat = np.zeros((len(points), 2), dtype=np.float32)
+        count = min(2, *points.shape)
+        if len(points) > 1:  # one point has no directions
+            flat[:, :count] = PCA(count).fit_transform(points)
+        return flat.T
+    start = PCA(2, random_state=0).fit_transform(points)
+    start = start / max(float(start[:, 0].std()), 1e-12) * 1e-4  # as t-SNE wants it; equal points divide by zero there
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    with threadpool_limits(1 if len(points) < _WORTH_THREADS else None):
+        return TSNE(init=start.astype(np.float32), perplexity=perplexity, random_state=0).fit_transform(points).T

@@ -1,0 +1,100 @@
+"""Tables that were written as CSV files, read with the place of whatever is wrong in them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.errors import DataError
+from viewfuse.io.escaping import unmarked
+from viewfuse.io.source import check_ids
+from viewfuse.utils import memory
+
+_BYTES_PER_BYTE = 15
+"""Memory that text in lists takes, for each byte of the file."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of text.
+
+    Attributes
+    ----------
+    columns : per name its cells, equally many in all
+    """
+
+    path: Path
+    columns: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column."""
+        if name not in self.columns:
+            raise DataError(f"{self.path} has no column {name!r}, but {list(self.columns)}; check the file")
+        return self.columns[name]
+
+    def ids(self) -> list[str]:
+        """The column id."""
+        return self.column("id")
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A column of numbers."""
+        cells = self.column(name)
+        try:
+            return np.array(cells, dtype=np.float64)
+        except ValueError:
+            row = next(row for row, cell in enumerate(cells) if not is_number(cell))
+            where = f"{self.path}, data row {row + 1}, column {name}"
+            raise DataError(f"{where}: {cells[row]!r} is no number; check the file") from None
+
+    def whole_numbers(self, name: str) -> NDArray[np.int64]:
+        """A column of whole numbers."""
+        found = self.numbers(name)
+        if not np.isfinite(found).all() or (found != np.round(found)).any():
+            raise DataError(f"{self.path}, column {name}: not all are whole numbers; check the file")
+        return found.astype(np.int64)
+
+
+def read_table(path: Path) -> Table:
+    """Read a CSV file with a header; a column "id" has an id in every row, none of them twice."""
+    rows = _rows(path)
+    header = [name.strip() for name in rows[0]] if rows else []
+    if not header or len(set(header)) < len(header):
+        raise DataError(f"{path} has no header of different names; its first line must name the columns")
+    wrong = next((row for row, cells in enumerate(rows) if len(cells) != len(header)), None)
+    if wrong is not None:
+        raise DataError(f"{path}, data row {wrong} has {len(rows[wrong])} cells and not {len(header)}; check the file")
+    columns = {name: [unmarked(row[c]) for row in rows[1:]] for c, name in enumerate(header)}
+    if "id" in columns:
+        check_ids(path, columns["id"])
+    return Table(path, columns)
+
+
+def _rows(path: Path) -> Sequence[Sequence[str]]:
+    try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path} is no plain file; give a CSV file")
+        what = f"reading {path}"
+        memory.require(_BYTES_PER_BYTE * path.stat().st_size, what, "use a machine with more memory, or fewer samples")
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return [row for row in csv.reader(file) if row]
+    except FileNotFoundError:
+        raise DataError(f"{path} is not there; check the path") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads it as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

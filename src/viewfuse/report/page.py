@@ -1,0 +1,200 @@
+"""The report: one HTML file that needs nothing else, and the tables beside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import viewfuse
+from viewfuse.errors import SettingError
+from viewfuse.io.writers import Sheet, file_names, write_sheets
+from viewfuse.report import comparison_sections as compared
+from viewfuse.report import sections
+from viewfuse.report.comparison import MOST_LEVELS, Column, Pair, columns_for, crossed_with, pair_of, read_known
+from viewfuse.report.html import Html, join, paragraphs, tag
+from viewfuse.report.map_section import map_section
+from viewfuse.report.payload import pack, palette, points_of
+from viewfuse.report.run_folder import Run, read_run
+from viewfuse.report.sections import Section
+from viewfuse.report.tables import tables_of
+from viewfuse.report.verdict import Say, headline
+from viewfuse.utils.atomic import write_file
+
+MOST_BYTES = 3_000_000
+"""A page that is larger feels stuck; samples are left out until it is not."""
+_SHOWN = (20_000, 10_000, 5_000, 2_000, 1_000, 0)
+"""Samples that are shown at most, where the page would be too large otherwise."""
+_LEAST_COLORS = 8
+"""For patterns of missing views."""
+_SCRIPTS = ("base.js", "coloring.js", "map.js", "lookup.js", "tables.js", "main.js")
+
+
+def write_report(folders: Sequence[Path], out: Path, known: Path | None = None, say: Say = str) -> Path:
+    """Write the page of a run, or of two side by side, and its tables.
+
+    Parameters
+    ----------
+    folders : of one run or two, as `viewfuse fit` wrote them
+    out : the page
+    known : CSV file with ids and what else is known of the samples; for one run only
+    say : turns sentences about Python's parameters into the words of the reader
+
+    Returns
+    -------
+    The folder of the tables: as `out`, with "_data" for its ending.
+    """
+    if len(folders) not in (1, 2) or (known is not None and len(folders) > 1):
+        raise SettingError("a report is about one run, with or without known columns, or compares two runs")
+    runs, data = [read_run(folder) for folder in folders], out.with_name(f"{out.stem}_data")
+    if len(runs) == 2:
+        pair = pair_of(runs[0], runs[1])
+        tables, content = _pair_tables(pair), _pair_content(pair)
+    else:
+        columns = [] if known is None else columns_for(runs[0], read_known(known))
+        tables, content = tables_of(runs[0]) | _known_tables(runs[0], columns), _run_content(runs[0], columns, say)
+    write_sheets(data, tables)
+    write_file(out, _fitting(content, [f"{data.name}/{name}" for name in tables]).encode())
+    return data
+
+
+def run_page(run: Run, say: Say = str) -> str:
+    """The page of a run, for those who show it without writing it."""
+    return _fitting(_run_content(run, [], say), [])
+
+
+class _Content(NamedTuple):
+    """What a page shows.
+
+    Attributes
+    ----------
+    points : gives the samples for the script, for the number that is drawn at most and whether the others are listed
+    """
+
+    title: str
+    top: Html
+    sections: list[Section]
+    colors: Mapping[str, Any]
+    points: Callable[[int, bool], list[dict[str, Any]]]
+
+
+def _run_content(run: Run, columns: Sequence[Column], say: Say) -> _Content:
+    levels = [len(one.levels) for one in columns if len(one.levels) <= MOST_LEVELS]
+    colors = palette(max([run.n_clusters, _LEAST_COLORS, *levels]))
+    marks = colors["marks"]
+    found = [
+        sections.cluster_section(run, marks),
+        map_section([run]),
+        sections.feature_section(run, marks),
+        compared.known_section(run, columns, marks),
+        sections.missing_section(run),
+        sections.k_section(run, say),
+        sections.decision_section(run, say),
+        sections.loss_section(run),
+        sections.reproduce_section(run),
+    ]
+    top, shown = sections.verdict(run, say, marks), [one for one in found if one is not None]
+
+    def points(most: int, others: bool) -> list[dict[str, Any]]:
+        return [points_of(run, columns, most, others=others)]
+
+    return _Content(f"{headline(run)}: {run.name}", top, shown, colors, points)
+
+
+def _pair_content(pair: Pair) -> _Content:
+    one, two = pair.runs
+    second = _colors_of_second(pair)
+    colors = palette(max([one.n_clusters, _LEAST_COLORS, *(color + 1 for color in second)]))
+    moved = [_moved_column(run, rows[pair.moved]) for run, rows in ((one, pair.first), (two, pair.second))]
+
+    def points(most: int, others: bool) -> list[dict[str, Any]]:
+        half = (most + 1) // 2
+        first = points_of(one, moved[:1], half, others=others)
+        return [first, points_of(two, moved[1:], half, others=others, colors=second)]
+
+    found = [map_section(pair.runs), *compared.pair_sections(pair, colors["marks"])]
+    return _Content(f"{one.name} and {two.name}", compared.pair_verdict(pair), found, colors, points)
+
+
+def _colors_of_second(pair: Pair) -> list[int]:
+    """Per cluster of the second run the colour of its match in the first, or a new one."""
+    partner = {after: before for before, after in pair.crossing.matched.items()}
+    spare = iter(range(pair.runs[0].n_clusters, pair.runs[0].n_clusters + pair.runs[1].n_clusters))
+    return [partner[label] if label in partner else next(spare) for label in range(pair.runs[1].n_clusters)]
+
+
+def _fitting(content: _Content, files: Sequence[str]) -> str:
+    """The page with as many samples as its size allows."""
+    page = ""
+    for most, others in product(_SHOWN, (True, False)):
+        page = _page(content, files, pack({"colors": content.colors, "runs": content.points(most, others)}))
+        if len(page.encode()) <= MOST_BYTES:
+            break
+    return page
+
+
+def _page(content: _Content, files: Sequence[str], data: str) -> str:
+    style, script = _style(content.colors), "\n".join(map(_asset, _SCRIPTS))
+    links = [tag("li", tag("a", one.title, href=f"#{one.key}")) for one in content.sections]
+    beside = f"Every number of this page is also in files beside it: {', '.join(files)}." if files else ""
+    return Template(_asset("page.html")).substitute(
+        title=escape(content.title),
+        policy=_policy(style, script),
+        style=style,
+        links=join(links),
+        top=content.top,
+        sections=join(one.html() for one in content.sections),
+        files=paragraphs(beside),
+        version=escape(viewfuse.__version__),
+        data=data,
+        script=script,
+    )
+
+
+def _style(colors: Mapping[str, Any]) -> str:
+    """The style sheet, with a class per cluster for either ground."""
+    grounds = ["\n".join(f".c{i} {{ fill: {c}; }}" for i, c in enumerate(colors[name])) for name in ("light", "dark")]
+    return Template(_asset("style.css")).substitute(light=grounds[0], dark=grounds[1])
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be loaded, and nothing runs but what was written here."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    sources = f"style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'"
+    return f"default-src 'none'; {sources}; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def _asset(name: str) -> str:
+    return (resources.files("viewfuse.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _known_tables(run: Run, columns: Sequence[Column]) -> dict[str, Sheet]:
+    crossings = {column.name: crossed_with(run, column) for column in columns}
+    known = {name: crossing for name, crossing in crossings.items() if crossing is not None}
+    files = file_names([f"known_{name}" for name in known], ".csv")
+    sheets = {file: crossing.sheet("cluster") for file, crossing in zip(files, known.values(), strict=True)}
+    rows = [(name, len(one.first), *one.scores().values()) for name, one in known.items()]
+    return sheets | ({"scores.csv": Sheet(("column", "samples", "accuracy", "NMI", "ARI"), rows)} if rows else {})
+
+
+def _pair_tables(pair: Pair) -> dict[str, Sheet]:
+    scores = Sheet(("samples", "accuracy", "NMI", "ARI"), [(len(pair.first), *pair.crossing.scores().values())])
+    names = ("clusters_before.csv", "clusters_after.csv")
+    clusters = {name: tables_of(run)["clusters.csv"] for name, run in zip(names, pair.runs, strict=True)}
+    crossing = pair.crossing.sheet("cluster_before")
+    return {"moved.csv": pair.sheet(), "crossing.csv": crossing, "scores.csv": scores, **clusters}
+
+
+def _moved_column(run: Run, rows: NDArray[np.int64]) -> Column:
+    values = np.zeros(len(run.ids))
+    values[rows] = 1
+    return Column("stayed or moved", ("stayed", "moved"), values)

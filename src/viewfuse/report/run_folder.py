@@ -1,0 +1,197 @@
+"""The folder of a run: what the report is made from, written after a fit and read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.views import Views
+from viewfuse.errors import BadModelFile, DataError
+from viewfuse.fitted.manifest import read_manifest
+from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
+from viewfuse.plots.plane import Places
+from viewfuse.report.csv_table import Table, read_table
+
+if TYPE_CHECKING:
+    from viewfuse.methods.base import MultiViewClusterer
+
+_ALL_FEATURES = "effects.csv"
+"""Of wide views this would be far longer than all else."""
+_CURE = "run viewfuse fit again, with another --out"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What stands in the folder of a run; parts that an older viewfuse did not write are None or empty.
+
+    Attributes
+    ----------
+    summary : the content of summary.json
+    labels, confidence, uncertain, stability : arrays of shape (samples,); stability is NaN where it is not known
+    present : boolean array of shape (samples, views)
+    map : columns id, x, y of the samples that have a place on the map
+    explained : columns of explanation/samples.csv, as `viewfuse explain` writes it
+    features : columns of explanation/features.csv
+    merges : columns of explanation/merges.csv: which clusters join first when there are to be fewer
+    found_again : per cluster how well it would be found again, and a word for it; empty where it is not known
+    history : columns of history.csv
+    versions : of the packages that the model was written by
+    title : what the page calls the run, where that is not the name of its folder
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    ids: list[str]
+    labels: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+    uncertain: NDArray[np.bool_]
+    stability: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    map: Table | None
+    explained: Table | None
+    features: Table | None
+    merges: Table | None
+    found_again: list[tuple[float, str]]
+    history: Table | None
+    versions: dict[str, str]
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the page calls the run."""
+        return self.title or self.folder.resolve().name
+
+    @property
+    def views(self) -> list[str]:
+        """The names of the views."""
+        return [str(name) for name in self.summary["views"]]
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of clusters, empty ones among them."""
+        return len(self.summary["cluster_sizes"])
+
+    @property
+    def level(self) -> float:
+        """The confidence below which a sample is uncertain."""
+        return float(self.summary.get("uncertain_below", UNCERTAIN_BELOW))
+
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """What was decided, from which evidence, and why."""
+        return self.summary.get("decisions") or {}
+
+    def of_cluster(self, cluster: int) -> NDArray[np.int64]:
+        """The rows of its samples."""
+        return np.flatnonzero(self.labels == cluster)
+
+
+def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places: Places) -> None:
+    """Write what the report needs beside labels and losses: places on the map, and why samples are where they are.
+
+    Of many samples those that have a place on the map are explained.
+    """
+    from viewfuse.fitted.explanation import sheets
+
+    shown = views[places.rows]
+    xy = zip(shown.ids.tolist(), *places.xy.astype(float).tolist(), strict=True)
+    write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), xy)})
+    explanation = model.explain(model.complete(shown)[0])
+    found = {name: sheet for name, sheet in sheets(explanation).items() if name != _ALL_FEATURES}
+    write_sheets(folder / "explanation", found)
+
+
+def read_run(folder: Path) -> Run:
+    """Read the folder that `viewfuse fit` wrote."""
+    summary = _read_summary(folder / "summary.json")
+    labels = read_table(folder / "labels.csv")
+    names = [str(name) for name in summary["views"]]
+    stability = _optional(folder / "stability.csv")
+    numbers = labels.whole_numbers("label")
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
+        raise DataError(f"{labels.path} has labels that {folder / 'summary.json'} does not know; {_CURE}")
+    return Run(
+        folder=folder,
+        summary=summary,
+        ids=labels.ids(),
+        labels=numbers,
+        confidence=labels.numbers("confidence"),
+        uncertain=labels.whole_numbers("uncertain") != 0,
+        stability=np.full(len(labels), np.nan) if stability is None else _stability(stability, labels),
+        present=_presence(labels, names),
+        map=_optional(folder / "map.csv"),
+        explained=_optional(folder / "explanation" / "samples.csv"),
+        features=_optional(folder / "explanation" / "features.csv"),
+        merges=_optional(folder / "explanation" / "merges.csv"),
+        found_again=_found_again(_optional(folder / "explanation" / "clusters.csv"), len(summary["cluster_sizes"])),
+        history=_optional(folder / "history.csv"),
+        versions=_versions(folder / "model"),
+    )
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path.parent} holds no {path.name}; give the folder that viewfuse fit wrote") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}); {_CURE}") from None
+    known = isinstance(summary, dict) and all(isinstance(summary.get(key), list) for key in ("views", "cluster_sizes"))
+    if not known or not isinstance(summary.get("decisions", {}), dict):
+        raise DataError(f"{path} does not say what was fitted; {_CURE}")
+    return summary
+
+
+def _optional(path: Path) -> Table | None:
+    return read_table(path) if path.exists() else None
+
+
+def _stability(table: Table, labels: Table) -> NDArray[np.float64]:
+    if table.ids() != labels.ids():
+        raise DataError(f"{table.path} and {labels.path} have other samples; {_CURE}")
+    return table.numbers("stability")
+
+
+def _found_again(clusters: Table | None, n_clusters: int) -> list[tuple[float, str]]:
+    if clusters is None or "again" not in clusters.columns or len(clusters) != n_clusters:
+        return []
+    return list(zip(clusters.numbers("stability").tolist(), clusters.column("again"), strict=True))
+
+
+def _presence(labels: Table, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which views the samples have, of shape (samples, views)."""
+    texts = labels.column("views_present")
+    known = {text: _subset(text, names) for text in set(texts)}
+    wrong = [row for row, text in enumerate(texts) if known[text] is None]
+    if wrong:
+        where = f"{labels.path}, data row {wrong[0] + 1}, column views_present"
+        raise DataError(f"{where}: {texts[wrong[0]]!r} are not views of the run; {_CURE}")
+    return np.array([known[text] for text in texts], dtype=bool).reshape(len(texts), len(names))
+
+
+def _subset(text: str, names: Sequence[str]) -> list[bool] | None:
+    """Which of the names, in their order, were joined by blanks to this text; None where that cannot be."""
+    if not names:
+        return None if text else []
+    for start, is_there in ((names[0], True), ("", False)):
+        rest = text.removeprefix(start) if text.startswith(start) else None
+        if rest is None or (is_there and rest and not rest.startswith(" ")):
+            continue
+        others = _subset(rest[1:] if is_there else rest, names[1:])
+        if others is not None:
+            return [is_there, *others]
+    return None
+
+
+def _versions(model: Path) -> dict[str, str]:
+    try:
+        found = read_manifest(model)["versions"]
+    except BadModelFile:  # the page does without; whoever uses the model will hear of it
+        return {}
+    return {str(name): str(version) for name, version in found.items()}

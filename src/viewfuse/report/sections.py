@@ -1,0 +1,319 @@
+"""The sections of the page about one run, each made from the run alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from viewfuse.io.writers import as_json
+from viewfuse.plots.fitted import k_curve
+from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.report import charts
+from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
+from viewfuse.report.run_folder import Run
+from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
+from viewfuse.report.verdict import (
+    Say,
+    apart_in_words,
+    count,
+    headline,
+    how_many,
+    how_sure,
+    missing_views,
+    number,
+    percent,
+    warnings_of,
+)
+
+_MOST_FEATURES = 1_500
+"""More bars would make the page slow; of more the largest of every cluster are shown."""
+_MOST_PATTERNS = 15
+_FEW_VIEWS = 3
+"""So many are listed in a cell."""
+_MOST_TOLD = 12
+"""Of more clusters the verdict does not say what sets each apart; the table does."""
+
+
+class Section(NamedTuple):
+    """A part of the page with its heading, and how the navigation calls it."""
+
+    key: str
+    title: str
+    body: Html
+
+    def html(self) -> Html:
+        """The section as it stands on the page."""
+        heading = tag("h2", self.title, id=f"{self.key}-title")
+        return tag("section", heading, self.body, id=self.key, aria_labelledby=f"{self.key}-title")
+
+
+def verdict(run: Run, say: Say, marks: Sequence[str]) -> Html:
+    """The first screen: what was found, how sure that is, what sets the clusters apart, what to look at."""
+    parts = [tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run")]
+    parts += [paragraphs(how_many(run, say), *how_sure(run)), _warnings(warnings_of(run, say))]
+    return tag("header", *parts, paragraphs(missing_views(run)), _apart_list(run, marks), id="verdict")
+
+
+def _apart_list(run: Run, marks: Sequence[str]) -> Html | None:
+    found = {label: words for label, words in apart_in_words(run).items() if words}
+    if not found or run.n_clusters > _MOST_TOLD:
+        return None
+    sizes = np.bincount(run.labels, minlength=run.n_clusters)
+    lines = [
+        tag("li", charts.swatch(label, marks[label]), tag("b", f"Cluster {label}"),
+            f", {count(int(sizes[label]), 'sample')}: {'; '.join(words)}")
+        for label, words in found.items()
+    ]  # fmt: skip
+    return join([tag("p", "What sets the clusters apart most:"), tag("ul", *lines, class_="plain")])
+
+
+def _warnings(lines: Sequence[str]) -> Html:
+    if not lines:
+        return tag("p", "Nothing in the data or in the training calls for a warning.", class_="fine", id="warnings")
+    heading = tag("p", tag("strong", f"Look at this first ({len(lines)})"))
+    return tag("div", heading, tag("ul", *(tag("li", line) for line in lines)), class_="warnings", id="warnings")
+
+
+def cluster_section(run: Run, marks: Sequence[str]) -> Section:
+    """A row per cluster."""
+    words = apart_in_words(run)
+    header = ["Cluster", "Samples", "Confidence", "Uncertain", "Stability"]
+    header += ["Found again", "Have the view"] if run.found_again else ["Have the view"]
+    rows = [_cluster_row(run, one, marks, words[one.label]) for one in clusters_of(run)]
+    note = (
+        "Confidence: how probable its samples find this cluster, on average. Stability: how often its samples are put "
+        "together again, by other trainings or by a second method. "
+    )
+    note += "Found again: how well it survives when views are hidden or samples left out. " if run.found_again else ""
+    note += "Typical samples are the surest ones; press one to see it on the map."
+    header += ["Typical samples", "What sets it apart"]
+    body = join([tag("p", note, class_="note"), table("clusters", "Clusters", header, rows)])
+    return Section("clusters", "Clusters", body)
+
+
+def _cluster_row(run: Run, one: Cluster, marks: Sequence[str], words: Sequence[str]) -> list[Html]:
+    label = join([charts.swatch(one.label, marks[one.label]), tag("b", str(one.label))])
+    typical = [tag("button", name, type="button", class_="sample", data_sample=name) for name in one.typical]
+    return [
+        cell(label, one.label),
+        cell(
+            join([tag("span", f"{one.samples:,}"), charts.share_bar(one.share, f"{percent(one.share)} of all")]),
+            one.samples,
+            number=True,
+        ),
+        _share(one.confidence, "mean confidence"),
+        cell(f"{one.uncertain:,}", one.uncertain, number=True),
+        _share(one.stability, "mean stability"),
+        *([_share(one.found_again[0], one.found_again[1], shown=one.found_again[1])] if run.found_again else []),
+        tag("td", _has(run.views, one.has), class_="has"),
+        tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
+        tag("td", "; ".join(words) or "-", class_="words"),
+    ]
+
+
+def _has(views: Sequence[str], shares: Sequence[float]) -> Html:
+    """Per view the share of samples that have it; of many views their mean and the least."""
+    if len(views) <= _FEW_VIEWS:
+        return join(tag("div", f"{view} {percent(share)} ") for view, share in zip(views, shares, strict=True))
+    least = int(np.argmin(shares))
+    words = f"{percent(float(np.mean(shares)))} on average, ", f"least {views[least]}, {percent(shares[least])}"
+    return join(tag("div", one) for one in words)
+
+
+def _share(share: float, what: str, shown: str = "") -> Html:
+    """A share with its bar; `shown` is a word for it."""
+    if not math.isfinite(share):
+        return cell("-", "", number=True)
+    words = percent(share)
+    bar = charts.share_bar(share, f"{words} {what}")
+    told = tag("div", shown) if shown else None
+    return cell(join([tag("span", words), bar, told]), f"{share:.4f}", number=True)
+
+
+def feature_section(run: Run, marks: Sequence[str]) -> Section | None:
+    """Bars per cluster and view."""
+    features = features_of(run)
+    if not features:
+        return None
+    most = max(abs(one.difference) for one in features) or 1.0
+    per_cluster = max(3, _MOST_FEATURES // max(run.n_clusters, 1))
+    parts = [_features_of(run, label, features, per_cluster, most, marks) for label in range(run.n_clusters)]
+    note = (
+        "A bar to the right: the cluster has more than the other samples; to the left: less. Its length is the "
+        "difference in standard deviations of the feature. “Here” and “Elsewhere” are means, in the units of your data."
+    )
+    if run.explained is not None and len(run.explained) < len(run.ids):
+        note += f" They come from {len(run.explained):,} of the {len(run.ids):,} samples, chosen at random."
+    return Section("features", "What sets the clusters apart", join([tag("p", note, class_="note"), *parts]))
+
+
+def _features_of(
+    run: Run, label: int, features: Sequence[Feature], top: int, most: float, marks: Sequence[str]
+) -> Html | None:
+    own = [one for one in features if one.label == label]
+    kept = set(sorted(own, key=lambda one: -abs(one.difference))[:top])
+    if not own:
+        return None
+    by_view = [
+        _view_table(label, view, [one for one in own if one in kept and one.view == view], most) for view in run.views
+    ]
+    shown = [one for one in by_view if one is not None]
+    size = count(len(run.of_cluster(label)), "sample")
+    summary = tag("summary", charts.swatch(label, marks[label]), tag("b", f"Cluster {label}"), f", {size}")
+    rest = f"The {len(kept)} largest of {len(own)} are shown; features.csv has all." if len(kept) < len(own) else ""
+    return tag("details", summary, tag("div", *shown, class_="charts"), paragraphs(rest), open=label == 0)
+
+
+def _view_table(label: int, view: str, features: Sequence[Feature], most: float) -> Html | None:
+    if not features:
+        return None
+    rows = [
+        [
+            cell(one.feature),
+            cell(_difference(one.difference, most), f"{one.difference:.4f}", number=True),
+            cell(number(one.mean), f"{one.mean:.7g}", number=True),
+            cell(number(one.mean_of_others), f"{one.mean_of_others:.7g}", number=True),
+        ]
+        for one in features
+    ]
+    return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Here", "Elsewhere"), rows)
+
+
+def _difference(value: float, most: float) -> Html:
+    words = f"{value:+.1f}"
+    return join([tag("span", words), charts.difference_bar(value, most, f"{words} standard deviations")])
+
+
+def missing_section(run: Run) -> Section | None:
+    """Which views are missing for whom."""
+    if len(run.views) < 2:
+        return None
+    has = run.present.sum(axis=0).tolist()
+    per_view = [
+        [cell(name), cell(f"{n:,}", n, number=True), cell(f"{len(run.ids) - n:,}", len(run.ids) - n, number=True),
+         _share(n / len(run.ids), "of the samples have the view")]
+        for name, n in zip(run.views, has, strict=True)
+    ]  # fmt: skip
+    tables = [
+        table("views", "By view", ("View", "Have it", "Lack it", "Share that has it"), per_view),
+        _pattern_table(run),
+        _views_by_cluster(run),
+    ]
+    note = f"{missing_views(run)} A full box is a view that is there, an empty box one that is missing."
+    return Section("missing", "Missing views", join([tag("p", note, class_="note"), charts.side_by_side(tables)]))
+
+
+def _views_by_cluster(run: Run) -> Html:
+    """Shares, darker where more samples have the view."""
+    rows = [
+        [cell(f"Cluster {one.label}", one.label), *(
+            tag("td", percent(share), class_=f"number shade{min(4, int(5 * share))}", data_value=f"{share:.4f}")
+            for share in one.has)]
+        for one in clusters_of(run) if one.samples
+    ]  # fmt: skip
+    return table("views-by-cluster", "Share that has the view, by cluster", ("Cluster", *run.views), rows)
+
+
+def _pattern_table(run: Run) -> Html:
+    present, sizes, _ = find_patterns(run.present)
+    rows = [
+        [cell(charts.present_boxes(there, run.views), " ".join(map(str, map(int, there)))),
+         cell(lacking(np.array(there), run.views, longest=200)), cell(f"{size:,}", size, number=True),
+         _share(size / len(run.ids), "of all samples")]
+        for there, size in zip(present[:_MOST_PATTERNS].tolist(), sizes[:_MOST_PATTERNS].tolist(), strict=True)
+    ]  # fmt: skip
+    rest = len(sizes) - len(rows)
+    caption = f"By pattern; {rest} rarer patterns are in missing.csv" if rest > 0 else "By pattern"
+    return table("patterns", caption, ("Views", "Which", "Samples", "Share"), rows)
+
+
+def k_section(run: Run, say: Say) -> Section | None:
+    """How the number of clusters was chosen, where that was looked at, and which clusters join when there are fewer."""
+    merges, parts = merges_of(run), []
+    if k_curve(run.decisions):
+        parts.append(_k_curve(run))
+    if len(merges) > 1:
+        parts.append(charts.merge_tree(merges, run.n_clusters))
+    if not parts:
+        return None
+    body = [paragraphs(how_many(run, say)), charts.side_by_side(parts)]
+    return Section("k", "The number of clusters", join([*body, _k_numbers(run)]))
+
+
+def _k_curve(run: Run) -> Html:
+    points, chosen = list(k_curve(run.decisions).items()), run.decisions["n_clusters"].get("chosen")
+    return charts.line_chart(points, "How well each number of clusters holds", "clusters", marked=chosen)
+
+
+def _k_numbers(run: Run) -> Html | None:
+    if not k_curve(run.decisions):
+        return None
+    sheet = k_sheet(run.decisions)
+    rows = [[cell(str(k), k), *(cell(f"{x:.3f}", f"{x:.4f}", number=True) for x in rest)] for k, *rest in sheet.rows]
+    header = [name.replace("_", " ").capitalize() for name in sheet.header]
+    return tag("details", tag("summary", "The numbers"), table("k", "By number of clusters", header, rows))
+
+
+def decision_section(run: Run, say: Say) -> Section | None:
+    """What was decided, and from which evidence."""
+    if not run.decisions:
+        return None
+    parts: list[Html] = []
+    for name, one in run.decisions.items():
+        words, label = str(one.get("why", "")), name.replace("_", " ")
+        label, _, words = words.partition(": ") if ": " in words else (label, "", words)
+        evidence = tag("details", tag("summary", "Evidence"), tag("pre", "\n".join(_flat("", one.get("evidence")))))
+        parts += [tag("dt", label), tag("dd", tag("p", say(words)), evidence if one.get("evidence") else None)]
+    note = tag("p", "What viewfuse decided by itself, and why. Labels are never used.", class_="note")
+    return Section("decisions", "Decisions", join([note, tag("dl", *parts)]))
+
+
+def _flat(name: str, value: Any) -> Iterator[str]:
+    """Nested facts, one per line."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(f"{name} {key}".strip(), inner)
+    else:
+        shown = f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else as_json(value)
+        yield f"{name}: {shown}"
+
+
+def loss_section(run: Run) -> Section | None:
+    """The losses of training."""
+    if run.history is None or not len(run.history) or "epoch" not in run.history.columns:
+        return None
+    epochs, stages = run.history.numbers("epoch").tolist(), run.history.columns.get("stage", [])
+    since = next((epochs[row] for row, stage in enumerate(stages) if stage == "joint"), None)
+    drawn = []
+    for name in run.history.columns:
+        if name not in ("epoch", "stage", "seconds"):
+            pairs = [
+                (x, y) for x, y in zip(epochs, run.history.numbers(name).tolist(), strict=True) if math.isfinite(y)
+            ]
+            pairs = pairs[next((row for row, (_, y) in enumerate(pairs) if y), len(pairs)) :]  # zero: not in use yet
+            if pairs:
+                drawn.append(charts.line_chart(pairs, name.replace("_", " "), "epoch", since=since))
+    words = "The total should fall and level off."
+    words += " In the shaded epochs the clusters are trained as well." if since is not None else ""
+    note = tag("p", words, class_="note")
+    return Section("losses", "Training", join([note, charts.side_by_side(drawn)]))
+
+
+def reproduce_section(run: Run) -> Section:
+    """How to get the same again."""
+    summary = run.summary
+    params = summary.get("params") or {}
+    rows = [[cell(str(name)), cell(str(value))] for name, value in params.items()]
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    facts = [
+        ("Command", tag("code", str(summary.get("command", "not known")))),
+        ("Seed", str(params.get("random_state", "none"))),
+    ]
+    facts += [("Versions", versions or "not known")]
+    facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
+    lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
+    settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
+    return Section("reproduce", "Do it again", join([tag("dl", lines), settings if rows else None]))

@@ -1,0 +1,147 @@
+"""The numbers of the page: every table that it shows, which is also written beside it as a CSV file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from viewfuse.errors import DataError
+from viewfuse.io.writers import Sheet, as_json
+from viewfuse.plots.fitted import k_curve
+from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.report.run_folder import Run
+
+N_TYPICAL = 5
+
+
+class Feature(NamedTuple):
+    """A feature in which a cluster differs from the other samples, see `viewfuse.fitted.effects.Difference`."""
+
+    label: int
+    view: str
+    feature: str
+    difference: float
+    mean: float
+    mean_of_others: float
+
+
+class Cluster(NamedTuple):
+    """A cluster in numbers.
+
+    Attributes
+    ----------
+    confidence, stability : means over its samples; NaN where it has none, or where stability is not known
+    found_again : how well it would be found again, from 0 to 1, and a word for it; NaN and "" where it is not known
+    has : per view the share of its samples that have it
+    typical : ids of its surest samples
+    """
+
+    label: int
+    samples: int
+    share: float
+    confidence: float
+    uncertain: int
+    stability: float
+    found_again: tuple[float, str]
+    has: tuple[float, ...]
+    typical: tuple[str, ...]
+
+
+def clusters_of(run: Run) -> list[Cluster]:
+    """The clusters by number."""
+    return [_cluster(run, label) for label in range(run.n_clusters)]
+
+
+def _cluster(run: Run, label: int) -> Cluster:
+    rows = run.of_cluster(label)
+    surest = rows[np.argsort(-run.confidence[rows], kind="stable")[:N_TYPICAL]]
+    mean = run.confidence[rows].mean() if len(rows) else math.nan
+    stability = run.stability[rows].mean() if len(rows) else math.nan
+    has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
+    typical = tuple(run.ids[row] for row in surest.tolist())
+    facts = (label, len(rows), len(rows) / max(len(run.ids), 1), float(mean), int(run.uncertain[rows].sum()))
+    again = run.found_again[label] if run.found_again else (math.nan, "")
+    return Cluster(*facts, float(stability), again, tuple(has.tolist()), typical)
+
+
+def features_of(run: Run) -> list[Feature]:
+    """What sets the clusters apart, by cluster and view, the largest difference first."""
+    found = run.features
+    if found is None:
+        return []
+    texts = zip(found.column("view"), found.column("feature"), strict=True)
+    numbers = (found.numbers(name).tolist() for name in Feature._fields[3:])
+    labels = found.whole_numbers("label").tolist()
+    return [
+        Feature(label, *names, *facts)
+        for label, names, facts in zip(labels, texts, zip(*numbers, strict=True), strict=True)
+    ]
+
+
+def tables_of(run: Run) -> dict[str, Sheet]:
+    """The tables by the names of their files."""
+    sheets = {
+        "clusters.csv": _cluster_sheet(run),
+        "features.csv": Sheet(Feature._fields, features_of(run), ".7g"),
+        "missing.csv": _pattern_sheet(run),
+        "decisions.csv": _decision_sheet(run),
+    }
+    if run.history is not None:
+        sheets["losses.csv"] = Sheet(tuple(run.history.columns), zip(*run.history.columns.values(), strict=True))
+    if k_curve(run.decisions):
+        sheets["k.csv"] = k_sheet(run.decisions)
+    if run.merges is not None:
+        sheets["merges.csv"] = Sheet(tuple(run.merges.columns), zip(*run.merges.columns.values(), strict=True))
+    return sheets
+
+
+def merges_of(run: Run) -> list[tuple[list[int], list[int], float]]:
+    """Which clusters join first: the labels of both groups, and how far apart these are."""
+    if run.merges is None:
+        return []
+    names = run.merges.column("first"), run.merges.column("second")
+    groups: set[tuple[str, ...]] = {(str(label),) for label in range(run.n_clusters)}
+    merges = []
+    for row, pair in enumerate(zip(*names, strict=True)):
+        first, second = (
+            tuple(sorted(cell.split(), key=int)) if cell.replace(" ", "").isdigit() else () for cell in pair
+        )
+        if first == second or not {first, second} <= groups:
+            where = f"{run.merges.path}, data row {row + 1}"
+            raise DataError(f"{where}: {pair[0]!r} and {pair[1]!r} are no groups of clusters; check the file")
+        groups = groups - {first, second} | {tuple(sorted(first + second, key=int))}
+        merges.append(([int(label) for label in first], [int(label) for label in second]))
+    return [(*pair, distance) for pair, distance in zip(merges, run.merges.numbers("distance").tolist(), strict=True)]
+
+
+def k_sheet(decisions: Mapping[str, Any]) -> Sheet:
+    """Per number of clusters its score, and what else was measured."""
+    curve = decisions["n_clusters"]["curve"]
+    names = [name for name in curve[0] if name not in ("k", "score")]
+    rows = [(one["k"], float(one["score"]), *(float(one.get(name, math.nan)) for name in names)) for one in curve]
+    return Sheet(("clusters", "score", *names), rows)
+
+
+def _cluster_sheet(run: Run) -> Sheet:
+    header = ["cluster", "samples", "share", "confidence", "uncertain", "stability", "found_again", "in_a_word"]
+    rows = [(*one[:6], *one.found_again, *one.has, " ".join(one.typical)) for one in clusters_of(run)]
+    return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows)
+
+
+def _pattern_sheet(run: Run) -> Sheet:
+    present, sizes, _ = find_patterns(run.present)
+    words = [lacking(one, run.views, longest=10_000) for one in present]
+    facts = zip(words, present.astype(int).tolist(), sizes.tolist(), strict=True)
+    rows = [(word, *there, size, size / len(run.ids)) for word, there, size in facts]
+    return Sheet(["views", *(f"has_{name}" for name in run.views), "samples", "share"], rows)
+
+
+def _decision_sheet(run: Run) -> Sheet:
+    rows = [
+        (name, as_json(one.get("chosen")), one.get("why", ""), as_json(one.get("evidence")))
+        for name, one in run.decisions.items()
+    ]
+    return Sheet(("decision", "chosen", "why", "evidence"), rows)

@@ -1,0 +1,188 @@
+"""What the run says, in words: how many clusters, how sure, what sets them apart, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from viewfuse.report.run_folder import Run
+from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
+
+Say = Callable[[object], str]
+"""Turns sentences about Python's parameters into the words of whoever reads."""
+_MANY_UNCERTAIN = 0.2
+_TINY = 5
+_TOLD_BY_MISSING = 0.5
+"""A view that is missing in a cluster this much more often than elsewhere may be what the cluster is about."""
+_ADVICE = {
+    "stable": "",
+    "partly stable": " The large picture holds; samples near a border may belong elsewhere.",
+    "doubtful": "",
+}
+"""What to make of the clusters, by how reliable they are."""
+
+
+def count(n: int, what: str) -> str:
+    """A number with its noun."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """A share as people write it; not quite all is never 100 %."""
+    return "over 99%" if 0.995 <= share < 1 else "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def number(value: float) -> str:
+    """A measured number, short: three digits that count."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def headline(run: Run) -> str:
+    """How many clusters there are."""
+    found = len(np.unique(run.labels))
+    return f"{count(len(run.ids), 'sample')} in {count(found, 'cluster')}"
+
+
+def how_many(run: Run, say: Say) -> str:
+    """Who chose the number of clusters."""
+    decision = run.decisions.get("n_clusters")
+    if isinstance(decision, dict) and decision.get("why"):
+        label, _, words = str(decision["why"]).partition(": ")
+        return _sentence(f"The number of clusters: {say(words or label)}")
+    return f"You asked for {count(run.n_clusters, 'cluster')}; other numbers were not tried."
+
+
+def how_sure(run: Run) -> list[str]:
+    """Whether the clusters would be found again, and how sure the samples are of theirs."""
+    if run.n_clusters < 2:
+        return []  # nothing to be unsure of
+    return [line for line in (_stability(run), _confidence(run)) if line]
+
+
+def _stability(run: Run) -> str:
+    decision = run.decisions.get("reliability") or {}
+    name, evidence = decision.get("chosen"), decision.get("evidence") or {}
+    if name not in _ADVICE or "agreement" not in evidence:
+        return ""
+    n, agreed = decision.get("trainings", 1), float(evidence["agreement"])
+    who = "the network and a second, simpler method (k-means)" if n == 1 else f"{n} independent trainings"
+    scale = "1 means the same clusters, 0 means no more than chance"
+    return f"The clusters are {name}: {who} reach an agreement of {agreed:.2f} ({scale}).{_ADVICE[name]}"
+
+
+def _confidence(run: Run) -> str:
+    if not len(run.ids):
+        return ""
+    doubtful = int(run.uncertain.sum())
+    few = count(doubtful, "sample") if doubtful else "no sample"
+    verb = "is" if doubtful == 1 or not doubtful else "are"
+    mean = percent(float(run.confidence.mean()))
+    share = f", {percent(doubtful / len(run.ids))} of all," if doubtful else ""
+    below = f"uncertain (below {percent(run.level)})"
+    return f"A sample is {mean} sure of its cluster on average; {few}{share} {verb} {below}."
+
+
+def missing_views(run: Run) -> str:
+    """How much is missing."""
+    lacking = int((~run.present.all(axis=1)).sum())
+    if len(run.views) == 1:
+        return ""
+    if not lacking:
+        return f"Every sample has all {len(run.views)} views."
+    return f"{count(lacking, 'sample')} of {len(run.ids):,} lack at least one of the {len(run.views)} views." + (
+        " They were placed all the same, by the views that they have and by their neighbours."
+    )
+
+
+def apart(features: Sequence[Feature], label: int, top: int = 2) -> list[str]:
+    """The features that set a cluster apart most, over all views, in words."""
+    own = sorted((one for one in features if one.label == label), key=lambda one: -abs(one.difference))
+    return [_in_words(one) for one in own[:top] if one.difference]
+
+
+def _in_words(one: Feature) -> str:
+    side = "high" if one.difference > 0 else "low"
+    name = f"column {one.feature}" if one.feature.isdigit() else one.feature
+    return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
+
+
+def warnings_of(run: Run, say: Say) -> list[str]:
+    """What a reader must not miss, the gravest first."""
+    clusters = clusters_of(run)
+    found = [
+        *_on_reliability(run, say),
+        *_doubts(run, clusters),
+        *_on_joint_stage(run),
+        *_led_by_missing(run),
+        *_on_cells(run),
+    ]
+    return [*found, *(_sentence(say(one)) for one in run.summary.get("remarks") or [])]
+
+
+def _on_reliability(run: Run, say: Say) -> list[str]:
+    if (run.decisions.get("reliability") or {}).get("chosen") != "doubtful":
+        return []
+    cure = say("try another number of clusters, or keep the best of several trainings with n_init=3")
+    return [f"Do not build on these clusters before you have checked them in another way; {cure}."]
+
+
+def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
+    found = []
+    empty = [str(one.label) for one in clusters if not one.samples]
+    if empty:
+        found.append(f"{count(len(empty), 'cluster')} of {len(clusters)} hold no sample; ask for fewer clusters.")
+    tiny = [str(one.label) for one in clusters if 0 < one.samples < _TINY]
+    if tiny:
+        found.append(f"Fewer than {_TINY} samples are in {_listed(tiny)}: look whether they are outliers.")
+    lost = [str(one.label) for one in clusters if one.found_again[1] == "dissolves"]
+    if lost:
+        found.append(f"With views hidden or samples left out, {_listed(lost)} would not be found again.")
+    unsure = [str(one.label) for one in clusters if one.confidence < run.level]
+    if unsure:
+        found.append(f"The samples of {_listed(unsure)} are unsure of it on average; it may be no cluster of its own.")
+    if len(run.ids) and run.uncertain.mean() > _MANY_UNCERTAIN:
+        found.append(f"{percent(float(run.uncertain.mean()))} of the samples are uncertain.")
+    return found
+
+
+def _listed(labels: Sequence[str]) -> str:
+    shown = list(labels[:6]) + ["others"] * (len(labels) > 6)
+    return f"cluster {shown[0]}" if len(shown) == 1 else f"clusters {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _on_joint_stage(run: Run) -> list[str]:
+    decision: dict[str, Any] = run.decisions.get("joint_stage") or {}
+    return [_sentence(str(decision.get("why", "")))] if decision.get("ended") else []
+
+
+def _on_cells(run: Run) -> list[str]:
+    decision = run.decisions.get("empty_cells") or {}
+    why = str(decision.get("why", ""))
+    return [_sentence(why)] if decision.get("evidence") and why else []
+
+
+def _led_by_missing(run: Run) -> list[str]:
+    """Clusters whose samples lack a view far more often than the others do."""
+    found = []
+    for label in range(run.n_clusters):
+        inside = run.labels == label
+        if inside.sum() < _TINY or inside.all():
+            continue
+        own, others = 1 - run.present[inside].mean(axis=0), 1 - run.present[~inside].mean(axis=0)
+        v = int(np.argmax(own - others))
+        if own[v] - others[v] > _TOLD_BY_MISSING:
+            shares = f"{percent(float(own[v]))} of its samples lack it, {percent(float(others[v]))} of the others"
+            found.append(f"Cluster {label} may be about the missing view {run.views[v]}: {shares}.")
+    return found
+
+
+def _sentence(text: str) -> str:
+    return (text[:1].upper() + text[1:]).rstrip(".") + "."
+
+
+def apart_in_words(run: Run) -> dict[int, list[str]]:
+    """Per cluster the features that set it apart most."""
+    features = features_of(run)
+    return {label: apart(features, label) for label in range(run.n_clusters)}

@@ -1,0 +1,80 @@
+"""Folders of runs that never were: what `viewfuse fit` writes, without a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from viewfuse.data.views import Views
+from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets, write_stability
+from viewfuse.utils.atomic import write_file
+
+RELIABILITY = {
+    "chosen": "stable", "trainings": 1, "alone": True, "final": True, "evidence": {"agreement": 0.93},
+    "why": "reliability: stable, as the network and k-means on the filled views agree",
+}  # fmt: skip
+
+
+def write_run(
+    folder: Path, n: int = 60, views=("rna", "protein"), clusters: int = 3, ids=None, seed: int = 0, **summary
+) -> Path:
+    """A run of `n` samples, in groups that lie apart on its map; `summary` replaces parts of summary.json."""
+    rng = np.random.default_rng(seed)
+    ids = [f"s{i + 1}" for i in range(n)] if ids is None else list(ids)
+    labels = rng.integers(clusters, size=n)
+    probabilities = rng.dirichlet(np.ones(clusters), size=n).astype(np.float32) * 0.4
+    probabilities[np.arange(n), labels] += 0.6
+    mask = rng.random((n, len(views))) < 0.7
+    mask[np.arange(n), rng.integers(len(views), size=n)] = True
+    arrays = {name: np.where(mask[:, [v]], rng.normal(size=(n, 2)), np.nan) for v, name in enumerate(views)}
+    given = Views(arrays, ids=ids)
+    write_labels(folder / "labels.csv", [(given, probabilities)])
+    write_stability(folder / "stability.csv", given, rng.integers(2, size=n).astype(np.float32))
+    stages = ["pre-training"] * 3 + ["joint"] * 2
+    losses = {
+        "epoch": [1, 2, 3, 4, 5],
+        "stage": stages,
+        "reconstruction": [3.0, 2.0, 1.5, 1.2, 1.1],
+        "seconds": [0.1] * 5,
+    }
+    write_history(folder / "history.csv", losses)
+    shown = np.sort(rng.permutation(n)[:20_000])
+    angle = 2 * np.pi * labels[shown] / clusters
+    xy = 10 * np.stack([np.cos(angle), np.sin(angle)]) + rng.normal(size=(2, len(shown)))
+    write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), zip([ids[i] for i in shown], *xy.tolist(), strict=True))})
+    write_sheets(
+        folder / "explanation", _explanation(rng, [ids[i] for i in shown], labels[shown], mask[shown], views, clusters)
+    )
+    facts = {
+        "views": list(views), "cluster_sizes": np.bincount(labels, minlength=clusters).tolist(), "remarks": [],
+        "decisions": {"reliability": RELIABILITY}, "params": {"random_state": 0}, "command": "viewfuse fit",
+        "seconds": 1.0,
+    }  # fmt: skip
+    write_file(folder / "summary.json", as_json(facts | summary).encode())
+    return folder
+
+
+def _explanation(rng, ids, labels, mask, views, clusters) -> dict[str, Sheet]:
+    header = ["id", "label", "confidence", "second_label", "second_confidence"]
+    header += [f"{kind}_{name}" for kind in ("weight", "donors") for name in views]
+    weights = rng.dirichlet(np.ones(len(views)), size=len(ids)).tolist()
+    donors = rng.integers(len(ids), size=(len(ids), len(views), 4)).tolist()
+    rows = [
+        (name, label, 0.8, (label + 1) % clusters, 0.1, *weights[i],
+         *("" if there else " ".join(ids[d] for d in donors[i][v]) for v, there in enumerate(mask[i])))
+        for i, (name, label) in enumerate(zip(ids, labels.tolist(), strict=True))
+    ]  # fmt: skip
+    features = [
+        (c, view, f"{view}_{j}", float(rng.normal()), float(rng.normal()), float(rng.normal()))
+        for c in range(clusters) for view in views for j in range(5)
+    ]  # fmt: skip
+    names = ("label", "view", "feature", "difference", "mean", "mean_of_others")
+    steps = [(" ".join(map(str, range(c))), str(c), float(c), clusters - c) for c in range(1, clusters)]
+    again = [(c, 1, "", 0.9 - 0.2 * c, ("found again", "partly", "dissolves")[min(c, 2)]) for c in range(clusters)]
+    return {
+        "samples.csv": Sheet(header, rows),
+        "features.csv": Sheet(names, features, ".7g"),
+        "merges.csv": Sheet(("first", "second", "distance", "left"), steps),
+        "clusters.csv": Sheet(("label", "size", "typical", "stability", "again"), again),
+    }

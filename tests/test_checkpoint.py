@@ -1,0 +1,121 @@
+"""A fit that is interrupted goes on, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from conftest import make_blobs
+from viewfuse import URRL
+from viewfuse.engine import checkpoint as module
+from viewfuse.errors import CheckpointDiffers
+from viewfuse.methods.urrl import training
+
+TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "learning_rate": 2e-3, "random_state": 0}
+LENGTH = {"pretrain_epochs": 4, "joint_epochs": 5}
+
+
+@pytest.fixture(scope="module")
+def views():
+    return make_blobs(60, 3, missing=0.3)[0]
+
+
+@pytest.fixture(autouse=True)
+def at_every_epoch(monkeypatch):
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN", 0.0)
+
+
+@pytest.fixture(scope="module")
+def whole(views):
+    return URRL(3, **TINY, **LENGTH).fit(views)
+
+
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+def kill_after(epochs, model, views, monkeypatch):
+    """A fit that ends without a warning after so many epochs."""
+    run_epoch, left = training.run_epoch, [epochs]
+
+    def dying(*args):
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        run_epoch(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "run_epoch", dying)
+        with pytest.raises(Killed):
+            model.fit(views)
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 4, 5, 8])
+def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, monkeypatch, epochs):
+    kill_after(epochs, URRL(3, **TINY, **LENGTH, checkpoint=tmp_path), views, monkeypatch)
+    counted = []
+    monkeypatch.setattr(training, "run_epoch", lambda *args, go=training.run_epoch: counted.append(go(*args)))
+    resumed = URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+    assert np.array_equal(resumed.embedding_, whole.embedding_)
+    assert np.array_equal(resumed.soft_labels_, whole.soft_labels_)
+    assert resumed.history_["total"] == whole.history_["total"]
+    assert resumed.decisions_ == whole.decisions_
+    total = 4 * len(whole.decisions_["scaling"]["evidence"]) + 5
+    assert len(counted) == total - epochs
+
+
+def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypatch):
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (3, 16))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 3)
+    settings = {**TINY, "scaling": "standard"}
+    whole = URRL(3, **settings).fit(views)
+    for epochs in (5, 2):
+        kill_after(epochs, URRL(3, **settings, checkpoint=tmp_path), views, monkeypatch)
+    resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
+    assert np.array_equal(resumed.embedding_, whole.embedding_)
+    assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
+
+
+def test_other_data_settings_and_versions_are_refused(views, tmp_path):
+    URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(views)
+    with pytest.raises(
+        CheckpointDiffers, match=r"keeps another fit: noise was 0\.05, is 0\.1; give what was given then"
+    ):
+        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, noise=0.1, checkpoint=tmp_path).fit(views)
+    other = [view.copy() for view in views]
+    other[0][0, 0] += 1e-3
+    with pytest.raises(CheckpointDiffers, match=r"digest of the data was [0-9a-f]+, is "):
+        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(other)
+    facts = json.loads((tmp_path / "fit.json").read_text())
+    (tmp_path / "fit.json").write_text(json.dumps({**facts, "version of torch": "1.0"}))
+    with pytest.raises(CheckpointDiffers, match=r"version of torch was 1\.0, is "):
+        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(views)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a checkpoint", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
+def test_a_damaged_checkpoint_is_refused_by_name(views, tmp_path, damage):
+    URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
+    (file,) = tmp_path.glob("*.safetensors")
+    file.write_bytes(damage)
+    with pytest.raises(CheckpointDiffers, match=f"{file.name} cannot be read .*; delete the folder to train anew"):
+        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
+
+
+def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN", 1e9)
+    run_epoch = training.run_epoch
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        run_epoch(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "run_epoch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    resumed = URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
+    assert np.array_equal(resumed.embedding_, URRL(3, **TINY, **LENGTH, scaling="standard").fit(views).embedding_)

@@ -1,0 +1,102 @@
+"""What fitted models draw and show in notebooks."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from conftest import make_blobs
+from viewfuse import URRL
+from viewfuse.errors import DataError, SettingError
+from viewfuse.plots import plane
+from viewfuse.plots.maps import pyplot
+
+
+@pytest.fixture(scope="module")
+def model():
+    views, _, _ = make_blobs(40, 3)
+    named = dict(zip(["rna", "<b>protein", "image"], views, strict=True))
+    return URRL(3, pretrain_epochs=3, joint_epochs=1, hidden_dim=16, embedding_dim=8, random_state=0).fit(named)
+
+
+@pytest.fixture
+def ax():
+    axes = pyplot("pictures").subplots()[1]
+    yield axes
+    pyplot("pictures").close(axes.figure)
+
+
+def legend(ax) -> list[str]:
+    return sorted(text.get_text() for text in ax.get_legend().get_texts())
+
+
+@pytest.mark.usefixtures("quick_map")
+def test_the_map_is_coloured_by_clusters_by_missing_views_and_by_what_is_given(model, ax):
+    assert model.plot_map(ax=ax) is ax
+    sizes = np.bincount(model.labels_, minlength=3)
+    assert legend(ax) == [f"{label} (n={size})" for label, size in enumerate(sizes)]
+    assert sum(len(dots.get_offsets()) for dots in ax.collections) == 40
+    ax.clear()
+    words = legend(model.plot_map("missing", ax=ax))
+    mask = model._model.stored.present.numpy()
+    assert f"all views (n={mask.all(axis=1).sum()})" in words
+    assert sum(int(line.split("n=")[1][:-1]) for line in words) == 40
+    ax.clear()
+    assert legend(model.plot_map(["a", "b"] * 20, ax=ax)) == ["a (n=20)", "b (n=20)"]
+
+
+@pytest.mark.usefixtures("quick_map")
+def test_numbers_become_a_scale(model, ax):
+    model.plot_map("confidence", ax=ax)
+    assert np.allclose(ax.collections[0].get_array(), model.soft_labels_.max(axis=1))
+    assert ax.get_title() == "40 samples, by confidence"
+
+
+def test_places_are_looked_for_once_and_are_not_saved(model, ax, monkeypatch):
+    calls = []
+    monkeypatch.setattr(plane, "plane", lambda points: calls.append(len(points)) or points[:, :2].T)
+    monkeypatch.setattr(model, "_places", None)
+    model.plot_map(ax=ax)
+    model.plot_map("stability", ax=ax)
+    assert calls == [40]
+    assert pickle.loads(pickle.dumps(model))._places is None
+
+
+def test_colours_that_there_are_not(model, ax):
+    with pytest.raises(SettingError, match=r"color must be 'cluster', .* got 'age'"):
+        model.plot_map("age", ax=ax)
+    with pytest.raises(SettingError, match=r"color has the shape \(3,\); give one value for each of 40 samples"):
+        model.plot_map([1, 2, 3], ax=ax)
+
+
+def test_clusters_and_missing_views(model, ax):
+    heights = [bar.get_height() for bar in model.plot_clusters(ax=ax).patches]
+    assert heights[:3] == np.bincount(model.labels_, minlength=3).tolist()
+    ax.clear()
+    model.plot_missing(ax=ax)
+    image = ax.images[0].get_array()
+    assert image.shape[1] == 3
+    assert image[0].all()
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["rna", "<b>protein", "image"]
+    assert sum(int(text.get_text()) for text in ax.get_yticklabels()) == 40
+
+
+def test_k_is_drawn_where_it_was_chosen(model, ax, monkeypatch):
+    with pytest.raises(DataError, match="told its number of clusters"):
+        model.plot_k(ax=ax)
+    curve = [{"k": 2, "score": 0.1}, {"k": 3, "score": 0.7}]
+    monkeypatch.setitem(model.decisions_, "n_clusters", {"chosen": 3, "curve": curve})
+    lines = model.plot_k(ax=ax).lines
+    assert lines[0].get_xydata().tolist() == [[2, 0.1], [3, 0.7]]
+    assert lines[1].get_xydata().tolist() == [[3, 0.7]]
+
+
+def test_notebooks_show_what_was_found_and_before_it_the_diagram(model):
+    shown = model._repr_mimebundle_()["text/html"]
+    assert shown == model._repr_html_()
+    assert "<b>URRL</b>, fitted on 40 samples in 3 views" in shown
+    assert shown.count("<tr>") == 4
+    assert "<b>protein" not in shown
+    assert "sk-" in URRL(3)._repr_html_()

@@ -1,0 +1,80 @@
+"""viewfuse report: the page of a run, of a run beside what is known, of two runs; and one line where that cannot be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from run_folders import RELIABILITY, write_run
+from viewfuse.cli import fit, main
+from viewfuse.errors import NotEnoughMemory
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(one) for one in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    doubtful = {**RELIABILITY, "chosen": "doubtful", "why": "reliability: doubtful; n_init=3 trains more of them"}
+    return write_run(tmp_path_factory.mktemp("runs") / "run", n=30, decisions={"reliability": doubtful})
+
+
+def test_the_page_speaks_the_words_of_the_command_line(folder, tmp_path):
+    made = run("report", folder, "--out", tmp_path / "page.html", "--json")
+    assert made.exit_code == 0, made.output
+    facts = json.loads(made.output)
+    assert facts["bytes"] == (tmp_path / "page.html").stat().st_size
+    assert facts["tables"] == str(tmp_path / "page_data")
+    text = (tmp_path / "page.html").read_text()
+    assert "--n-init 3 trains more of them" in text
+    assert "n_init" not in text.split('id="decisions"')[1].split("</section>")[0]
+
+
+def test_pages_with_known_columns_and_of_two_runs(folder, tmp_path):
+    (tmp_path / "known.csv").write_text("id,class\ns1,a\ns2,b\n" + "".join(f"s{i},a\n" for i in range(3, 31)))
+    assert run("report", folder, "--known", tmp_path / "known.csv", "--out", tmp_path / "known.html").exit_code == 0
+    assert "Of 30 samples whose class is known" in (tmp_path / "known.html").read_text()
+    other = write_run(tmp_path / "other", n=30, seed=1)
+    assert run("report", folder, other, "--out", tmp_path / "pair.html").exit_code == 0
+    assert "of 30 moved" in (tmp_path / "pair.html").read_text()
+
+
+def test_a_page_is_not_overwritten_unless_told(folder, tmp_path):
+    (tmp_path / "page.html").write_text("mine")
+    refused = run("report", folder, "--out", tmp_path / "page.html")
+    assert (refused.exit_code, (tmp_path / "page.html").read_text()) == (2, "mine")
+    assert "exists already" in refused.output
+    assert run("report", folder, "--out", tmp_path / "page.html", "--force").exit_code == 0
+
+
+def test_a_fit_is_not_lost_to_a_page_that_cannot_be_made(tmp_path, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise NotEnoughMemory("reading labels.csv needs 9 bytes, but only 1 are free")
+
+    monkeypatch.setattr(fit, "write_report", refuse)
+    assert fit._write_report(tmp_path) == {}
+    assert "report.html is not there: reading labels.csv needs 9 bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["report", "{tmp}", "--out", "{tmp}/a.html"],
+            "holds no summary.json; give the folder that viewfuse fit wrote",
+        ),
+        (["report", "{run}", "--out", "{tmp}/a.csv"], "the report is a page; give the ending .html"),
+        (["report", "{run}", "{run}", "{run}", "--out", "{tmp}/a.html"], "a report is about one run"),
+        (["report", "{run}", "--known", "{tmp}/none.csv", "--out", "{tmp}/a.html"], "none.csv is not there"),
+        (["report", "{run}"], "Missing option '--out'"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_in_one_line(folder, tmp_path, arguments, message):
+    said = run(*(one.format(tmp=tmp_path, run=folder) for one in arguments))
+    assert said.exit_code == 2
+    assert message in said.output
+    assert len(said.output.strip().splitlines()) == 1
+    assert not (tmp_path / "a.html").exists()
