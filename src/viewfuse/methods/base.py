@@ -29,6 +29,7 @@ from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.fitted.model import Model
+from viewfuse.fitted.names import decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
@@ -37,7 +38,7 @@ from viewfuse.utils.devices import chosen_device
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
 _PER_CLUSTER = ("cluster_centers_", "cluster_stability_")
-_NOT_SAVED = ("device",)
+_NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
 
@@ -183,7 +184,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             "history": self.history_,
             "objectives": self.objectives_,
             "decisions": self.decisions_,
-            "ids": self.ids_[rows].tolist(),
+            "ids": encode(self.ids_[rows]),
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
         }
@@ -218,7 +219,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
         saved.arrays.setdefault("stability_", np.full(n, np.nan, dtype=np.float32))
-        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
+        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
         model._n_features_out = saved.arrays["embedding_"].shape[1]
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
@@ -307,6 +308,13 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         return tags
 
 
-def _untupled(ids: list[Any]) -> list[Any]:
-    """Ids of several levels, which JSON turned into lists, as tuples again."""
-    return [tuple(name) if isinstance(name, list) else name for name in ids]
+def check_not_bare_sparse(X: Any) -> None:
+    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
+    if is_one_table(X) and hasattr(type(X), "toarray"):
+        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
+
+
+def check_no_second_view(X: Any, y: Any) -> None:
+    """A second table given as y would be ignored in silence."""
+    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.filler import check_fill
-from viewfuse.data.views import Views, is_one_table
+from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import (
-    DataError,
     EmptyCellsWarning,
     EmptyClusterWarning,
     JointStageWarning,
@@ -31,8 +30,9 @@ from viewfuse.errors import (
 )
 from viewfuse.fitted.cluster_stability import cluster_stability
 from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.names import check_storable
 from viewfuse.fitted.persistence import BuildMethod
-from viewfuse.methods.base import MultiViewClusterer
+from viewfuse.methods.base import MultiViewClusterer, check_no_second_view, check_not_bare_sparse
 from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
@@ -240,9 +240,10 @@ class URRL(MultiViewClusterer):
         checked_range(self.cluster_range)
         check_fill(self.fill)
         check_reduction(self.reduction)
-        _check_not_bare_sparse(X)
-        _check_no_second_view(X, y)
+        check_not_bare_sparse(X)
+        check_no_second_view(X, y)
         views = Views.of(X)
+        _check_names(views)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         for line in data_warnings(views):
@@ -326,15 +327,11 @@ class URRL(MultiViewClusterer):
         return Config(**shared, **extra)
 
 
-def _check_not_bare_sparse(X: Any) -> None:
-    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
-    if is_one_table(X) and hasattr(type(X), "toarray"):
-        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
-
-
-def _check_no_second_view(X: Any, y: Any) -> None:
-    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
-        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
+def _check_names(views: Views) -> None:
+    """Refuse ids and names of columns that could not be saved."""
+    check_storable("ids", views.ids)
+    for name, columns in zip(views.names, views.columns, strict=True):
+        check_storable(f"names of columns of view {name!r}", columns)
 
 
 def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:
