@@ -27,7 +27,9 @@ pytestmark = [
 ]
 
 
-@parametrize_with_checks([URRL(pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=16), *small(QUICK)])
+@parametrize_with_checks(
+    [URRL(cluster_range=(2, 4), pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=16), *small(QUICK)]
+)
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
 

@@ -220,6 +220,8 @@ class PublishedMethod(MultiViewClusterer):
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.stability_ = np.full(len(views), np.nan, dtype=np.float32)
         self.cluster_centers_ = network.centers.cpu().numpy().copy()
+        self.n_clusters_ = len(self.cluster_centers_)
+        self.cluster_stability_ = np.full(self.n_clusters_, np.nan, dtype=np.float32)
         self._n_features_out = self.embedding_.shape[1]
 
 
