@@ -74,11 +74,11 @@ def desk(tmp_path_factory):
 BOTH = "fit rna.csv protein.csv --out run"
 REFUSED = {
     "fti rna.csv": "No such command 'fti'",
-    BOTH: "Missing option '--clusters'",
+    "fit rna.csv protein.csv --resume nowhere": "there is no interrupted fit in nowhere; begin one with --out",
     "fit rna.csv --clusters 2": "Missing option '--out'",
     "fit --clusters 2 --out run": "Missing argument '[VIEW=]FILE...'",
     f"{BOTH} --cluster 2": "No such option '--cluster'",
-    f"{BOTH} --clusters two": "'two' is not a valid integer",
+    f"{BOTH} --clusters two": "--clusters must be 'auto' or an integer of at least 1; got 'two'",
     f"{BOTH} --clusters 0": "--clusters must be an integer of at least 1; got 0",
     f"{BOTH} --clusters 99": "30 samples are fewer than --clusters 99",
     f"{BOTH} --clusters 2 --scaling big": "--scaling must be one of auto, ",

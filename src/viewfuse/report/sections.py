@@ -79,22 +79,21 @@ def _warnings(lines: Sequence[str]) -> Html:
 
 def cluster_section(run: Run, marks: Sequence[str]) -> Section:
     """A row per cluster."""
-    words = apart_in_words(run)
     header = ["Cluster", "Samples", "Confidence", "Uncertain", "Stability"]
     header += ["Found again", "Have the view"] if run.found_again else ["Have the view"]
-    rows = [_cluster_row(run, one, marks, words[one.label]) for one in clusters_of(run)]
+    rows = [_cluster_row(run, one, marks) for one in clusters_of(run)]
     note = (
         "Confidence: how probable its samples find this cluster, on average. Stability: how often its samples are put "
         "together again, by other trainings or by a second method. "
     )
     note += "Found again: how well it survives when views are hidden or samples left out. " if run.found_again else ""
     note += "Typical samples are the surest ones; press one to see it on the map."
-    header += ["Typical samples", "What sets it apart"]
+    header += ["Typical samples"]
     body = join([tag("p", note, class_="note"), table("clusters", "Clusters", header, rows)])
     return Section("clusters", "Clusters", body)
 
 
-def _cluster_row(run: Run, one: Cluster, marks: Sequence[str], words: Sequence[str]) -> list[Html]:
+def _cluster_row(run: Run, one: Cluster, marks: Sequence[str]) -> list[Html]:
     label = join([charts.swatch(one.label, marks[one.label]), tag("b", str(one.label))])
     typical = [tag("button", name, type="button", class_="sample", data_sample=name) for name in one.typical]
     return [
@@ -110,7 +109,6 @@ def _cluster_row(run: Run, one: Cluster, marks: Sequence[str], words: Sequence[s
         *([_share(one.found_again[0], one.found_again[1], shown=one.found_again[1])] if run.found_again else []),
         tag("td", _has(run.views, one.has), class_="has"),
         tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
-        tag("td", "; ".join(words) or "-", class_="words"),
     ]
 
 
