@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from test_explanation import run
 from viewfuse import URRL, MissingPackage, read_views
 from viewfuse.cli import fit, main
-from viewfuse.cli.wording import in_options
+from viewfuse.cli.options.wording import in_options
 from viewfuse.plots.maps import pyplot
 from viewfuse.utils.optional import needed
 

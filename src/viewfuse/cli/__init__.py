@@ -15,7 +15,7 @@ import click
 
 from viewfuse import __version__
 from viewfuse.cli import options
-from viewfuse.cli.wording import in_options
+from viewfuse.cli.options.wording import in_options
 from viewfuse.errors import ViewfuseError
 
 VERBS = {
@@ -29,6 +29,7 @@ VERBS = {
     "predict": "Place the samples of files in the clusters of a saved model.",
     "report": "Write a page that shows a run, or compares two.",
     "score": "Compare labels with known ones.",
+    "serve": "Answer requests over HTTP with a saved model.",
 }
 _VERB = "viewfuse.verb"
 

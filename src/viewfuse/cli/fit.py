@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.cli.wording import in_options
+from viewfuse.cli.options.wording import in_options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import MissingPackage, NotEnoughMemory, SettingError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,19 @@ def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> li
 
 
 def _check_bomb(path: Path, file: Any) -> None:
-    facts, allowance = file.metadata, Allowance(path, _CURE)
+    allowance = Allowance(path, _CURE)
+    for n_bytes in claimed_bytes(file):
+        allowance.take(n_bytes)
+
+
+def claimed_bytes(file: Any) -> Iterator[int]:
+    """Per part of an open file the bytes that it says it becomes in memory."""
+    facts = file.metadata
     for g in range(facts.num_row_groups):
         group = facts.row_group(g)
         for c in range(group.num_columns):
             column = group.column(c)
-            allowance.take(max(column.total_uncompressed_size, 8 * column.num_values))
+            yield max(column.total_uncompressed_size, 8 * column.num_values)
 
 
 class _Table:
