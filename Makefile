@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu test-browser faults mutants bench dist test-dist check format clean
+.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants bench dist test-dist check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
@@ -22,8 +22,22 @@ test-gpu: $(READY)
 test-browser: $(READY)
 	$(PY) -m pytest -q -rs -m browser
 
+# All lower bounds of pyproject.toml at once, in a second environment; torch is the one of requirements.lock.
+LOWEST := .venv-lowest/bin/python
+test-lowest:
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' requirements.lock)
+	$(LOWEST) tests/lowest.py > .venv-lowest/lowest.txt
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile
+
 faults: $(READY)
 	$(PY) -m pytest -q -m fault
+
+# Damages real files at random; FUZZ_SECONDS=3600 goes on for an hour. What ends a reader is kept as a fixture.
+FUZZ_SECONDS ?= 60
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(PY) tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 mutants: $(READY)
 	$(PY) tests/mutants/run.py
@@ -51,7 +65,7 @@ format: $(READY)
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf .venv build dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest build dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # torch comes first and alone: with the exact version in place nothing later fetches another build of it.
 $(READY): requirements.lock pyproject.toml

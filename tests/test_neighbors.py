@@ -97,6 +97,18 @@ def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
     assert (found == distances.argsort(axis=1)[:, :5]).all()
 
 
+@pytest.mark.parametrize(("n", "levels"), [(400, 2), (397, 3), (640, 1000), (90, 2)])
+def test_search_is_exact_in_blocks_and_where_many_tie(n, levels):
+    """Ranked by hand: by whole squared distances, equals by lot."""
+    rng = np.random.default_rng(n)
+    pool, queries = rng.integers(0, levels, size=(n, 6)), rng.integers(0, levels, size=(25, 6))
+    squares = ((queries[:, None] - pool) ** 2).sum(axis=2)
+    lots = (np.arange(n) * 2_654_435_761 % 2**32) / 2**32
+    wanted = [np.lexsort((lots, own))[:9].tolist() for own in squares]
+    found = nearest(torch.from_numpy(queries).float(), torch.from_numpy(pool).float(), 9, same=False)
+    assert found.tolist() == wanted
+
+
 def test_search_leaves_out_the_query_itself_even_among_duplicates():
     pool = torch.zeros(6, 3)
     found = nearest(pool, pool, 5, same=True)

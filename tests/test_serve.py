@@ -133,7 +133,7 @@ def test_too_much_is_refused(opened):
     assert "the answer would have" in answers[4].json()["detail"]
 
 
-def test_a_small_file_that_says_it_becomes_large_is_not_read(opened):
+def test_a_small_file_that_becomes_large_is_not_used(opened):
     table = pd.DataFrame({f"c{i}": np.zeros(1000) for i in range(20)}, index=[f"p{i}" for i in range(1000)])
     content = parquet(table)
     client = Client(create_app(opened, Limits(bytes=100_000)))

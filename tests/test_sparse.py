@@ -376,7 +376,7 @@ def test_a_fit_warns_of_zero_samples():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_few_numbers_beside_zeros_are_not_taken_for_fill_values(seed):
-    table = sparse.random_array((60, 40), density=0.1, rng=np.random.default_rng(seed), dtype=np.float32)
+    table = sparse.random(60, 40, density=0.1, random_state=np.random.default_rng(seed), dtype=np.float32)
     assert not [line for line in data_warnings(Views([sparse.csr_array(table)])) if "-999" in line]
     marked = table.tolil()
     marked[3, :5] = -999.0

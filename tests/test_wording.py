@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from test_explanation import run
 from viewfuse import URRL, MissingPackage, read_views
 from viewfuse.cli import fit, main
+from viewfuse.cli.options import PerView
 from viewfuse.cli.options.wording import in_options
 from viewfuse.plots.maps import pyplot
 from viewfuse.utils.optional import needed
@@ -115,3 +116,15 @@ def test_what_is_to_be_installed_is_an_extra_of_the_project(monkeypatch, tmp_pat
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPackage, match="pip install matplotlib, or"):
         pyplot("maps")
+
+
+def test_repeatable_options_are_made_as_every_click_takes_them(monkeypatch):
+    """Click before 8.3 refuses a default that is no list as soon as a verb is imported, so nobody can call the verb."""
+    made = []
+    plain = click.Option.__init__
+    monkeypatch.setattr(click.Option, "__init__", lambda self, *a, **k: (made.append(k), plain(self, *a, **k))[1])
+    option = PerView(["--how"], multiple=True, default="auto")
+    assert isinstance(made[0]["default"], list)
+    command = click.Command("x", params=[option], callback=lambda how: click.echo(how))
+    assert CliRunner().invoke(command, []).output == "auto\n"
+    assert CliRunner().invoke(command, ["--how", "pca"]).output == "pca\n"

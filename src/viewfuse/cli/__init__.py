@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +55,7 @@ class Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         """The verb that is asked for, which errors and warnings will speak of."""
+        options.prepare_to_read(args)  # first: what reads files starts while the verb is imported
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[_VERB] = command
         return name, command, rest
@@ -66,9 +69,27 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
         _shorten_waits()
-        with _faults_in_one_line(ctx), warnings.catch_warnings():
+        with _ended_tidily(), _faults_in_one_line(ctx), warnings.catch_warnings():
             warnings.showwarning = functools.partial(_show_warning, ctx, set())
             return super().invoke(ctx)
+
+
+@contextmanager
+def _ended_tidily() -> Iterator[None]:
+    """SIGTERM, as cluster schedulers send it, ends a verb as Ctrl-C does, with exit code 143; a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _stop("terminated; nothing was written", 143)
 
 
 @contextmanager
@@ -87,8 +108,8 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         sys.exit(1)
     except OSError as error:  # of the system's own, such as a name that is too long
         _stop(f"{options.plain(error)}; check the path and its permissions")
-    except KeyboardInterrupt:
-        _stop("interrupted", 130)
+    except KeyboardInterrupt as error:
+        _stop(str(error) or "interrupted", 130)
 
 
 def _say(ctx: click.Context, sentence: object) -> str:

@@ -33,13 +33,13 @@ def command(
     model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool, as_json: bool
 ) -> None:
     """Filled in by the group."""
-    options.check_new_folder(out, force, inputs)
-    from viewfuse import load
-    from viewfuse.fitted.explanation import TOP, sheets
+    with options.new_folder(out, force, inputs) as folder:
+        from viewfuse import load
+        from viewfuse.fitted.explanation import TOP, sheets
 
-    fitted = load(model, device=device)
-    explanation = fitted.explain(inputs.open().read())
-    write_sheets(out, sheets(explanation, top or TOP))
+        fitted = load(model, device=device)
+        explanation = fitted.explain(inputs.open().read())
+        write_sheets(folder, sheets(explanation, top or TOP))
     clusters = describe(explanation, top or 1)
     if as_json:
         click.echo(json_text({"samples": len(explanation.ids), "clusters": clusters, "written to": str(out)}))

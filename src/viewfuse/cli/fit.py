@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +18,7 @@ from viewfuse.cli import options
 from viewfuse.cli.options.wording import in_options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import MissingPackage, NotEnoughMemory, SettingError
+from viewfuse.errors import CheckpointDiffers, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.coreset import representatives
 from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
@@ -47,7 +50,13 @@ def float_or_text(value: str) -> float | str:
         return value
 
 
-_NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command")
+_NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command", "files")
+_SUMMARY, _CHECKPOINT = "summary.json", "checkpoint"
+_RESULTS = (
+    "labels.csv", "stability.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "explanation", "report.html",
+    "report_data", "model", _SUMMARY, _CHECKPOINT,
+)  # fmt: skip
+"""What every run writes; `summary.json` lists what else it wrote."""
 _METAVARS = {int_or_text: "INTEGER|auto", float_or_text: "FLOAT|auto"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "imputed_bias": (float, "Attention bias of views that are filled from donors."),
@@ -79,7 +88,13 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @options.inputs
 @click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
-@options.out("Folder for the results.")
+@options.out("Folder for the results.", required=False)
+@click.option(
+    "--resume",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="In place of --out: go on with a fit that was interrupted. Give the same files and options.",
+)
 @click.option(
     "--scaling",
     default="auto",
@@ -127,7 +142,8 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.as_json
 def command(
     inputs: options.Inputs,
-    out: Path,
+    out: Path | None,
+    resume: Path | None,
     uncertain_below: float,
     keep: int | None,
     log1p: Sequence[str],
@@ -137,15 +153,81 @@ def command(
 ) -> None:
     """Filled in by the group."""
     params["reduction"] = _with_log1p(params["reduction"], log1p)
-    options.check_new_folder(out, force, inputs)
-    views = inputs.open().read()
-    representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
-    from viewfuse import URRL
+    out = _place(out, resume)
+    may_exist = force or resume is not None or _is_unfinished(out)
+    with options.new_folder(out, may_exist, inputs, is_stale=_results_in(out)) as folder:
+        check_run_folder(out)
+        with _kept(out / _CHECKPOINT, force):
+            summary = _fit(folder, out, inputs, uncertain_below, keep, params)
+    page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
+    options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+
+
+def _place(out: Path | None, resume: Path | None) -> Path:
+    """The folder of the run: a new one, or that of one that is to go on."""
+    if resume is not None:
+        if not (resume / _CHECKPOINT).is_dir() or out not in (None, resume):
+            raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
+        return resume
+    if out is None:
+        raise click.UsageError("Missing option '--out'")
+    return out
+
+
+def _is_unfinished(out: Path) -> bool:
+    """Whether there is nothing but a checkpoint."""
+    return out.is_dir() and {path.name for path in out.iterdir()} == {_CHECKPOINT}
+
+
+@contextmanager
+def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
+    """Inside a fit is kept there: until it ends, or ends in an error that would come again."""
+    if force and checkpoint.is_dir():
+        rmtree(checkpoint)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if checkpoint.is_dir():
+            raise KeyboardInterrupt(
+                f"interrupted; go on with the same files and --resume {checkpoint.parent}"
+            ) from None
+        raise
+    except CheckpointDiffers:
+        raise
+    except ViewfuseError:
+        rmtree(checkpoint, ignore_errors=True)
+        with suppress(OSError):
+            checkpoint.parent.rmdir()
+        raise
+
+
+def check_run_folder(out: Path) -> None:
+    """Refuse a folder whose `model` is something else than a model, before hours of training."""
     from viewfuse.fitted.persistence import check_model_folder
 
     check_model_folder(out / "model")
+
+
+def _results_in(out: Path) -> Callable[[str], bool]:
+    """Which names an earlier run gave, so that nothing of it is left beside the new results."""
+    try:
+        listed = json.loads((out / _SUMMARY).read_bytes())["files"]
+        own = {str(name) for name in listed}
+    except (OSError, ValueError, KeyError, TypeError):
+        own = set()
+    return {*_RESULTS, *own}.__contains__
+
+
+def _fit(
+    out: Path, place: Path, inputs: options.Inputs, uncertain_below: float, keep: int | None, params: dict[str, Any]
+) -> dict[str, Any]:
+    """Read, train, and write all results into a new folder, which will be at `place`."""
+    views = inputs.open().read()
+    representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
+    from viewfuse import URRL
+
     began = time.perf_counter()
-    model = URRL(**params, verbose=True).fit(views)
+    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views)
     summary = {
         "samples": len(views),
         "views": list(views.names),
@@ -162,19 +244,19 @@ def command(
     write_labels(out / "labels.csv", [(views, model.soft_labels_)], uncertain_below)
     _write_results(out, model, views, inputs.annotated())
     model.save(out / "model", keep=keep)
-    write_file(out / "summary.json", as_json_text(summary, indent=1).encode())
-    report = _write_report(out)
-    options.show({**report, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
+    write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
+    _write_report(out, place.resolve().name)
+    summary["files"] = sorted(path.name for path in (*out.iterdir(), out / _SUMMARY))
+    write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
+    return summary
 
 
-def _write_report(out: Path) -> dict[str, str]:
+def _write_report(out: Path, name: str) -> None:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
-        write_report([out], out / "report.html", say=partial(in_options, command=command))
+        write_report([out], out / "report.html", say=partial(in_options, command=command), title=name)
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
-        return {}
-    return {"report": str(out / "report.html")}
 
 
 def _with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:

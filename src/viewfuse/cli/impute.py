@@ -19,13 +19,13 @@ from viewfuse.io.writers import write_views
 @options.as_json
 def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
-    options.check_new_folder(out, force, inputs)
-    from viewfuse import load
+    with options.new_folder(out, force, inputs) as folder:
+        from viewfuse import load
 
-    fitted = load(model, device=device)
-    source = inputs.open()
-    filled = options.Filled(fitted)
-    parts = map(filled.complete, options.chunks(source, "imputing"))
-    write_views(out, fitted.view_names_, map(fitted.impute, parts))
+        fitted = load(model, device=device)
+        source = inputs.open()
+        filled = options.Filled(fitted)
+        parts = map(filled.complete, options.chunks(source, "imputing"))
+        write_views(folder, fitted.view_names_, map(fitted.impute, parts))
     facts = {"samples": len(source), "views": fitted.view_names_, **filled.facts(as_json)}
     options.show({**facts, "written to": str(out)}, as_json)

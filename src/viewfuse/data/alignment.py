@@ -148,9 +148,10 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
     if ids is None:
         return np.arange(n)
     is_list = hasattr(ids, "__len__") and not isinstance(ids, (str, set, dict)) and len(ids) == n
-    if not is_list or not (_are_tuples(ids) or len(np.shape(ids)) == 1):
+    if not is_list or not _are_names(ids):
         raise DataError(f"ids must be a list of {n} names, one id per row; got {reprlib.repr(ids)}")
-    listed = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    is_time = isinstance(ids, np.ndarray) and ids.dtype.kind in "mM"  # of which tolist makes bare numbers
+    listed = ids.tolist() if hasattr(ids, "tolist") and not is_time else list(ids)
     seen: dict[Hashable, int] = {}
     for row, name in enumerate(listed):
         if name is None or name != name:
@@ -167,16 +168,26 @@ def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
     """Names as an array that loses nothing: 1 and "1" are two ids, a tuple is one, and so is a number of 64 bits."""
     if len({type(name) for name in names}) == 1 and not isinstance(names[0], tuple):
         found = np.array(names)
-        if isinstance(names[0], float) or found.dtype.kind != "f":
+        if isinstance(names[0], float) or (found.dtype.kind != "f" and found.ndim == 1 and _is_whole(found, names)):
             return found
     kept = np.empty(len(names), dtype=object)
     kept[:] = names
     return kept
 
 
-def _are_tuples(ids: Any) -> bool:
-    """Whether the ids are labels of several levels."""
-    return hasattr(ids, "__len__") and not isinstance(ids, np.ndarray) and all(isinstance(name, tuple) for name in ids)
+def _is_whole(found: NDArray[Any], names: Sequence[Hashable]) -> bool:
+    """Whether an array still has what stood at the ends of text: NumPy takes zeros there for nothing."""
+    return found.dtype.kind not in "US" or found.tolist() == list(names)
+
+
+def _are_names(ids: Any) -> bool:
+    """Whether each of the ids can be one; a tuple is a label of several levels."""
+    if hasattr(ids, "shape"):
+        return len(ids.shape) == 1
+    try:
+        return all(hash(name) is not None for name in ids)
+    except TypeError:
+        return False
 
 
 def checked_mask(mask: Any, n: int, names: Sequence[str]) -> NDArray[np.bool_]:

@@ -31,7 +31,7 @@ from viewfuse.utils import memory
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-_ROWS_THAT_VARY = 10
+ROWS_THAT_VARY = 10
 """A few rows may be alike by chance; only from so many on is a column judged."""
 _ROUNDING = 1e-12
 """Values that differ by less, relative to their size, are one value up to rounding."""
@@ -240,7 +240,7 @@ def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[An
 
 def _check_digits(table: Table, given: Any, present: NDArray[np.bool_]) -> None:
     """Refuse a column that varies, but not within the digits of float32."""
-    if present.sum() < _ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
+    if present.sum() < ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return
     least, largest = column_bounds(given, present)
     low, high = least.astype(np.float64), largest.astype(np.float64)

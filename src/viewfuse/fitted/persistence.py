@@ -31,11 +31,13 @@ from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
 from viewfuse.fitted.model import FittedMethod, Model
+from viewfuse.fitted.names import decode, encode
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.neighbors.samples import Samples
 from viewfuse.reduction.frontend import FrontEnd, no_front_end
 from viewfuse.reduction.views import Reduction
+from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
@@ -129,7 +131,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
             {
                 "name": name,
                 "width": len(columns),
-                "columns": None if isinstance(columns, range) else list(columns),
+                "columns": None if isinstance(columns, range) else encode(columns),
                 "front_end": front_end.facts(),
             }
             for name, columns, front_end in zip(model.names, model.columns, model.reduction.front_ends, strict=True)
@@ -175,6 +177,7 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
             raise BadModelFile(
                 f"{path} has {size:,} bytes instead of {facts['bytes']:,}; use another copy of the model"
             )
+        memory.require(2 * size, f"loading {path}", "use a machine with more, or save the model with keep=1000, say")
         content = read_file(path, size)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -185,7 +188,7 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
         raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
     try:
         return safetensors.load(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:  # a KeyError names a kind that torch lacks
         raise BadModelFile(f"{path} is no safetensors file ({error}); use another copy of the model") from None
 
 
@@ -264,10 +267,8 @@ def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: 
 
 
 def _columns(view: Mapping[str, Any]) -> Sequence[Hashable]:
-    """Names of columns; those of several levels were tuples before JSON made them lists."""
-    if view["columns"] is None:
-        return range(view["width"])
-    return [tuple(name) if isinstance(name, list) else name for name in view["columns"]]
+    """Names of columns, or their numbers."""
+    return range(view["width"]) if view["columns"] is None else decode(view["columns"])
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

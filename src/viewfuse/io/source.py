@@ -54,6 +54,21 @@ class FileView:
         return replace(self, values=values, columns=list(self.ids or ()), ids=list(self.columns))
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What one file holds; the attributes are the parameters of `Source`."""
+
+    views: Sequence[FileView]
+    ids: NDArray[Any] | None = None
+    order: Sequence[Hashable] = ()
+    mask: NDArray[Any] | None = None
+    labels: NDArray[Any] | None = None
+
+    def source(self) -> Source:
+        """The views of the file as they belong together."""
+        return Source(self.views, ids=self.ids, order=self.order, mask=self.mask, labels=self.labels)
+
+
 class Source:
     """Views in files that belong together.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import weakref
 from typing import IO, Any
@@ -13,6 +14,22 @@ from viewfuse.errors import CannotWrite
 
 _IN_MEMORY = 256_000_000
 """Larger tables are kept in a temporary file."""
+
+
+class OnDisk(np.memmap[Any, np.dtype[np.float64]]):
+    """A table in a temporary file; `handle` is that file, open as long as the table is there."""
+
+    handle: int
+
+    @classmethod
+    def of(cls, handle: int, shape: tuple[int, ...]) -> OnDisk:
+        """The numbers in an open file, as a table of that shape; the file may be closed afterwards."""
+        own = os.dup(handle)
+        with os.fdopen(own, "rb", closefd=False) as file:
+            table = cls(file, dtype=np.float64, mode="r", shape=shape)
+        table.handle = own
+        weakref.finalize(table, os.close, own)
+        return table
 
 
 class Spool:
@@ -51,4 +68,4 @@ class Spool:
         """All rows, of shape (rows, width); a memory map where they are many."""
         if self._file is None:
             return np.concatenate(self._blocks) if self._blocks else np.zeros((0, self.width))
-        return np.memmap(self._file, dtype=np.float64, mode="r", shape=(self._n, self.width))
+        return OnDisk.of(self._file.fileno(), (self._n, self.width))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite
-from viewfuse.io.escaping import marked
+from viewfuse.io.escaping import write_harmless
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
 
@@ -131,7 +131,7 @@ def write_views(folder: Path, names: Sequence[str], parts: Iterable[Views]) -> N
             for file, array, columns in zip(files, views.dense().arrays, views.columns, strict=True):
                 rows = ((name, *map(str, row)) for name, row in zip(views.ids.tolist(), array, strict=True))
                 header = [] if number else [("id", *(str(column) for column in columns))]
-                csv.writer(file).writerows(_harmless([*header, *rows]))
+                write_harmless(file, [*header, *rows])
 
 
 def file_names(names: Sequence[str], ending: str) -> list[str]:
@@ -161,8 +161,4 @@ def _plain(value: Any) -> Any:
 def _write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with writing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerow(header)
-        csv.writer(file).writerows(_harmless(rows))
-
-
-def _harmless(rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
-    return ([marked(cell) for cell in row] for row in rows)
+        write_harmless(file, rows)

@@ -28,6 +28,7 @@ from viewfuse.fitted import persistence
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model
+from viewfuse.fitted.names import decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
@@ -35,7 +36,7 @@ from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
-_NOT_SAVED = ("device",)
+_NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
 
@@ -178,7 +179,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             "history": self.history_,
             "objectives": self.objectives_,
             "decisions": self.decisions_,
-            "ids": self.ids_[rows].tolist(),
+            "ids": encode(self.ids_[rows]),
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
         }
@@ -212,7 +213,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
         saved.arrays.setdefault("stability_", np.full(n, np.nan, dtype=np.float32))
-        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(_untupled(facts["ids"]), n)
+        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
         model._n_features_out = saved.arrays["embedding_"].shape[1]
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
@@ -296,8 +297,3 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         tags.transformer_tags.preserves_dtype = ["float32"]
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _untupled(ids: list[Any]) -> list[Any]:
-    """Ids of several levels, which JSON turned into lists, as tuples again."""
-    return [tuple(name) if isinstance(name, list) else name for name in ids]

@@ -9,19 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from viewfuse.utils.optional import how_to_install
 
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
 
-_CELLS_PER_CHUNK = 4_000_000
-"""Distances held at a time: 32 MB of float64 instead of samples x samples."""
+_CELLS_PER_CHUNK = 1_000_000
+"""Distances held at a time: few enough for the cache of a CPU; a GPU holds four times as many."""
+_CELLS_AMONG_CANDIDATES = 4_000_000
 _CELLS_PER_CHUNK_ON_GPU = 200_000_000
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
 """Beyond so many rows candidates are found first: on a GPU in float32, else by FAISS where it is installed."""
 _ROWS_AT_A_TIME = 65_536
 _SPARE_CANDIDATES = 8
+_BLOCK = 8
+"""Columns of distances that are compared at once; every so many-th column is in the same block."""
 _LEAST_RECALL = 0.98
 
 _GRAIN = 1e-11
@@ -48,22 +52,60 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
         return neighbor_ids
     # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
     centre = pool.double().mean(dim=0)
-    points = pool.double() - centre
+    points = functional.pad(pool.double() - centre, (0, 0, 0, -len(pool) % _BLOCK))
     squares = points.square().sum(dim=1)
-    lots = _tie_breakers(torch.arange(len(pool), device=pool.device))
-    step = max(1, _CELLS_PER_CHUNK // len(pool))
+    largest = squares.max()
+    squares[len(pool) :] = torch.inf  # what only fills the last block is near to nobody
+    step = max(1, _CELLS_PER_CHUNK * (4 if pool.is_cuda else 1) // len(pool))
     for start in range(0, len(queries), step):
         chunk = queries[start : start + step].double() - centre
         own_squares = chunk.square().sum(dim=1, keepdim=True)
         distances = torch.addmm(squares, chunk, points.T, alpha=-2).add_(own_squares)
-        # Rounding differs with the shape of the chunk. Distances that only rounding tells apart are equal here, so
-        # that a sample's neighbours are the same in any batch.
-        distances.div_(_GRAIN * (squares.max() + own_squares) + _TINY).round_().add_(lots)
         if same:
             own = torch.arange(len(chunk), device=pool.device)
             distances[own, start + own] = torch.inf
-        neighbor_ids[start : start + step, :found] = distances.topk(found, dim=1, largest=False).indices
+        grain = _GRAIN * (largest + own_squares) + _TINY
+        neighbor_ids[start : start + step, :found] = _closest(distances, grain, found)
     return neighbor_ids
+
+
+def _closest(distances: Tensor, grain: Tensor, count: int) -> Tensor:
+    """The columns of the `count` smallest distances of each row, nearest first.
+
+    Rounding differs with the shape of a chunk. Distances that only rounding tells apart are equal here, so that a
+    sample's neighbours are the same in any batch. They are rounded for the likely columns; for all where those tie.
+
+    Parameters
+    ----------
+    distances : float64 tensor of shape (rows, columns), the latter a multiple of `_BLOCK`
+    grain : what distances are rounded to, of shape (rows, 1)
+    """
+    columns = _smallest(distances, min(count + _SPARE_CANDIDATES, distances.shape[1]))
+    ranks = (distances.gather(1, columns) / grain).round_()
+    order = ranks.sort(dim=1).values
+    best = columns.gather(1, (ranks + _tie_breakers(columns)).topk(count, dim=1, largest=False).indices)
+    tied = order[:, -1] <= order[:, count - 1]
+    if tied.any():
+        lots = _tie_breakers(torch.arange(distances.shape[1], device=distances.device))
+        whole = (distances[tied] / grain[tied]).round_().add_(lots)
+        best[tied] = whole.topk(count, dim=1, largest=False).indices
+    return best
+
+
+def _smallest(distances: Tensor, count: int) -> Tensor:
+    """The columns of the `count` smallest distances of each row, in any order.
+
+    They lie in the `count` blocks of columns with the smallest minima, which are found in one pass over the memory.
+    """
+    n_blocks = distances.shape[1] // _BLOCK
+    if n_blocks <= 2 * count:
+        return distances.topk(count, dim=1, largest=False, sorted=False).indices
+    minima = distances.view(len(distances), _BLOCK, n_blocks).amin(dim=1)
+    blocks = minima.topk(count, dim=1, largest=False, sorted=False).indices
+    firsts = n_blocks * torch.arange(_BLOCK, device=distances.device)
+    columns = (blocks[:, None, :] + firsts[None, :, None]).flatten(1)
+    best = distances.gather(1, columns).topk(count, dim=1, largest=False, sorted=False).indices
+    return columns.gather(1, best)
 
 
 def _tie_breakers(rows: Tensor) -> Tensor:
@@ -105,7 +147,7 @@ class ViewIndex:
         """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NO_NEIGHBOR if there is none."""
         pool = self.pool
         neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
-        step = max(1, _CELLS_PER_CHUNK // (candidates.shape[1] * pool.shape[1]))
+        step = max(1, _CELLS_AMONG_CANDIDATES // (candidates.shape[1] * pool.shape[1]))
         for start in range(0, len(queries), step):
             rows = candidates[start : start + step]
             chunk = queries[start : start + step].double()[:, None]

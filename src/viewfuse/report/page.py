@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib import resources
 from itertools import product
@@ -39,7 +40,9 @@ _LEAST_COLORS = 8
 _SCRIPTS = ("base.js", "coloring.js", "map.js", "lookup.js", "tables.js", "main.js")
 
 
-def write_report(folders: Sequence[Path], out: Path, known: Path | None = None, say: Say = str) -> Path:
+def write_report(
+    folders: Sequence[Path], out: Path, known: Path | None = None, say: Say = str, title: str = ""
+) -> Path:
     """Write the page of a run, or of two side by side, and its tables.
 
     Parameters
@@ -48,6 +51,7 @@ def write_report(folders: Sequence[Path], out: Path, known: Path | None = None, 
     out : the page
     known : CSV file with ids and what else is known of the samples; for one run only
     say : turns sentences about Python's parameters into the words of the reader
+    title : what a run is called, where its folder does not have its name yet
 
     Returns
     -------
@@ -55,7 +59,8 @@ def write_report(folders: Sequence[Path], out: Path, known: Path | None = None, 
     """
     if len(folders) not in (1, 2) or (known is not None and len(folders) > 1):
         raise SettingError("a report is about one run, with or without known columns, or compares two runs")
-    runs, data = [read_run(folder) for folder in folders], out.with_name(f"{out.stem}_data")
+    runs = [replace(read_run(folder), title=title) for folder in folders]
+    data = out.with_name(f"{out.stem}_data")
     if len(runs) == 2:
         pair = pair_of(runs[0], runs[1])
         tables, content = _pair_tables(pair), _pair_content(pair)

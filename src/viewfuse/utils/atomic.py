@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,12 +45,13 @@ def writing(path: Path) -> Iterator[Path]:
     temporary, is_new = None, not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.parent / f"{TEMPORARY}{_machine()}-{os.getpid()}-{secrets.token_hex(8)}"
+        sweep(path.parent)
+        temporary = path.parent / temporary_name()
         temporary.touch(exist_ok=False)  # with the permissions that the user's files have
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except CannotWrite:
         raise
     except OSError as error:
@@ -65,14 +67,20 @@ def writing(path: Path) -> Iterator[Path]:
             path.parent.rmdir()  # a failure leaves nothing behind
 
 
+def temporary_name() -> str:
+    """A name for what is unfinished, which says who writes it."""
+    return f"{TEMPORARY}{_machine()}-{os.getpid()}-{secrets.token_hex(8)}"
+
+
 @contextmanager
-def exclusive(folder: Path) -> Iterator[bool]:
+def exclusive(folder: Path, called: Path | None = None, patience: float | None = None) -> Iterator[bool]:
     """Inside, no other process or thread is exclusive in `folder`, which is made if it is not there.
 
-    Yields False where the file system has no locks, so that others may write as well.
+    Yields False where the file system has no locks, so that others may write as well. `called` is what errors speak
+    of; `patience` are the seconds to wait for others.
     """
-    is_new = not folder.exists()
-    handle = _lock(folder)
+    is_new = not folder.exists() or called is not None
+    handle = _lock(folder, called or folder, _PATIENCE if patience is None else patience)
     try:
         yield handle is not None
     finally:
@@ -83,15 +91,15 @@ def exclusive(folder: Path) -> Iterator[bool]:
             os.close(handle)
 
 
-def _lock(folder: Path) -> int | None:
+def _lock(folder: Path, called: Path, patience: float) -> int | None:
     """A handle that holds the lock of a folder until it is closed; None where there are no locks."""
-    ends = time.monotonic() + _PATIENCE
+    ends = time.monotonic() + patience
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(folder, os.O_RDONLY) if fcntl is not None else None
         except OSError as error:
-            raise CannotWrite(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
+            raise CannotWrite(f"{called} cannot be written: {error.strerror}; choose another folder") from error
         if handle is None:
             return None
         state = _try_lock(handle, folder)
@@ -102,7 +110,7 @@ def _lock(folder: Path) -> int | None:
             return None
         if time.monotonic() > ends:
             raise CannotWrite(
-                f"{folder} is being written by another process; try again later, or choose another folder"
+                f"{called} is being written by another process; try again later, or choose another folder"
             )
         time.sleep(0.01)
 
@@ -122,11 +130,15 @@ def _try_lock(handle: int, folder: Path) -> str:
 
 
 def sweep(folder: Path) -> None:
-    """Remove unfinished files whose writers are gone."""
+    """Remove unfinished files and folders whose writers are gone."""
     for path in folder.glob(f"{TEMPORARY}*"):
-        if path.is_file() and not _is_alive(path):
-            with suppress(OSError):  # what is written is written, tidy or not
+        if _is_alive(path):
+            continue
+        with suppress(OSError):  # what is written is written, tidy or not
+            if path.is_file():
                 path.unlink(missing_ok=True)
+            elif _OWNED.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_alive(path: Path) -> bool:
@@ -171,7 +183,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename durable; some systems cannot, and need not."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)

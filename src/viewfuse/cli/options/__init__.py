@@ -6,6 +6,7 @@ import functools
 import os
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -17,8 +18,11 @@ from viewfuse.data.filling.empty_cells import EmptyCells, in_words
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io import writers as results
+from viewfuse.io.isolated import client
+from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import Source
+from viewfuse.utils.folders import replacing
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
@@ -52,12 +56,13 @@ _INPUTS = (
                  help="Whether the first line of tables holds names of columns, or is a sample; it is looked at."),
     click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
     click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
+    click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),
 )  # fmt: skip
 
 
-def out(what: str) -> Callable[[Any], Any]:
+def out(what: str, *, required: bool = True) -> Callable[[Any], Any]:
     """The option --out for `what`."""
-    return click.option("--out", type=PATH, required=True, metavar="PATH", help=what)
+    return click.option("--out", type=PATH, required=required, metavar="PATH", help=what)
 
 
 _OF_FILES = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".parquet", ".h5mu", ".h5ad", ".png")
@@ -79,6 +84,7 @@ class Inputs:
     header: bool | None = None
     transpose: tuple[str, ...] = ()
     allow_disjoint: bool = False
+    trusted: bool = False
     names: tuple[str | None, ...] = ()
 
     def open(self) -> Source:
@@ -91,6 +97,7 @@ class Inputs:
             header=self.header,
             transpose=self.transpose,
             allow_disjoint=self.allow_disjoint,
+            trusted=self.trusted,
         )
 
     def _paths(self) -> tuple[Path, ...] | dict[str, Path]:
@@ -113,13 +120,21 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
-        plain = {name: rest.pop(name) for name in ("files", "id_column", "header", "transpose", "allow_disjoint")}
+        own = ("files", "id_column", "header", "transpose", "allow_disjoint", "trusted")
+        plain = {name: rest.pop(name) for name in own}
         plain["names"], plain["files"] = zip(*map(_named, plain["files"]), strict=True)
         function(inputs=Inputs(blocks=_pairs("--block", block), use=_pairs("--use", use), **plain), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)
     return collected
+
+
+def prepare_to_read(words: Sequence[str]) -> None:
+    """Start what reads files, where a command line names files that it reads."""
+    endings = {Path(word).suffix.lower() for word in words} & set(ENDINGS)
+    if endings and "--trusted" not in words:
+        client.start(sorted(endings))
 
 
 def _named(file: Path) -> tuple[str | None, Path]:
@@ -139,6 +154,10 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
 
 class PerView(click.Option):
     """A repeatable option, VALUE for all views or VIEW=VALUE for each; it becomes a str or a dict."""
+
+    def __init__(self, *names: Any, default: str, **rest: Any) -> None:
+        super().__init__(*names, default=[default], **rest)  # versions before 8.3 refuse a default that is no list
+        self.default = default
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """What was given, all of it together; a default stays as it is."""
@@ -200,8 +219,18 @@ def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
         raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
 
 
+@contextmanager
+def new_folder(
+    folder: Path, force: bool, inputs: Inputs, is_stale: Callable[[str], bool] = lambda name: False
+) -> Iterator[Path]:
+    """A folder to write results to, which becomes `folder` when all of them are there."""
+    check_new_folder(folder, force, inputs)
+    with replacing(folder, is_stale) as new:
+        yield new
+
+
 def check_new_folder(folder: Path, force: bool, inputs: Inputs) -> None:
-    """The same for a folder, which must not be called like a file either."""
+    """As `check_new_path` for a folder, which must not be called like a file either."""
     if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
         raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
     check_new_path(folder, force, inputs)

@@ -14,14 +14,15 @@ from pathlib import Path
 from viewfuse.data.annotated import Use
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.isolated import client
+from viewfuse.io.isolated.jobs import ENDINGS, Job
 from viewfuse.io.matching import check_matching
-from viewfuse.io.readers.annotated import h5ad_places, read_h5ad, read_h5mu
+from viewfuse.io.readers.annotated import h5ad_places
 from viewfuse.io.readers.blocks import Blocks
-from viewfuse.io.readers.npz import read_npy_folder, read_npz
-from viewfuse.io.readers.parquet import read_parquet
-from viewfuse.io.readers.text import DELIMITERS, read_text
+from viewfuse.io.readers.parse import parse
+from viewfuse.io.readers.text import DELIMITERS
 from viewfuse.io.safety.guard import guarded
-from viewfuse.io.source import FileView, Source
+from viewfuse.io.source import Contents, FileView, Source
 
 AnyPath = str | PathLike[str]
 Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
@@ -38,6 +39,7 @@ def read_views(
     header: bool | None = None,
     transpose: Sequence[str] = (),
     allow_disjoint: bool = False,
+    trusted: bool = False,
 ) -> Views:
     """Read views from files.
 
@@ -60,6 +62,8 @@ def read_views(
         it does, and a line of numbers there is asked about
     transpose : names of views whose table has the samples in its columns, and the ids in its first line
     allow_disjoint : whether tables may share no or hardly any ids, which is an error otherwise
+    trusted : whether files are read in this process and without limits. By default another process reads what native
+        libraries parse (.npz, .mat, .parquet, .h5ad, .h5mu), so that a damaged file cannot end, stop or fill this one
 
     Returns
     -------
@@ -74,6 +78,7 @@ def read_views(
         header=header,
         transpose=transpose,
         allow_disjoint=allow_disjoint,
+        trusted=trusted,
     ).read()
 
 
@@ -87,6 +92,7 @@ def read_chunks(
     header: bool | None = None,
     transpose: Sequence[str] = (),
     allow_disjoint: bool = False,
+    trusted: bool = False,
 ) -> Iterator[Views]:
     """Read the samples of files in order, at most `size` at a time: for prediction from files larger than memory.
 
@@ -100,6 +106,7 @@ def read_chunks(
         header=header,
         transpose=transpose,
         allow_disjoint=allow_disjoint,
+        trusted=trusted,
     ).chunks(size)
 
 
@@ -112,13 +119,14 @@ def open_source(
     header: bool | None = None,
     transpose: Sequence[str] = (),
     allow_disjoint: bool = False,
+    trusted: bool = False,
 ) -> Source:
     """Open files as `read_views` does, without making Views of them yet."""
     if isinstance(paths, Mapping):
         _check_paths(list(paths.values()))
         _check_named(paths, blocks)
         named = {name: Path(path) for name, path in paths.items()}
-        return _open_tables(named, id_column, blocks, use, header, transpose, allow_disjoint)
+        return _open_tables(named, id_column, blocks, use, header, transpose, allow_disjoint, trusted)
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
     _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
@@ -126,24 +134,19 @@ def open_source(
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        return _open_tables(_by_stem(files), id_column, blocks, use, header, transpose, allow_disjoint)
+        return _open_tables(_by_stem(files), id_column, blocks, use, header, transpose, allow_disjoint, trusted)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
     unused = {"id_column": id_column, "blocks": blocks, "header": header, "transpose": transpose or None}
     _check_unused(**unused, **({} if endings == {".h5mu"} else {"use": use}))
-    return _open_whole(files[0], use)
+    with guarded(files[0]):
+        return _read(Job(files[0], use=use), trusted).source()
 
 
-def _open_whole(file: Path, use: Use | None) -> Source:
-    ending = file.suffix.lower()
-    with guarded(file):
-        if ending == ".npz":
-            return read_npz(file)
-        if ending == ".mat":
-            from viewfuse.io.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
-
-            return read_mat(file)
-        return read_h5mu(file, use) if ending == ".h5mu" else read_npy_folder(file.parent)
+def _read(job: Job, trusted: bool) -> Contents:
+    """What is in a file, read by another process where a native library reads it and nobody vouches for it."""
+    isolated = job.ending in ENDINGS and not trusted and client.POSSIBLE
+    return client.read_isolated(job) if isolated else parse(job)
 
 
 def _files(path: Path) -> list[Path]:
@@ -213,6 +216,7 @@ def _open_tables(
     header: bool | None,
     transpose: Sequence[str],
     allow_disjoint: bool,
+    trusted: bool,
 ) -> Source:
     endings = {file.suffix.lower() for file in files.values()}
     if ".h5ad" not in endings:
@@ -225,7 +229,7 @@ def _open_tables(
         raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
     if blocks is not None and not blocks:
         raise DataError("blocks names no view; give at least one, or leave it out")
-    views = _read_tables(files, id_column, blocks, use, header, transpose)
+    views = _read_tables(files, id_column, blocks, use, header, transpose, trusted)
     if not allow_disjoint:
         check_matching(views)
     return Source(views)
@@ -238,19 +242,15 @@ def _read_tables(
     use: Use | None,
     header: bool | None,
     transpose: Sequence[str],
+    trusted: bool,
 ) -> list[FileView]:
     """The views of all files, those that are named in `transpose` turned."""
     places = h5ad_places([name for name, file in files.items() if file.suffix.lower() == ".h5ad"], use)
     views: list[FileView] = []
     for name, file in files.items():
-        with guarded(file):
-            if file.suffix.lower() == ".h5ad":
-                found = read_h5ad(file, places[name])
-            elif file.suffix.lower() == ".parquet":
-                found = read_parquet(file, id_column, blocks)
-            else:
-                of_ids = header is None and name in transpose  # the first line may well hold numbers
-                found = read_text(file, id_column, blocks, True if of_ids else header)
+        of_ids = header is None and name in transpose  # the first line may well hold numbers
+        job = Job(file, id_column, blocks, places.get(name), True if of_ids else header)
+        found = _read(job, trusted).views
         views += found if name == file.stem else [_named(name, file, found)]
     _check_transposed(transpose, [view.name for view in views])
     return [view.turned() if view.name in transpose else view for view in views]

@@ -12,12 +12,12 @@ from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import opened, take_all
 from viewfuse.io.safety.limits import Allowance
 from viewfuse.io.safety.sparse import check_sparse
-from viewfuse.io.source import FileView, Source
+from viewfuse.io.source import Contents, FileView
 from viewfuse.utils import memory
 from viewfuse.utils.optional import needed
 
 
-def read_h5mu(path: Path, use: Use | None) -> Source:
+def read_h5mu(path: Path, use: Use | None) -> Contents:
     """The modalities of a .h5mu file; sparse matrices stay sparse."""
     read = needed("anndata.io", "omics", path).read_elem
     with opened(path) as file, warnings.catch_warnings():
@@ -28,7 +28,7 @@ def read_h5mu(path: Path, use: Use | None) -> Source:
         _check_known(path, names, use)
         parts = {name: (file["mod"][name], place_of(use, name)) for name in names}
         _check_size(path, file["obs"], parts)
-        return Source(_views(path, parts, read), order=read(file["obs"]).index.tolist())
+        return Contents(_views(path, parts, read), order=read(file["obs"]).index.tolist())
 
 
 def read_h5ad(path: Path, places: Mapping[str, str]) -> list[FileView]:

@@ -21,7 +21,7 @@ from viewfuse.io.readers.mat5 import read_version_5
 from viewfuse.io.readers.npz import in_order
 from viewfuse.io.safety.limits import Allowance
 from viewfuse.io.safety.sparse import check_sparse
-from viewfuse.io.source import FileView, Source
+from viewfuse.io.source import Contents, FileView
 
 CELLS = ("X", "data", "fea", "views")
 LABELS = ("Y", "gt", "truelabel", "truth", "labels", "label", "gnd", "y")
@@ -33,7 +33,7 @@ Variables = dict[str, Any]
 """Per name an array, a sparse matrix, or a list of such, which was a cell array."""
 
 
-def read_mat(path: Path) -> Source:
+def read_mat(path: Path) -> Contents:
     """The views in a MATLAB file."""
     with path.open("rb") as file:
         start = file.read(128)
@@ -42,7 +42,7 @@ def read_mat(path: Path) -> Source:
     labels = _labels(variables)
     n = _count_samples(path, found, labels)
     views = [FileView(path, name, x, range(x.shape[1])) for name, x in _upright(path, found, n).items()]
-    return Source(views, labels=labels)
+    return Contents(views, labels=labels)
 
 
 def _read_hdf5(path: Path) -> Variables:

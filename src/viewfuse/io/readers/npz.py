@@ -17,7 +17,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.safety.limits import Allowance, bytes_of
 from viewfuse.io.safety.sparse import check_sparse
-from viewfuse.io.source import FileView, Source
+from viewfuse.io.source import Contents, FileView
 
 _LONGEST_HEADER = 65_536
 NOT_VIEWS = ("labels", "ids", "mask")
@@ -26,13 +26,13 @@ SPARSE = {"format", "data", *_PLACES}
 """What a file holds that scipy.sparse.save_npz wrote."""
 
 
-def read_npz(path: Path) -> Source:
+def read_npz(path: Path) -> Contents:
     """The views in a .npz file."""
     with zipfile.ZipFile(path) as archive:
         _check_headers(path, archive)
     with np.load(path, allow_pickle=False) as data:
         arrays = {name: data[name] for name in data.files}
-    return _source(path, {"view_0": _sparse(path, arrays)} if set(arrays) >= SPARSE else arrays)
+    return _contents(path, {"view_0": _sparse(path, arrays)} if set(arrays) >= SPARSE else arrays)
 
 
 def _sparse(path: Path, parts: Mapping[str, NDArray[Any]]) -> Any:
@@ -51,7 +51,7 @@ def _sparse(path: Path, parts: Mapping[str, NDArray[Any]]) -> Any:
     return matrix.tocsr()
 
 
-def read_npy_folder(folder: Path) -> Source:
+def read_npy_folder(folder: Path) -> Contents:
     """The views in a folder of .npy files, one per view, as memory maps."""
     arrays = {}
     for path in sorted(folder.glob("*.npy")):
@@ -61,10 +61,10 @@ def read_npy_folder(folder: Path) -> Source:
             _header(path, file)
         with guarded(path):
             arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _source(folder, arrays)
+    return _contents(folder, arrays)
 
 
-def _source(path: Path, arrays: Mapping[str, Any]) -> Source:
+def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
     names = _pick_views(arrays)
     if not names:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
@@ -73,7 +73,7 @@ def _source(path: Path, arrays: Mapping[str, Any]) -> Source:
             shape = arrays[name].shape
             raise DataError(f"{path}: {name!r} has shape {shape}; a view has two dimensions, (samples, columns)")
     views = [FileView(path, name, arrays[name], range(arrays[name].shape[1])) for name in names]
-    return Source(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
+    return Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
 
 
 def _pick_views(arrays: Mapping[str, Any]) -> list[str]:

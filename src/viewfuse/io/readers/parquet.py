@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks, pick_columns
+from viewfuse.io.readers.digits import Digits
 from viewfuse.io.safety.limits import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
@@ -40,19 +41,12 @@ def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> li
 
 
 def _check_bomb(path: Path, file: Any) -> None:
-    allowance = Allowance(path, _CURE)
-    for n_bytes in claimed_bytes(file):
-        allowance.take(n_bytes)
-
-
-def claimed_bytes(file: Any) -> Iterator[int]:
-    """Per part of an open file the bytes that it says it becomes in memory."""
-    facts = file.metadata
+    facts, allowance = file.metadata, Allowance(path, _CURE)
     for g in range(facts.num_row_groups):
         group = facts.row_group(g)
         for c in range(group.num_columns):
             column = group.column(c)
-            yield max(column.total_uncompressed_size, 8 * column.num_values)
+            allowance.take(max(column.total_uncompressed_size, 8 * column.num_values))
 
 
 class _Table:
@@ -124,10 +118,14 @@ class _Table:
                     f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
                     "drop the column"
                 )
-        spool = Spool(len(columns))
+        spool, digits = Spool(len(columns)), Digits()
         for batch in self._file.iter_batches(columns=columns):
-            spool.add(np.stack([_floats(batch.column(column)) for column in columns], axis=1))
-        return spool.table(), columns
+            block = np.stack([_floats(batch.column(column)) for column in columns], axis=1)
+            digits.look(block, lambda c, batch=batch: _whole(batch.column(columns[c])))  # type: ignore[misc]
+            spool.add(block)
+        table = spool.table()
+        digits.check(self.path, columns, table)
+        return table, columns
 
 
 def _check_repeated(path: Path, names: list[str]) -> None:
@@ -149,7 +147,23 @@ def _is_numeric(kind: str) -> bool:
 
 
 def _floats(column: Any) -> NDArray[np.float64]:
-    return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return _plain(column.cast("float64", safe=False), np.nan, np.float64)
+
+
+def _plain(column: Any, for_null: float, dtype: type[Any]) -> NDArray[Any]:
+    """The numbers in a column, which has that type; to_numpy would import pandas for it, which takes half a second."""
+    filled = column.fill_null(for_null) if column.null_count else column
+    if not len(filled):
+        return np.zeros(0, dtype)
+    return np.frombuffer(filled.buffers()[1], dtype)[filled.offset : filled.offset + len(filled)]
+
+
+def _whole(column: Any) -> list[int]:
+    """Least and largest number of a column of whole numbers."""
+    from pyarrow import compute
+
+    found = compute.min_max(column).as_py() if "int" in str(column.type) else {}
+    return [number for number in found.values() if number is not None]
 
 
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
@@ -159,7 +173,7 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
     spool, before = None, 0
     for batch in file.iter_batches(columns=[column]):
         cells = batch.column(column)
-        lengths = np.array(cells.value_lengths().fill_null(-1))
+        lengths = _plain(cells.value_lengths().cast("int64"), -1, np.int64)
         if spool is None and lengths.max(initial=-1) > 0:
             spool = Spool(int(lengths.max()))
             spool.add(np.full((before, spool.width), np.nan))

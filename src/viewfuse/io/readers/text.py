@@ -6,10 +6,10 @@ import csv
 import reprlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, count, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,14 @@ from viewfuse.data.tables import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.readers.blocks import Blocks, pick_columns
+from viewfuse.io.readers.digits import Digits, whole
 from viewfuse.io.readers.header import NOTHING, check_nameless, check_names
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _CELLS_AT_A_TIME = 500_000
+_LONGEST_LINE = 16_000_000
 Lines = list[list[str]]
 
 
@@ -34,7 +36,7 @@ def read_text(path: Path, id_column: str | None, blocks: Blocks | None, header: 
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()], strict=True)
+            lines = csv.reader(_lines(path, file), delimiter=DELIMITERS[path.suffix.lower()], strict=True)
             names, rows = _names_and_rows(path, lines, id_column, blocks, header)
             place = 0 if id_column is None else names.index(id_column)
             columns = names[:place] + names[place + 1 :]
@@ -51,12 +53,26 @@ def read_text(path: Path, id_column: str | None, blocks: Blocks | None, header: 
     return [FileView(path, view, values, found, ids) for view, found, values in _cut(table, views)]
 
 
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """The lines of a file, of which none may fill the memory by itself."""
+    for number in count(1):
+        line = file.readline(_LONGEST_LINE)
+        if len(line) == _LONGEST_LINE:
+            raise DataError(
+                f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table; "
+                "check how its lines end"
+            )
+        if not line:
+            return
+        yield line
+
+
 def _names_and_rows(
     path: Path, lines: Iterator[list[str]], id_column: str | None, blocks: Blocks | None, header: bool | None
 ) -> tuple[list[str], Iterator[list[str]]]:
     """Names of all columns, numbers where there is no header, and the lines of samples."""
     first = next(lines, [])
-    names = _trimmed(first)
+    names = [unmarked(name) for name in _trimmed(first)]
     if header is False:
         check_nameless(path, id_column=id_column, blocks=blocks)
     _check_first_line(path, names, id_column)
@@ -119,17 +135,22 @@ def _read_rows(
 ) -> tuple[list[str], NDArray[np.float64]]:
     """Ids and the wanted columns, a few lines at a time; empty lines are passed over."""
     ids: list[str] = []
-    spool = Spool(len(wanted))
+    spool, digits = Spool(len(wanted)), Digits()
     take = itemgetter(*wanted) if len(wanted) > 1 else lambda row: (row[wanted[0]],)
     filled = (_trimmed(line, len(header)) for line in lines if any(cell.strip() for cell in line))
     while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
         _check_ragged(path, block, len(header), len(ids))
         names = [unmarked(row[place]) for row in block]
-        spool.add(_numbers(path, [list(take(row)) for row in block], [header[c] for c in wanted], names))
+        cells = [list(take(row)) for row in block]
+        numbers = _numbers(path, cells, [header[c] for c in wanted], names)
+        digits.look(numbers, lambda c, cells=cells: whole(row[c] for row in cells))  # type: ignore[misc]
+        spool.add(numbers)
         ids += names
     if not ids:
         raise DataError(f"{path} has a header but no rows; it needs at least one row")
-    return ids, spool.table()
+    table = spool.table()
+    digits.check(path, [header[c] for c in wanted], table)
+    return ids, table
 
 
 def _check_measurements(path: Path, column: str, ids: list[str]) -> None:

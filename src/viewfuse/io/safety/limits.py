@@ -16,6 +16,11 @@ _SMALL = 16_000_000
 """So many bytes may be compressed as well as they like; more of them are taken for a bomb beyond the ratio."""
 
 
+def most_bytes(size: int) -> int:
+    """Bytes that a file of `size` bytes may become in memory."""
+    return max(_SMALL, _MOST_BYTES_PER_BYTE * size)
+
+
 class Allowance:
     """The bytes that a file may become in memory: not far more than compression of real data explains.
 
@@ -27,7 +32,7 @@ class Allowance:
     def __init__(self, path: Path, cure: str) -> None:
         self.path, self._cure = path, cure
         self._size = path.stat().st_size
-        self.most = max(_SMALL, _MOST_BYTES_PER_BYTE * self._size)
+        self.most = most_bytes(self._size)
         self.taken = 0
 
     def take(self, n_bytes: int) -> None:

@@ -23,6 +23,7 @@ from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, EmptyClusterWarning, JointStageWarning, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.names import check_storable
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
@@ -221,6 +222,7 @@ class URRL(MultiViewClusterer):
         _check_not_bare_sparse(X)
         _check_no_second_view(X, y)
         views = Views.of(X)
+        _check_names(views)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         for line in data_warnings(views):
@@ -265,6 +267,13 @@ class URRL(MultiViewClusterer):
             allowed = [f.name for f in fields(Config) if f.name not in shared]
             raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
         return Config(**shared, **extra)
+
+
+def _check_names(views: Views) -> None:
+    """Refuse ids and names of columns that could not be saved."""
+    check_storable("ids", views.ids)
+    for name, columns in zip(views.names, views.columns, strict=True):
+        check_storable(f"names of columns of view {name!r}", columns)
 
 
 def _check_not_bare_sparse(X: Any) -> None:

@@ -1,0 +1,196 @@
+"""Ask another process to read a file, and say in one line what became of it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import viewfuse.errors
+from viewfuse.errors import DataError
+from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Job
+from viewfuse.io.isolated.limits import limits_of
+from viewfuse.io.isolated.results import Unpacked
+from viewfuse.io.source import Contents
+from viewfuse.utils.caller import outside
+
+POSSIBLE = hasattr(os, "fork") and hasattr(socket, "send_fds")
+"""Whether this system can; elsewhere files are read in place."""
+_PROGRAM = "import sys; from viewfuse.io.isolated.server import main; main(int(sys.argv[1]), *sys.argv[2:])"
+_SETTINGS = {
+    "OMP_NUM_THREADS": "1",  # a process that forks must have no threads
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve more than the limit on memory
+}
+_PATIENCE = 30.0
+"""Seconds after the end of a reader's time in which the server should have told so."""
+_TIME = (signal.SIGXCPU, signal.SIGALRM) if POSSIBLE else ()
+
+
+class _Server:
+    """The other process; it ends when this object or this process does."""
+
+    def __init__(self, soon: Collection[str]) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *soon]
+            nothing: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, **nothing, pass_fds=[theirs.fileno()], env=_environment(), start_new_session=True
+            )
+
+    def send(self, job: Job) -> socket.socket:
+        """Begin a job; what comes of it comes from the socket."""
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(self._control, [bytes([ENDINGS.index(job.ending)])], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours
+
+    def close(self) -> None:
+        """Let the process end, whatever it does."""
+        self._control.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+
+    def forget(self) -> None:
+        """Let it end without waiting, or leave it to the process that this one was forked from."""
+        self._control.close()
+        self._process.returncode = 0
+
+
+def _environment() -> dict[str, str]:
+    """Modules are looked for where this process looks for them."""
+    own = str(Path(viewfuse.errors.__file__).parents[1])
+    path = os.pathsep.join([own, *(place for place in sys.path if place)])
+    return {**os.environ, **_SETTINGS, "PYTHONPATH": path}
+
+
+_server: _Server | None = None
+_lock = threading.Lock()
+
+
+def start(endings: Collection[str] = ()) -> None:
+    """Start the other process before it is needed, so that both import at the same time."""
+    global _server
+    if not POSSIBLE:
+        return
+    with _lock:
+        if _server is None:
+            _server = _Server(endings)
+
+
+def stop() -> None:
+    """End the other process; the next file starts another one."""
+    global _server
+    with _lock:
+        found, _server = _server, None
+    if found is not None:
+        found.close()
+
+
+def _forget() -> None:
+    """In a forked process the server is that of the parent; at the end of this one nobody waits for it."""
+    global _server, _lock
+    _lock = threading.Lock()
+    if _server is not None:
+        _server.forget()
+    _server = None
+
+
+atexit.register(_forget)
+if POSSIBLE:
+    os.register_at_fork(after_in_child=_forget)
+
+
+def read_isolated(job: Job) -> Contents:
+    """The views of a file, read by another process; what goes wrong there is an error that names the file."""
+    answer, handles = _ask(job) or _ask(job) or (b"", [])  # a server that nobody needed for long has gone by itself
+    try:
+        return _understood(job, answer, handles)
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _ask(job: Job) -> tuple[bytes, list[int]] | None:
+    """All that comes back about a job, and files with it; None where the server is gone."""
+    try:
+        start([job.ending])
+        with _lock:
+            if _server is None:
+                return None
+            channel = _server.send(job)
+        with channel:
+            found = _listen(channel, job)
+    except OSError:
+        found = None
+    except BaseException:  # somebody waits no longer, so nobody shall work on
+        stop()
+        raise
+    if found is None:
+        stop()
+    return found
+
+
+def _listen(channel: socket.socket, job: Job) -> tuple[bytes, list[int]] | None:
+    limits = limits_of(job.path)
+    channel.settimeout(limits.wall + _PATIENCE)  # the kernel has ended the reader long before
+    text = job.as_json(limits)
+    channel.sendall(LENGTH.pack(len(text)) + text)
+    answer, handles = b"", []
+    while part := socket.recv_fds(channel, RESULT.size + ENDED.size, 253):
+        handles += part[1]
+        answer += part[0]
+        if not part[0] or len(answer) > RESULT.size + ENDED.size:
+            break
+    return (answer, handles) if answer else None
+
+
+def _understood(job: Job, answer: bytes, handles: list[int]) -> Contents:
+    """What was read; or an error, where the other process found one, or met its end."""
+    if not answer:
+        raise DataError(
+            f"{job.path} cannot be read, since the process that reads files does not start; trusted=True reads it in "
+            "this process"
+        )
+    status = ENDED.unpack(answer[-ENDED.size :])[1] if len(answer) >= ENDED.size else -1
+    if status or len(answer) != RESULT.size + ENDED.size or not handles:
+        raise DataError(_how_it_ended(job, status))
+    found = Unpacked(handles, *RESULT.unpack(answer[: RESULT.size])[1:])
+    if "error" in found.facts:
+        name, message = found.facts["error"]
+        raise getattr(viewfuse.errors, name)(message)
+    for name, message in found.facts["warnings"]:
+        warnings.warn(message, getattr(viewfuse.errors, name), stacklevel=outside())
+    return found.contents(job.path)
+
+
+def _how_it_ended(job: Job, status: int) -> str:
+    """A line about a process that ended before it had read its file."""
+    number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
+    if number in _TIME:
+        return (
+            f"{job.path} was not read in {limits_of(job.path).cpu} s of computing, so it seems to be a damaged "
+            f"{job.ending} file; write it again, or if it is in order, trusted=True reads it without limits"
+        )
+    how = signal.Signals(number).name if number else "without a word"
+    return (
+        f"{job.path} is no readable {job.ending} file (it made the library that reads such files crash, {how}); "
+        "write it again"
+    )

@@ -1,0 +1,223 @@
+"""Files that native libraries read are read by another process, whose end is one line in this one."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from fuzz.seeds import write_seeds
+from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chunks, read_views
+from viewfuse.io import spool
+from viewfuse.io.isolated import client, limits, server
+from viewfuse.io.isolated.jobs import ENDINGS, Job
+from viewfuse.io.readers import open_source
+from viewfuse.io.safety.guard import guarded
+
+pytestmark = pytest.mark.skipif(not client.POSSIBLE, reason="this system cannot pass files between processes")
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory):
+    return write_seeds(tmp_path_factory.mktemp("seeds"))
+
+
+def opened(path: Path, trusted: bool):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of anndata
+        return open_source(path, trusted=trusted)
+
+
+def test_what_another_process_reads_is_the_same_to_the_bit(seeds):
+    assert {path.suffix for path in seeds} >= set(ENDINGS)
+    for path in seeds:
+        ours, theirs = opened(path, trusted=True), opened(path, trusted=False)
+        assert ours.ids.tolist() == theirs.ids.tolist()
+        assert ours.ids.dtype == theirs.ids.dtype
+        for one, other in zip(ours.views, theirs.views, strict=True):
+            assert (one.name, one.columns, one.ids, one.path) == (other.name, other.columns, other.ids, other.path)
+            assert one.values.dtype == other.values.dtype
+            assert sparse.issparse(one.values) == sparse.issparse(other.values)
+            a, b = (v.toarray() if sparse.issparse(v) else v for v in (one.values, other.values))
+            assert np.array_equal(a, b)
+            assert sparse.issparse(one.values) or one.values.flags.writeable == other.values.flags.writeable
+
+
+def test_nothing_is_imported_here_and_chunks_go_the_same_way(seeds):
+    (path,) = [path for path in seeds if path.name == "table.parquet"]
+    asked: list[Job] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("viewfuse.io.readers.parse", lambda job: pytest.fail("it was read in this process"))
+        patch.setattr(client, "read_isolated", lambda job, real=client.read_isolated: asked.append(job) or real(job))
+        parts = list(read_chunks(path, 5))
+    assert [len(part) for part in parts] == [5, 5, 2]
+    assert len(asked) == 1
+
+
+@pytest.mark.fault
+def test_a_table_on_disk_travels_without_a_copy(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = np.random.default_rng(0).normal(size=(spool._IN_MEMORY // 800 + 1000, 100))
+    pq.write_table(
+        pa.table({"id": np.arange(len(values)), **{f"x{c}": values[:, c] for c in range(100)}}), tmp_path / "a.parquet"
+    )
+    (view,) = open_source(tmp_path / "a.parquet").views
+    assert isinstance(view.values, spool.OnDisk)
+    assert np.array_equal(view.values, values)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGSEGV, r"is no readable \.npz file \(it made the library .* crash, SIGSEGV\); write it again"),
+        (signal.SIGABRT, "crash, SIGABRT"),
+        (signal.SIGKILL, "crash, SIGKILL"),
+        (signal.SIGXCPU, r"was not read in 2 s of computing.* or if it is in order, trusted=True"),
+        (signal.SIGALRM, "was not read in 2 s"),
+        (None, "crash, without a word"),
+    ],
+)
+@pytest.mark.usefixtures("_forked")
+def test_the_end_of_a_reader_is_one_line(tmp_path, number, words, monkeypatch):
+    """A server in this process whose readers come to an end."""
+    np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
+    monkeypatch.setattr(server, "parse", lambda job: os._exit(1) if number is None else os.kill(os.getpid(), number))
+    with pytest.raises(DataError, match=rf"a\.npz.*{words}"):
+        read_views(tmp_path / "a.npz")
+
+
+@pytest.fixture
+def _forked(monkeypatch):
+    """Files are read by processes that are forked from this one as it is, monkeypatches and all."""
+    client.stop()
+    monkeypatch.setattr(client, "_Server", ForkedServer)
+    yield
+    client.stop()
+
+
+class ForkedServer(client._Server):
+    """A server that is this process as it is now, monkeypatches and all."""
+
+    def __init__(self, soon):
+        import socket
+
+        self._control, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if not self._pid:
+            self._control.close()
+            faulthandler.disable()  # what is done here on purpose is no news
+            try:
+                server.main(theirs.fileno())
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def close(self):
+        self._control.close()
+        os.waitpid(self._pid, 0)
+
+    def forget(self):
+        self._control.close()
+
+
+@pytest.mark.usefixtures("_forked")
+def test_real_limits_end_a_reader(tmp_path, monkeypatch):
+    def swell(job):
+        with guarded(job.path):
+            return bytearray(3 * 2**30)
+
+    def hang(job):
+        while True:
+            pass
+
+    np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
+    monkeypatch.setattr(limits, "_SECONDS", 1)
+    monkeypatch.setattr(client, "_Server", ForkedServer)
+    for fault, error, words in (
+        (swell, NotEnoughMemory, "trusted=True reads it without limits"),
+        (hang, DataError, "1 s of computing"),
+    ):
+        client.stop()
+        monkeypatch.setattr(server, "parse", fault)
+        began = time.monotonic()
+        with pytest.raises(error, match=words):
+            read_views(tmp_path / "a.npz")
+        assert time.monotonic() - began < 20
+
+
+def test_warnings_come_along(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": ["a"], "e": [[1.0, 2.0]], "price": [3.0]}), tmp_path / "a.parquet")
+    with pytest.warns(SuspiciousDataWarning, match="1 column") as noticed:
+        read_views(tmp_path / "a.parquet")
+    assert noticed[0].filename == __file__
+
+
+def test_a_server_that_has_gone_is_started_again(tmp_path):
+    np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
+    read_views(tmp_path / "a.npz")
+    client._server._process.kill()
+    client._server._process.wait()
+    assert read_views(tmp_path / "a.npz").widths == (2,)
+
+
+def test_nobody_works_on_when_somebody_waits_no_longer(tmp_path, monkeypatch):
+    np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
+    read_views(tmp_path / "a.npz")
+    process = client._server._process
+    monkeypatch.setattr(client, "_listen", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        read_views(tmp_path / "a.npz")
+    assert client._server is None
+    assert process.poll() is not None
+
+
+def test_threads_and_forked_processes_read_too(tmp_path):
+    np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
+    read_views(tmp_path / "a.npz")
+    found: list[tuple[int, ...]] = []
+    threads = [threading.Thread(target=lambda: found.append(read_views(tmp_path / "a.npz").widths)) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert found == [(2,)] * 4
+    pid = os.fork()
+    if not pid:
+        os._exit(read_views(tmp_path / "a.npz").widths != (2,))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert read_views(tmp_path / "a.npz").widths == (2,)
+
+
+def test_odd_names_and_folders(tmp_path, monkeypatch):
+    odd = os.fsdecode(b"\xff\xfe name.npz")
+    np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
+    try:
+        (tmp_path / "a.npz").rename(tmp_path / odd)
+    except OSError:
+        pytest.skip("this file system has no such names")
+    monkeypatch.chdir(tmp_path)
+    assert read_views(odd).widths == (2,)
+
+
+def test_what_comes_back_is_checked():
+    from viewfuse.io.isolated.results import Packed, Unpacked
+
+    packed = Packed()
+    facts = packed.array(np.ones((2, 2)))
+    found = Unpacked(packed.files, *packed.close_with({}))
+    assert found.array(facts).tolist() == [[1, 1], [1, 1]]
+    for lie in ({"dtype": "|O"}, {"shape": [2, 2**40]}, {"start": 2**40}, {"shape": [-1, 2]}):
+        with pytest.raises((DataError, ValueError)):
+            found.array(facts | lie)
+    packed.close()

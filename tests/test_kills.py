@@ -1,0 +1,144 @@
+"""Processes are killed while they write: what was there stays whole, and the next run leaves nothing behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from conftest import make_blobs
+from viewfuse import URRL, load
+from viewfuse.cli import main
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(3600), pytest.mark.usefixtures("quick_map")]
+QUICK = ["--clusters", "2", "--pretrain-epochs", "1", "--joint-epochs", "1", "--scaling", "standard", "--device", "cpu"]
+QUICK += ["--hidden-dim", "8", "--embedding-dim", "4"]
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def invoke(*words: object) -> None:
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+
+
+def killed(work: Callable[[], None], seconds: float) -> bool:
+    """Run `work` in a forked process and kill it after so long; whether it was still at work."""
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def duration(work: Callable[[], None]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def data(tmp_path):
+    np.savez(tmp_path / "a.npz", a=make_blobs(30, 2, widths=(4,), missing=0)[0][0])
+    return tmp_path / "a.npz"
+
+
+def state(run: Path) -> tuple[int, str, str]:
+    """Which run each part of the folder is from, by the seed."""
+    summary = json.loads((run / "summary.json").read_text())
+    seed = summary["params"]["random_state"]
+    whole = [name for name in summary["files"] if not (run / name).exists()] == []
+    assert whole
+    assert np.array_equal(load(run / "model").embedding_, np.load(run / "embedding.npy"))
+    return seed, digest(run / "embedding.npy"), digest(run / "labels.csv")
+
+
+def test_a_hundred_kills_during_fit(data, tmp_path):
+    run, rng = tmp_path / "run", np.random.default_rng(0)
+    fit = ("fit", data, *QUICK, "--out", run, "--force", "--random-state")
+    known, seconds = set(), {}
+    for seed in (0, 1, 0):
+        seconds[seed] = duration(lambda seed=seed: invoke(*fit, seed))
+        known.add(state(run))
+    n_killed = attempt = 0
+    while n_killed < 100:
+        attempt += 1
+        n_killed += killed(lambda seed=attempt % 2: invoke(*fit, seed), float(rng.uniform(0.2, 1.0) * seconds[0]))
+        assert state(run) in known
+    invoke(*fit, 0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "run"]
+    print(f"fit --force: {n_killed} of {attempt} killed at work")
+
+
+def test_a_hundred_kills_during_save(tmp_path):
+    views = make_blobs(30, 2, widths=(4,), missing=0)[0]
+    models = [
+        URRL(2, pretrain_epochs=1, joint_epochs=1, random_state=s, scaling="standard", device="cpu").fit(views)
+        for s in (0, 1)
+    ]
+    known = {model.embedding_.tobytes() for model in models}
+    place, rng = tmp_path / "model", np.random.default_rng(0)
+    lasts = duration(lambda: models[0].save(place))
+    n_killed = 0
+    for _ in range(100):
+        n_killed += killed(lambda: [models[k % 2].save(place) for k in range(50)], float(rng.uniform(0.2, 6) * lasts))
+        assert load(place).embedding_.tobytes() in known
+    models[0].save(place)
+    assert len(list(place.iterdir())) == 2
+    print(f"save: {n_killed} of 100 killed at work")
+
+
+def test_fifty_kills_during_predict(data, tmp_path):
+    invoke("fit", data, *QUICK, "--out", tmp_path / "run")
+    out, rng = tmp_path / "labels.csv", np.random.default_rng(0)
+    predict = ("predict", tmp_path / "run" / "model", data, "--out", out, "--force", "--device", "cpu")
+    lasts = duration(lambda: invoke(*predict))
+    known, n_killed = digest(out), 0
+    for _ in range(50):
+        n_killed += killed(lambda: invoke(*predict), float(rng.uniform(0.1, 1.2) * lasts))
+        assert digest(out) == known
+    invoke(*predict)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "labels.csv", "run"]
+    print(f"predict: {n_killed} of 50 killed at work")
+
+
+def _save_often(model: URRL, place: Path, times: int, barrier) -> None:
+    for _ in range(times):
+        barrier.wait()
+        model.save(place)
+        barrier.wait()
+
+
+def test_five_hundred_races_of_two_writers(tmp_path):
+    views = make_blobs(30, 2, widths=(4,), missing=0)[0]
+    models = [
+        URRL(2, pretrain_epochs=1, joint_epochs=1, random_state=s, scaling="standard", device="cpu").fit(views)
+        for s in (0, 1)
+    ]
+    known = {model.embedding_.tobytes() for model in models}
+    context = multiprocessing.get_context("fork")
+    barrier, place = context.Barrier(3), tmp_path / "model"
+    writers = [context.Process(target=_save_often, args=(model, place, 500, barrier)) for model in models]
+    [writer.start() for writer in writers]
+    for _ in range(500):
+        barrier.wait()
+        barrier.wait()
+        assert load(place).embedding_.tobytes() in known
+        assert len(list(place.iterdir())) == 2
+    [writer.join() for writer in writers]
+    assert [writer.exitcode for writer in writers] == [0, 0]

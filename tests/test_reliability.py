@@ -1,0 +1,35 @@
+"""The promises of docs/reliability.md: each names a test or a target that is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROWS = [
+    line.strip("|").split("|")
+    for line in (ROOT / "docs" / "reliability.md").read_text().splitlines()
+    if line.startswith("|") and line.count("|") == 5 and "---" not in line and "last measured" not in line
+]
+
+
+def test_all_twenty_faults_and_some_loads_are_there():
+    assert len(ROWS) >= 26
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip())
+def test_every_promise_names_what_tests_it(row):
+    _, promise, tests, measured = (cell.strip() for cell in row)
+    assert promise
+    assert measured
+    assert "@" not in measured
+    named = re.findall(r"`([^`]+)`", tests)
+    assert named
+    for one in named:
+        if one.startswith("make "):
+            assert re.search(rf"^{one.split()[1]}:", (ROOT / "Makefile").read_text(), re.M)
+            continue
+        file, _, name = one.partition("::")
+        assert re.search(rf"^def {name}" if name else "^def test_", (ROOT / "tests" / file).read_text(), re.M), one

@@ -1,0 +1,94 @@
+"""viewfuse fit --resume: an interrupted run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from conftest import make_blobs
+from viewfuse.cli import main
+from viewfuse.engine import checkpoint
+from viewfuse.methods.urrl import training
+
+SHORT = [
+    "--clusters",
+    "2",
+    "--pretrain-epochs",
+    "3",
+    "--joint-epochs",
+    "2",
+    "--embedding-dim",
+    "8",
+    "--hidden-dim",
+    "8",
+]
+
+
+@pytest.fixture
+def files(tmp_path):
+    names = []
+    for name, view in zip("ab", make_blobs(40, 2)[0], strict=False):
+        names.append(str(tmp_path / f"{name}.csv"))
+        pd.DataFrame(view, index=[f"s{i}" for i in range(40)]).to_csv(names[-1], index_label="id")
+    return names
+
+
+def fit(files, *options):
+    return CliRunner().invoke(main, ["fit", *files, *SHORT, "--scaling", "standard", "--trusted", *map(str, options)])
+
+
+@pytest.fixture
+def interrupted(files, tmp_path, monkeypatch):
+    """The folder of a run that was stopped in its second epoch."""
+    monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN", 0.0)
+    run_epoch = training.run_epoch
+
+    def stop(runs, replicates, epoch, *others):
+        if epoch == 1:
+            raise KeyboardInterrupt
+        run_epoch(runs, replicates, epoch, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "run_epoch", stop)
+        result = fit(files, "--out", tmp_path / "run")
+    assert result.exit_code == 130
+    assert "interrupted; go on with the same files and --resume" in result.output
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
+    return tmp_path / "run"
+
+
+@pytest.mark.usefixtures("quick_map")
+@pytest.mark.parametrize("option", ["--resume", "--out"])
+def test_an_interrupted_run_goes_on_and_leaves_no_checkpoint(files, interrupted, tmp_path, option):
+    resumed, whole = fit(files, option, interrupted), fit(files, "--out", tmp_path / "whole")
+    assert resumed.exit_code == whole.exit_code == 0, resumed.output
+    assert "pre-training: 2 epochs" in resumed.output
+    assert "pre-training: 3 epochs" in whole.output
+    assert not (interrupted / "checkpoint").exists()
+    one, two = (np.load(folder / "embedding.npy") for folder in (interrupted, tmp_path / "whole"))
+    assert np.array_equal(one, two)
+    assert "checkpoint" not in json.loads((interrupted / "summary.json").read_text())["files"]
+
+
+def test_another_fit_is_refused_where_one_waits(files, interrupted):
+    result = fit(files, "--out", interrupted, "--noise", "0.2")
+    assert result.exit_code == 2
+    assert "keeps another fit: noise was 0.05, is 0.2; give what was given then" in result.output
+    assert (interrupted / "checkpoint").is_dir()
+
+
+def test_there_must_be_something_to_go_on_with(files, tmp_path):
+    result = fit(files, "--resume", tmp_path / "nothing")
+    assert result.exit_code == 2
+    assert "there is no interrupted fit in" in result.output
+    assert "Missing option '--out'" in fit(files).output
+
+
+def test_a_fit_that_fails_leaves_nothing(files, tmp_path):
+    result = fit(files, "--out", tmp_path / "run", "--learning-rate", "1e30")
+    assert result.exit_code == 2
+    assert not (tmp_path / "run").exists()
