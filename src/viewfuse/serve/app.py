@@ -97,22 +97,21 @@ def _answering(opened: Opened, question: Question, limits: Limits, worker: Worke
             asked = Asked(view, _pairs(block), id_column)
             read = _reader(request.headers.get("content-type", ""), asked, opened.fitted.view_names_)
             body = await _body(request, limits)
-            text, rows = await _answered(worker, partial(_work, opened, question, read, body, limits))
+            text, rows = await worker.run(partial(_work, opened, question, read, body, limits), _text)
         metrics.count_rows(rows)
         return Response(text, media_type=JSON)
 
     return answer
 
 
-async def _answered(worker: Worker, work: Any) -> tuple[str, int]:
-    found, told = await worker.run(work)
-    text = await asyncio.to_thread(as_json, {**found, "warnings": told})  # of many samples this takes a while
-    return text, len(found["ids"])
-
-
 def _work(opened: Opened, question: Question, read: Any, body: bytes, limits: Limits) -> dict[str, Any]:
     views: Views = read(body, limits)
     return question(opened.fitted, views, limits)
+
+
+def _text(found: dict[str, Any], told: list[str]) -> tuple[str, int]:
+    """The text of an answer, and how many samples it is about."""
+    return as_json({**found, "warnings": told}), len(found["ids"])
 
 
 def _reader(kind: str, asked: Asked, names: list[str]) -> Any:

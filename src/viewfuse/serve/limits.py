@@ -22,7 +22,7 @@ class Limits:
     Attributes
     ----------
     rows : samples of one request
-    bytes : of one body; also of what a compressed body becomes, and of one answer, both as far as can be told before
+    bytes : of one body; also of what a compressed body becomes, and of one answer, as far as can be told before
     places : requests that are read, wait or run at the same time; others are sent away
     body_seconds : time for a body to arrive
     """

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 
 from viewfuse import errors
 from viewfuse.serve.limits import Busy
 
 T = TypeVar("T")
+U = TypeVar("U")
 _log = logging.getLogger(__name__)
 
 
@@ -45,9 +45,9 @@ class Worker:
         finally:
             self.taken -= 1
 
-    async def run(self, work: Callable[[], T]) -> tuple[T, list[str]]:
-        """What `work` gives, and what the package warned of meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(_recorded, work))
+    async def run(self, work: Callable[[], T], tell: Callable[[T, list[str]], U]) -> U:
+        """What `tell` makes of the result of `work`, and of what the package warned of meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: tell(*_recorded(work)))
 
     def stop(self) -> None:
         """Finish what runs; nobody is let in any more."""
