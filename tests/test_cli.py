@@ -73,7 +73,7 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     out, fitted = first_fit
     assert fitted.exit_code == 0, fitted.output
     assert "epoch/s" not in fitted.output  # a log file is no place for progress bars
-    assert "scaling        standard; others were not tried, as its clusters are clear" in fitted.output
+    assert "scaling            standard; others were not tried, as its clusters are clear" in fitted.output
     assert sorted(path.name for path in out.iterdir()) == [
         "embedding.npy", "explanation", "history.csv", "labels.csv", "map.csv", "map.png", "model", "report.html",
         "report_data", "stability.csv", "summary.json",

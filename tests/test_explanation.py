@@ -267,7 +267,9 @@ def test_without_pandas_frames_say_so_and_files_are_written(explained, tmp_path,
     assert issubclass(MissingPackage, ViewfuseError)
     assert len(sample_sheet(explained).rows) == 80
     write_sheets(tmp_path, sheets(explained))
-    assert {path.name for path in tmp_path.iterdir()} == {"samples.csv", "clusters.csv", "features.csv", "effects.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "samples.csv", "clusters.csv", "merges.csv", "features.csv", "effects.csv",
+    }  # fmt: skip
 
 
 def test_formulas_stay_text_in_the_files(tmp_path):
@@ -294,15 +296,29 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     shown = run("explain", tmp_path / "model", *files, "--out", out)
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
-    assert lines[0].split() == ["label", "size", "typical", "samples", "most", "distinguishing", "feature"]
-    assert len(lines) == 6
+    assert lines[0].split() == [
+        "label",
+        "size",
+        "found",
+        "again",
+        "typical",
+        "samples",
+        "most",
+        "distinguishing",
+        "feature",
+    ]
+    assert len(lines) == 8
     for c in range(3):
         assert lines[1 + c].split()[:2] == [str(c), str(explained.sizes[c])]
         assert "deviations" in lines[1 + c]
     written = pd.read_csv(out / "samples.csv", index_col="id").loc[views.ids]
     assert written["label"].tolist() == explained.labels.tolist()
     assert written[[f"weight_{name}" for name in NAMES]].to_numpy() == pytest.approx(explained.weights, abs=1e-4)
-    assert len(pd.read_csv(out / "clusters.csv")) == 3
+    clusters, merges = pd.read_csv(out / "clusters.csv"), pd.read_csv(out / "merges.csv")
+    assert clusters["stability"].tolist() == pytest.approx(fitted.cluster_stability_.tolist(), abs=1e-4)
+    assert f"{clusters['again'][0]}, {clusters['stability'][0]:.2f}" in lines[1]
+    assert merges["left"].tolist() == [2, 1]
+    assert lines[5].startswith(f"for fewer clusters, join {merges['first'][0]} and {merges['second'][0]}, then ")
     assert len(pd.read_csv(out / "features.csv")) == len(explained.differences)
     assert len(pd.read_csv(out / "effects.csv")) == 3 * sum(views.widths)
     best = max(explained.differences, key=lambda row: (row.label == 0, abs(row.difference)))
@@ -317,7 +333,7 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     assert all(cluster["features"][0]["view"] == "image" for cluster in facts["clusters"] if cluster["size"])
 
     more = run("explain", tmp_path / "model", *files, "--out", out, "--force", "--top", 4).output.splitlines()
-    assert len(more) == 3 + 3 * 4
+    assert len(more) == 5 + 3 * 4
     assert more[1] == lines[1]
     assert not more[2].startswith(("0", "1"))
 

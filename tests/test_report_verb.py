@@ -55,7 +55,7 @@ def test_a_fit_is_not_lost_to_a_page_that_cannot_be_made(tmp_path, monkeypatch, 
         raise NotEnoughMemory("reading labels.csv needs 9 bytes, but only 1 are free")
 
     monkeypatch.setattr(fit, "write_report", refuse)
-    assert fit._write_report(tmp_path) == {}
+    fit._write_report(tmp_path, "run")
     assert "report.html is not there: reading labels.csv needs 9 bytes" in capsys.readouterr().err
 
 

@@ -161,7 +161,7 @@ def test_fit_replaces_its_results_and_keeps_what_is_somebodys_own(tmp_path):
 def test_signals_end_a_fit_tidily(tmp_path, number, code, monkeypatch):
     """A fit that gets a signal while it trains ends with its code, says so in one line and leaves nothing behind."""
     np.savez(tmp_path / "a.npz", a=np.random.default_rng(0).normal(size=(12, 3)))
-    monkeypatch.setattr("viewfuse.methods.urrl.estimator.fit_models", lambda *_, **__: os.kill(os.getpid(), number))
+    monkeypatch.setattr("viewfuse.methods.urrl.estimator.fit_models", lambda *_, **__: [os.kill(os.getpid(), number)])
     result = CliRunner().invoke(main, ["fit", str(tmp_path / "a.npz"), *QUICK, "--out", str(tmp_path / "run")])
     assert result.exit_code == code
     assert len(result.output.splitlines()) == 1

@@ -17,13 +17,14 @@ from test_explanation import run
 from viewfuse import URRL, MissingPackage, read_views
 from viewfuse.cli import fit, main
 from viewfuse.cli.options import PerView
-from viewfuse.cli.options.wording import in_options
 from viewfuse.plots.maps import pyplot
 from viewfuse.utils.optional import needed
+from viewfuse.utils.wording import in_options
 
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}
 LONG = re.compile(rf"\b(?:{'|'.join(sorted(name for name in PARAMETERS if '_' in name))})\b|=(?:'|True|False|None)")
 BAD = {"imputed_bias": "5", "random_state": "-1", "n_clusters": "0", "device": "gpu", "reduction": "svd", "n_init": "0",
+       "cluster_range": "5 1",
        "keep": "99", "embedding_dim": "10"}  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def test_every_setting_that_is_refused_is_called_by_its_option(file, tmp_path, m
     option = next(one for one in fit.command.params if one.name == name)
     clusters = [] if name == "n_clusters" else ["--clusters", 2]
     value = BAD.get(name, "-1" if option.type.name in ("integer", "float") else "nonsense")
-    said = run("fit", file, *clusters, "--out", tmp_path / "run", option.opts[0], value)
+    said = run("fit", file, *clusters, "--out", tmp_path / "run", option.opts[0], *value.split())
     assert (said.exit_code, len(said.output.splitlines())) == (2, 1), said.output
     assert said.output.startswith(f"viewfuse: {'' if name == 'device' else option.opts[0] + ' '}")
     assert not LONG.search(said.output)

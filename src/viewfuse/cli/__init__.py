@@ -17,11 +17,12 @@ import click
 
 from viewfuse import __version__
 from viewfuse.cli import options
-from viewfuse.cli.options.wording import in_options
 from viewfuse.errors import ViewfuseError
+from viewfuse.utils.wording import in_options
 
 VERBS = {
     "bench": "Measure speed, or run the paper's tables and figures.",
+    "choose": "Say how many clusters the samples of files have, without a fit.",
     "embed": "Write the embeddings of samples under a saved model.",
     "explain": "Say why a saved model places the samples of files where it does.",
     "fit": "Cluster the samples of one or more files.",

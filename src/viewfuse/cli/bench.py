@@ -72,6 +72,24 @@ def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
     click.echo(as_text(write_fillings(out, found)), nl=False)
 
 
+@command.command(short_help="Which criterion finds the known number of clusters.")
+@_DATA_DIR
+@options.out("Folder for clusters.csv and clusters.md; what it holds already is gone on with.")
+@options.device
+@click.option("--masks", type=click.IntRange(1), default=5, show_default=True, help="Masks per data set and rate.")
+@click.option("--rate", "rates", type=click.FloatRange(0, 1), multiple=True, help="Only this missing rate. Repeatable.")
+@click.option("--data", multiple=True, metavar="NAME", help="Only this data set, or synthetic. Repeatable.")
+def clusters(data_dir: Path, out: Path, rates: Sequence[float], **asked: Any) -> None:
+    """Choose the number of clusters of sets in which it is known: ours beside others, all on the same embedding."""
+    options.check_writable(out)
+    from viewfuse.bench.clusters.experiment import RATES, bench_clusters
+    from viewfuse.bench.clusters.summary import write_summary
+    from viewfuse.bench.experiments.tables import as_text
+
+    found = bench_clusters(data_dir, out, **asked, rates=rates or RATES, log=_tell)
+    click.echo("\n".join(as_text(table) for table in write_summary(out, found)), nl=False)
+
+
 def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
     """What all plans can be asked for."""
     for option in reversed(_PLAN_OPTIONS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,10 @@ from viewfuse.io.writers import write_sheets
 
 if TYPE_CHECKING:
     from viewfuse.fitted.explanation import Explanation
+    from viewfuse.fitted.merge_tree import Merge
+
+_MERGES = 3
+"""Merges that are told; the file has all."""
 
 
 @click.command()
@@ -42,20 +47,45 @@ def command(
         write_sheets(folder, sheets(explanation, top or TOP))
     clusters = describe(explanation, top or 1)
     if as_json:
-        click.echo(json_text({"samples": len(explanation.ids), "clusters": clusters, "written to": str(out)}))
+        click.echo(
+            json_text(
+                {
+                    "samples": len(explanation.ids),
+                    "clusters": clusters,
+                    "merges": [one._asdict() for one in explanation.merges],
+                    "written to": str(out),
+                }
+            )
+        )
         return
     rows = [row for cluster in clusters for row in _rows(cluster)]
     title = "most distinguishing feature" + ("s" if (top or 1) > 1 else "")
-    click.echo(options.table(("label", "size", "typical samples", title), rows, text=(0, 2, 3)))
+    click.echo(options.table(("label", "size", "found again", "typical samples", title), rows, text=(0, 2, 3, 4)))
+    if explanation.merges:
+        click.echo(f"\nfor fewer clusters, join {in_order(explanation.merges)}")
     click.echo(f"\nwritten to {out}")
 
 
 def describe(explanation: Explanation, top: int) -> list[dict[str, Any]]:
-    """Per cluster its size, its typical samples and its most distinguishing features, over all views."""
+    """Per cluster its size, its stability, its typical samples and most distinguishing features, over all views."""
+    from viewfuse.fitted.cluster_stability import in_a_word
+
+    facts = zip(explanation.sizes.tolist(), explanation.stability.tolist(), explanation.typical, strict=True)
     return [
-        {"label": c, "size": size, "typical": list(typical), "features": _best(explanation, c, top)}
-        for c, (size, typical) in enumerate(zip(explanation.sizes.tolist(), explanation.typical, strict=True))
-    ]
+        {"label": c, "size": size, "stability": steady, "again": in_a_word(steady),
+         "typical": list(typical), "features": _best(explanation, c, top)}
+        for c, (size, steady, typical) in enumerate(facts)
+    ]  # fmt: skip
+
+
+def in_order(merges: Sequence[Merge]) -> str:
+    """The first merges in words."""
+    shown = [f"{_label(one.first)} and {_label(one.second)}" for one in merges[:_MERGES]]
+    return ", then ".join(shown) + (f" (merges.csv has all {len(merges)})" if len(merges) > _MERGES else "")
+
+
+def _label(group: Sequence[int]) -> str:
+    return "+".join(map(str, group))
 
 
 def _best(explanation: Explanation, label: int, top: int) -> list[dict[str, Any]]:
@@ -66,8 +96,9 @@ def _best(explanation: Explanation, label: int, top: int) -> list[dict[str, Any]
 def _rows(cluster: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Lines of the table: one per feature, and the facts of the cluster on the first."""
     words = [_in_words(feature) for feature in cluster["features"]] or ["-"]
-    facts = (cluster["label"], cluster["size"], " ".join(map(str, cluster["typical"])))
-    return [(*facts, words[0]), *(("", "", "", line) for line in words[1:])]
+    again = f"{cluster['again']}, {cluster['stability']:.2f}"
+    facts = (cluster["label"], cluster["size"], again, " ".join(map(str, cluster["typical"])))
+    return [(*facts, words[0]), *(("", "", "", "", line) for line in words[1:])]
 
 
 def _in_words(feature: dict[str, Any]) -> str:

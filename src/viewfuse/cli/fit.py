@@ -15,7 +15,6 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.cli.options.wording import in_options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CheckpointDiffers, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
@@ -24,11 +23,13 @@ from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.io.writers import write_embedding, write_history, write_labels, write_stability
 from viewfuse.methods.urrl.config import Config
+from viewfuse.plots.cluster_numbers import draw_choice
 from viewfuse.plots.maps import draw_map
 from viewfuse.plots.plane import place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.wording import in_options
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -53,8 +54,8 @@ def float_or_text(value: str) -> float | str:
 _NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command", "files")
 _SUMMARY, _CHECKPOINT = "summary.json", "checkpoint"
 _RESULTS = (
-    "labels.csv", "stability.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "explanation", "report.html",
-    "report_data", "model", _SUMMARY, _CHECKPOINT,
+    "labels.csv", "stability.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "k.png", "explanation",
+    "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
 _METAVARS = {int_or_text: "INTEGER|auto", float_or_text: "FLOAT|auto"}
@@ -87,7 +88,16 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @options.inputs
-@click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
+@click.option(
+    "--clusters",
+    "n_clusters",
+    type=int_or_text,
+    metavar=_METAVARS[int_or_text],
+    default="auto",
+    show_default=True,
+    help="Number of clusters; auto: what is found again, more than in data without structure.",
+)
+@options.cluster_range
 @options.out("Folder for the results.", required=False)
 @click.option(
     "--resume",
@@ -95,29 +105,10 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar="DIR",
     help="In place of --out: go on with a fit that was interrupted. Give the same files and options.",
 )
-@click.option(
-    "--scaling",
-    default="auto",
-    show_default=True,
-    help="auto (tries mixed, standard and minmax), or one of these, view, none.",
-)
-@click.option(
-    "--fill",
-    default="neighbors",
-    show_default=True,
-    help="Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
-)
-@click.option(
-    "--reduction",
-    cls=options.PerView,
-    multiple=True,
-    metavar="[VIEW=]HOW",
-    default="auto",
-    show_default=True,
-    help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
-    "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
-)
-@click.option("--log1p", multiple=True, metavar="VIEW", help="Short for --reduction VIEW=log1p. Once per view.")
+@options.scaling
+@options.fill
+@options.reduction
+@options.log1p
 @click.option(
     "--effort",
     default="auto",
@@ -126,7 +117,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
-@click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+@options.random_state
 @click.option(
     "--n-init",
     type=int_or_text,
@@ -152,7 +143,7 @@ def command(
     **params: Any,
 ) -> None:
     """Filled in by the group."""
-    params["reduction"] = _with_log1p(params["reduction"], log1p)
+    params["reduction"] = options.with_log1p(params["reduction"], log1p)
     out = _place(out, resume)
     may_exist = force or resume is not None or _is_unfinished(out)
     with options.new_folder(out, may_exist, inputs, is_stale=_results_in(out)) as folder:
@@ -231,7 +222,8 @@ def _fit(
     summary = {
         "samples": len(views),
         "views": list(views.names),
-        "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
+        "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters_).tolist(),
+        "cluster_stability": [round(one, 3) for one in model.cluster_stability_.tolist()],
         "uncertain": int((model.soft_labels_.max(axis=1) < uncertain_below).sum()),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
@@ -259,16 +251,6 @@ def _write_report(out: Path, name: str) -> None:
         click.echo(f"report.html is not there: {error}", err=True)
 
 
-def _with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:
-    """What --reduction asked for, with the views that --log1p names."""
-    if not views:
-        return reduction
-    named = {} if reduction == "auto" else reduction
-    if isinstance(named, str) or any(view in named for view in views):
-        raise SettingError("--log1p and --reduction speak of the same views; name each once, with VIEW=HOW")
-    return named | dict.fromkeys(views, "log1p")
-
-
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     from viewfuse.selection.messages import by_label
@@ -289,7 +271,9 @@ def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Pat
     for file in annotated:
         write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
     try:
-        title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters} clusters"
+        title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
         draw_map(out / "map.png", places, model.labels_, views.mask, views.names, title=title)
+        if "n_clusters" in model.decisions_:
+            draw_choice(out / "k.png", model.decisions_["n_clusters"])
     except MissingPackage as missing:
-        click.echo(f"map.png is not there: {missing}", err=True)
+        click.echo(f"the pictures are not there: {missing}", err=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
-from viewfuse.cli.options.wording import in_options
 from viewfuse.errors import CannotWrite
 from viewfuse.report.page import write_report
+from viewfuse.utils.wording import in_options
 
 
 @click.command()

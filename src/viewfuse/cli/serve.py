@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
-from viewfuse.cli.options.wording import in_options
 from viewfuse.errors import MissingPackage
 from viewfuse.serve.limits import Limits
 from viewfuse.utils.optional import how_to_install
+from viewfuse.utils.wording import in_options
 
 _NEEDED = ("fastapi", "uvicorn")
 _TOKEN = "VIEWFUSE_TOKEN"

@@ -19,8 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
@@ -44,20 +42,23 @@ class Checkpoint:
 
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
         self._folder, self._written, self._stop = folder, time.monotonic(), False
-        if folder is not None:
-            self._check_facts(folder / _FACTS, json.loads(json.dumps(dict(facts or {}), default=str)))
+        self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
+        known = None if folder is None else _read_json(folder / _FACTS)
+        if known is not None:
+            self._check(known)
 
-    def _check_facts(self, path: Path, facts: dict[str, Any]) -> None:
-        known = _read_json(path)
-        if known is None:
-            write_file(path, json.dumps(facts, indent=1).encode())
-            return
+    def _check(self, known: Mapping[str, Any]) -> None:
+        facts = self._facts
         differs = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
         if differs:
             told = "; ".join(f"{name} was {known.get(name)}, is {facts.get(name)}" for name in differs)
-            raise CheckpointDiffers(
-                f"{path.parent} keeps another fit: {told}; give what was given then, another folder, or delete this one"
-            )
+            cure = "give what was given then, another folder, or delete this one"
+            raise CheckpointDiffers(f"{self._folder} keeps another fit: {told}; {cure}")
+
+    def begin(self) -> None:
+        """Write whose checkpoint it is, before anything else is kept."""
+        if self._folder is not None and not (self._folder / _FACTS).exists():
+            write_file(self._folder / _FACTS, json.dumps(self._facts, indent=1).encode())
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -75,6 +76,8 @@ class Checkpoint:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+        if self._stop:  # there was no epoch to wait for
+            raise KeyboardInterrupt
 
     def stage(
         self, name: str, runs: Sequence[TrainState], replicates: Replicates, watches: Sequence[EarlyStopping] = ()
@@ -124,6 +127,9 @@ class Stage:
     def keep(self, epoch: int, *, last: bool = False) -> None:
         """Write where the trainings stand after an epoch: if it is time, or the last one of the stage."""
         if self._path is not None and (last or self._checkpoint.is_due):
+            from safetensors.torch import save_file
+
+            self._checkpoint.begin()
             with writing(self._path) as temporary:
                 save_file(self._tensors(), temporary, {"facts": json.dumps(self._facts(epoch))})
             self._checkpoint.written()
@@ -170,6 +176,8 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, "pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118

@@ -14,7 +14,9 @@ from torch import Tensor
 from viewfuse.data.views import Views
 from viewfuse.engine.passes import passes
 from viewfuse.errors import MissingPackage
+from viewfuse.fitted.cluster_stability import in_a_word
 from viewfuse.fitted.effects import Difference, ViewEffects, differences, view_effects
+from viewfuse.fitted.merge_tree import Merge
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
 from viewfuse.neighbors.samples import Samples
@@ -45,6 +47,9 @@ class Explanation:
         view, in the order of their list; who was met twice counts twice. Empty where the sample has the view.
     sizes : int64 array of shape (clusters,): the given samples in each
     typical : per cluster the ids of its surest samples, the surest first
+    stability : float32 array of shape (clusters,): how well each is found again, see
+        `viewfuse.fitted.cluster_stability`; of the training samples
+    merges : which clusters join first when there are to be fewer
     effects : per view how far each of its features sets each cluster apart from the other given samples
     differences : per cluster and view the five features of these that do so most
     """
@@ -60,6 +65,8 @@ class Explanation:
     sizes: NDArray[np.int64]
     typical: tuple[tuple[Hashable, ...], ...]
     effects: tuple[ViewEffects, ...]
+    stability: NDArray[np.float32]
+    merges: tuple[Merge, ...]
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -71,8 +78,12 @@ class Explanation:
         return _frame(sample_sheet(self))
 
     def clusters(self) -> pd.DataFrame:
-        """One row per cluster: its size and its typical samples."""
+        """One row per cluster: its size, its typical samples, and whether it would be found again."""
         return _frame(cluster_sheet(self))
+
+    def tree(self) -> pd.DataFrame:
+        """One row per merge of clusters, the first first: who joins whom, at which distance, and how many are left."""
+        return _frame(merge_sheet(self))
 
     def features(self, top: int | None = TOP) -> pd.DataFrame:
         """One row per distinguishing feature of a cluster, see `Difference`; `top` per cluster and view, None: all."""
@@ -84,13 +95,20 @@ class Explanation:
         return f"Explanation({len(self.ids)} samples, {len(self.sizes)} clusters; mean weights: {weights})"
 
 
-def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanation:
+def explain(
+    model: Model,
+    views: Views,
+    training_ids: NDArray[Any],
+    stability: NDArray[np.float32],
+    merges: tuple[Merge, ...],
+) -> Explanation:
     """Place the samples and say why they are there.
 
     Parameters
     ----------
     views : samples with the model's views, any of them missing
     training_ids : array of shape (training samples,)
+    stability, merges : of the clusters, see `Explanation`
     """
     samples, embedding = model.place(views)
     probabilities = model.assign(embedding)
@@ -109,6 +127,8 @@ def explain(model: Model, views: Views, training_ids: NDArray[Any]) -> Explanati
         sizes=np.bincount(labels, minlength=n_clusters),
         typical=tuple(_typical(views.ids, labels == c, confidence) for c in range(n_clusters)),
         effects=tuple(view_effects(views, v, labels, n_clusters) for v in range(len(views.names))),
+        stability=stability,
+        merges=merges,
     )
 
 
@@ -125,10 +145,16 @@ def sample_sheet(explanation: Explanation) -> Sheet:
 
 
 def cluster_sheet(explanation: Explanation) -> Sheet:
-    """One row per cluster: label, size, ids of its typical samples."""
-    sizes = explanation.sizes.tolist()
-    rows = [(c, size, _joined(ids)) for c, (size, ids) in enumerate(zip(sizes, explanation.typical, strict=True))]
-    return Sheet(("label", "size", "typical"), rows)
+    """One row per cluster: label, size, ids of its typical samples, whether it would be found again."""
+    facts = zip(explanation.sizes.tolist(), explanation.typical, explanation.stability.tolist(), strict=True)
+    rows = [(c, size, _joined(ids), steady, in_a_word(steady)) for c, (size, ids, steady) in enumerate(facts)]
+    return Sheet(("label", "size", "typical", "stability", "again"), rows)
+
+
+def merge_sheet(explanation: Explanation) -> Sheet:
+    """One row per merge of clusters: the labels of both groups, their distance, the number of groups left."""
+    rows = [(_joined(one.first), _joined(one.second), one.distance, one.left) for one in explanation.merges]
+    return Sheet(("first", "second", "distance", "left"), rows)
 
 
 def feature_sheet(explanation: Explanation, top: int | None = TOP) -> Sheet:
@@ -142,6 +168,7 @@ def sheets(explanation: Explanation, top: int = TOP) -> dict[str, Sheet]:
     return {
         "samples.csv": sample_sheet(explanation),
         "clusters.csv": cluster_sheet(explanation),
+        "merges.csv": merge_sheet(explanation),
         "features.csv": feature_sheet(explanation, top),
         "effects.csv": feature_sheet(explanation, None),
     }

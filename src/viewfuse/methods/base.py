@@ -27,6 +27,7 @@ from viewfuse.errors import BadModelFile, DataError, OutOfRangeWarning
 from viewfuse.fitted import persistence
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
+from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.names import decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
@@ -36,6 +37,7 @@ from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
+_PER_CLUSTER = ("cluster_centers_", "cluster_stability_")
 _NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
@@ -121,11 +123,14 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         -------
         Explanation
             Per sample the weight of each view, the donors of missing views and the second-best cluster; per cluster
-            its typical samples and the features that set it apart; ``samples()``, ``clusters()`` and ``features()``
-            are data frames of these.
+            its typical samples, the features that set it apart and whether it would be found again; which clusters
+            join first when there are to be fewer. ``samples()``, ``clusters()``, ``features()`` and ``tree()`` are
+            data frames of these.
         """
         views = self._known_views(X)
-        return explain(self._placed_model(), views, self.ids_)
+        sizes = np.bincount(self.labels_, minlength=self.n_clusters_)
+        tree = merge_tree(self.cluster_centers_, sizes)
+        return explain(self._placed_model(), views, self.ids_, self.cluster_stability_, tree)
 
     def impute(self, X: Any) -> Any:
         """Fill missing views with what the decoder expects there, in the units of the data.
@@ -164,7 +169,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         rows = representatives(self.labels_, self._model.stored.present.cpu().numpy(), keep)
         model = self._model if keep is None else self._model.thinned(rows)
         arrays = {name: getattr(self, name)[rows] for name in _PER_SAMPLE}
-        arrays["cluster_centers_"] = self.cluster_centers_
+        arrays |= {name: getattr(self, name) for name in _PER_CLUSTER}
         persistence.save(Path(path), persistence.Saved(model, arrays, self._facts(rows)))
 
     def _facts(self, rows: NDArray[np.int64]) -> dict[str, Any]:
@@ -204,7 +209,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     def _restored(cls, saved: persistence.Saved, device: str, place: torch.device) -> Self:
         facts, n = saved.facts, len(saved.model.stored)
         params = {name: value for name, value in facts["params"].items() if name not in _NOT_SAVED}
-        model = cls(**params, device=device)
+        # What was a tuple before JSON made it a list is one again, as scikit-learn compares parameters.
+        model = cls(**{name: tuple(x) if isinstance(x, list) else x for name, x in params.items()}, device=device)
         model._model, model.history_, model.n_features_in_ = (
             saved.model.to(place),
             facts["history"],
@@ -218,6 +224,9 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
         model.cluster_centers_ = saved.arrays["cluster_centers_"]
+        model.n_clusters_ = len(model.cluster_centers_)
+        unknown = np.full(model.n_clusters_, np.nan, dtype=np.float32)  # of older models
+        model.cluster_stability_ = saved.arrays.get("cluster_stability_", unknown)
         for name in _PER_SAMPLE:
             if len(saved.arrays[name]) != n:
                 raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")
@@ -297,3 +306,15 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         tags.transformer_tags.preserves_dtype = ["float32"]
         tags.input_tags.allow_nan = True
         return tags
+
+
+def check_not_bare_sparse(X: Any) -> None:
+    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
+    if is_one_table(X) and hasattr(type(X), "toarray"):
+        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
+
+
+def check_no_second_view(X: Any, y: Any) -> None:
+    """A second table given as y would be ignored in silence."""
+    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")

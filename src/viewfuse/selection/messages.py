@@ -10,6 +10,7 @@ from viewfuse.data.filling.empty_cells import in_words as cells_in_words
 from viewfuse.selection.rules import Decision
 
 LABELS = {
+    "n_clusters": "number of clusters",
     "empty_cells": "empty cells",
     "reduction": "reduction",
     "scaling": "scaling",
@@ -152,7 +153,26 @@ def _confidence(decision: Decision) -> str:
     return words + f"the clusters that the network found by itself (by chance {chance:.0%})"
 
 
+def _n_clusters(decision: Decision) -> str:
+    chosen, other = decision["chosen"], decision["runner_up"]
+    scores = {one["k"]: f"{one['score']:.2f}" for one in decision["curve"]}
+    if not scores:
+        return "1, as there are too few samples to tell more"
+    if chosen == 1:
+        words = "1, as nothing holds together better than in a Gaussian of the same covariance"
+        return words + f"; if there must be more, {other} hold best"
+    doubt = "" if decision["structured"] else ", although hardly anything holds together better than in a Gaussian"
+    words = f"{chosen}, which are found again with views hidden and samples left out{doubt} (score {scores[chosen]}"
+    return words + (f"; next {other} with {scores[other]})" if other else ")") + _on_all_that_hold(decision)
+
+
+def _on_all_that_hold(decision: Decision) -> str:
+    *most, last = map(str, decision["candidates"])
+    return f"; {', '.join(most)} and {last} {'all' if len(most) > 1 else 'both'} hold" if most else ""
+
+
 _WORDS = {
+    "n_clusters": _n_clusters,
     "empty_cells": _empty_cells,
     "reduction": _reduction,
     "scaling": _scaling,

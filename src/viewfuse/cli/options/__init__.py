@@ -16,7 +16,7 @@ import click
 
 from viewfuse.data.filling.empty_cells import EmptyCells, in_words
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, DataError
+from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
@@ -43,6 +43,15 @@ uncertain_below = click.option(
     default=results.UNCERTAIN_BELOW,
     show_default=True,
     help="Samples with less confidence are marked as uncertain.",
+)
+random_state = click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+cluster_range = click.option(
+    "--cluster-range",
+    type=(int, int),
+    metavar="LEAST MOST",
+    default=(2, 30),
+    show_default=True,
+    help="Numbers of clusters that auto looks at; one cluster is an answer, too, unless LEAST is above 2.",
 )
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 _INPUTS = (
@@ -165,6 +174,41 @@ class PerView(click.Option):
             return value
         only_one = len(value) == 1 and "=" not in value[0]
         return value[0] if only_one else _pairs(self.opts[0], value)
+
+
+scaling = click.option(
+    "--scaling",
+    default="auto",
+    show_default=True,
+    help="auto (tries mixed, standard and minmax), or one of these, view, none.",
+)
+fill = click.option(
+    "--fill",
+    default="neighbors",
+    show_default=True,
+    help="Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
+)
+reduction = click.option(
+    "--reduction",
+    cls=PerView,
+    multiple=True,
+    metavar="[VIEW=]HOW",
+    default="auto",
+    show_default=True,
+    help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
+    "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
+)
+log1p = click.option("--log1p", multiple=True, metavar="VIEW", help="Short for --reduction VIEW=log1p. Once per view.")
+
+
+def with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:
+    """What --reduction asked for, with the views that --log1p names."""
+    if not views:
+        return reduction
+    named = {} if reduction == "auto" else reduction
+    if isinstance(named, str) or any(view in named for view in views):
+        raise SettingError("--log1p and --reduction speak of the same views; name each once, with VIEW=HOW")
+    return named | dict.fromkeys(views, "log1p")
 
 
 class Filled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -17,19 +17,29 @@ from numpy.typing import NDArray
 
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.filler import check_fill
-from viewfuse.data.views import Views, is_one_table
+from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.errors import DataError, EmptyClusterWarning, JointStageWarning, SettingError, SuspiciousDataWarning
+from viewfuse.errors import (
+    EmptyCellsWarning,
+    EmptyClusterWarning,
+    JointStageWarning,
+    SettingError,
+    SuspiciousDataWarning,
+)
+from viewfuse.fitted.cluster_stability import cluster_stability
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.names import check_storable
 from viewfuse.fitted.persistence import BuildMethod
-from viewfuse.methods.base import MultiViewClusterer
+from viewfuse.methods.base import MultiViewClusterer, check_no_second_view, check_not_bare_sparse
+from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.reduction.views import check_reduction
+from viewfuse.selection.cluster_number import checked_range
+from viewfuse.selection.messages import told
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
@@ -42,8 +52,12 @@ class URRL(MultiViewClusterer):
 
     Parameters
     ----------
-    n_clusters : int, default 8
-        Number of clusters.
+    n_clusters : int or "auto", default "auto"
+        Number of clusters. "auto" chooses it from the data: what is found again with views hidden and samples left
+        out, beyond what is found in data without structure (docs/decisions.md). 1 says that there are no clusters.
+    cluster_range : (int, int), default (2, 30)
+        The least and the largest number of clusters that "auto" looks at, at most one per five samples. Where it
+        begins above 2, a single cluster is no answer.
     n_neighbors : int, default 4
         Length of every neighbour list, the sample itself included.
     embedding_dim : int, default 256
@@ -107,10 +121,14 @@ class URRL(MultiViewClusterer):
     labels_ : int array of shape (samples,)
     embedding_ : float32 array of shape (samples, embedding_dim)
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
+    n_clusters_ : int, the number of clusters
+    cluster_stability_ : float32 array of shape (clusters,): how well each would be found again with views hidden or
+        samples left out; 1 is the same cluster, from 0.75 on it counts as found again, below 0.5 it dissolves
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     objectives_ : list of the last losses of the trainings with the scaling that was kept
-    decisions_ : dict with "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
+    decisions_ : dict with "n_clusters" (where it was "auto": the "curve" of scores, all "candidates" that hold, the
+        "runner_up"), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
         "confidence" and "reliability" (whether trainings agree): for each a dict of what was "chosen", from which
         "evidence", and "why" in words
     stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; of
@@ -137,8 +155,9 @@ class URRL(MultiViewClusterer):
 
     def __init__(
         self,
-        n_clusters: int = Config.n_clusters,
+        n_clusters: int | str = "auto",
         *,
+        cluster_range: tuple[int, int] = RANGE,
         n_neighbors: int = Config.n_neighbors,
         embedding_dim: int = Config.embedding_dim,
         hidden_dim: int | str = Config.hidden_dim,
@@ -166,6 +185,7 @@ class URRL(MultiViewClusterer):
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_clusters = n_clusters
+        self.cluster_range = cluster_range
         self.n_neighbors = n_neighbors
         self.embedding_dim = embedding_dim
         self.hidden_dim = hidden_dim
@@ -217,26 +237,54 @@ class URRL(MultiViewClusterer):
         y : ignored
         """
         config, device = self._config(), chosen_device(self.device)
+        checked_range(self.cluster_range)
         check_fill(self.fill)
         check_reduction(self.reduction)
-        _check_not_bare_sparse(X)
-        _check_no_second_view(X, y)
+        check_not_bare_sparse(X)
+        check_no_second_view(X, y)
         views = Views.of(X)
         _check_names(views)
         copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         for line in data_warnings(views):
             warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
-        ways: dict[str, Any] = {"fill": self.fill, "reduction": self.reduction}
-        ways["checkpoint"] = checkpoint = self._checkpoint(views, seeds, device)
+        chosen, begun = {}, None
+        checkpoint = self._checkpoint(views, seeds, device)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
-            fitted = fit_models([views], config, self.scaling, [seeds], device, **ways, progress=progress)[0]
+            if self._chooses():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
+                    number, begun = self._chosen(views, seeds[0], progress)
+                chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
+            ways = {**self._ways(), "begun": begun, "progress": progress, "checkpoint": checkpoint}
+            fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
-        self._remember(fitted, views)
+        self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
         _warn_of_empty_clusters(self.labels_, config.n_clusters)
         if self.decisions_["joint_stage"]["ended"]:
             warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
+
+    def choose(self, X: Any) -> dict[str, Any]:
+        """How many clusters the samples have, without a fit: what ``decisions_["n_clusters"]`` would be.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        """
+        check_fill(self.fill)
+        check_reduction(self.reduction)
+        with Progress(shown=bool(self.verbose)) as progress:
+            number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1)[0], progress).decision
+        return told({"n_clusters": number})["n_clusters"]
+
+    def _chosen(self, views: Views, seed: int, progress: Progress) -> Choice:
+        config, ways = replace(self._config(), n_clusters=1), {**self._ways(), "progress": progress}
+        device = chosen_device(self.device)
+        return choose_n_clusters(views, config, self.cluster_range, self.scaling, seed, device, **ways)
+
+    def _ways(self) -> dict[str, Any]:
+        return {"fill": self.fill, "reduction": self.reduction}
 
     def _checkpoint(self, views: Views, seeds: list[int], device: torch.device) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""
@@ -255,10 +303,20 @@ class URRL(MultiViewClusterer):
         self.soft_labels_ = fitted.model.assign(fitted.embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.cluster_centers_ = fitted.model.network.centers.detach().cpu().numpy().copy()
+        self.n_clusters_ = len(self.cluster_centers_)
+        self.cluster_stability_ = cluster_stability(fitted.model, fitted.embedding, self.labels_, fitted.seed)
         self._n_features_out = self.embedding_.shape[1]
+
+    def _chooses(self) -> bool:
+        """Whether the number of clusters is to be chosen."""
+        return isinstance(self.n_clusters, str) and self.n_clusters == "auto"
 
     def _config(self) -> Config:
         shared = {f.name: getattr(self, f.name) for f in fields(Config) if hasattr(self, f.name)}
+        if self._chooses():
+            shared["n_clusters"] = 1  # until it is known
+        elif isinstance(self.n_clusters, str):
+            raise SettingError(f"n_clusters must be 'auto' or an integer of at least 1; got {self.n_clusters!r}")
         if not isinstance(self.ablation, (Mapping, NoneType)):
             raise SettingError(f"ablation must be None or a dict of settings; got {self.ablation!r}")
         extra = dict(self.ablation or {})
@@ -274,17 +332,6 @@ def _check_names(views: Views) -> None:
     check_storable("ids", views.ids)
     for name, columns in zip(views.names, views.columns, strict=True):
         check_storable(f"names of columns of view {name!r}", columns)
-
-
-def _check_not_bare_sparse(X: Any) -> None:
-    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
-    if is_one_table(X) and hasattr(type(X), "toarray"):
-        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
-
-
-def _check_no_second_view(X: Any, y: Any) -> None:
-    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
-        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
 
 
 def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:

@@ -14,13 +14,13 @@ from torch import Tensor
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.loop import History, embed_stored
+from viewfuse.engine.loop import History, TrainState, embed_stored
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.search import Search, Trial, check_memory, check_samples, sound_trials
+from viewfuse.methods.urrl.search import Search, Trial, check_memory, check_samples, sound_trials, take_over
 from viewfuse.methods.urrl.training import (
     joint_stage_decision,
     planned_epochs,
@@ -83,6 +83,7 @@ def fit_models(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
+    begun: TrainState | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> list[Fitted]:
@@ -97,6 +98,7 @@ def fit_models(
     seeds : per set of samples those of its trainings; the one with the highest neighbour agreement is kept
     fill : how empty cells are filled, see `viewfuse.data.filling.filler`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
+    begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
     """
     for views in sets:
         check_samples(views, config.n_clusters)
@@ -108,6 +110,7 @@ def fit_models(
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
+    take_over(searches, begun, first)
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)

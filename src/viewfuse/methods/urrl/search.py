@@ -136,6 +136,24 @@ def sound_trials(trials: Sequence[Trial]) -> list[Trial]:
     return sound
 
 
+def take_over(searches: Sequence[Search], begun: TrainState | None, epochs: int) -> None:
+    """Go on from a pre-training, if there is one, of so many epochs that one of the trainings would only repeat."""
+    if begun is None or begun.n_epochs != epochs:
+        return
+    weights = {name: x for name, x in begun.network.state_dict().items() if name != "centers"}
+    for run in (trial.run for search in searches for trial in search.trials):
+        if _starts_alike(run, begun):
+            run.network.load_state_dict(weights, strict=False)
+            run.history = begun.history
+
+
+def _starts_alike(run: TrainState, other: TrainState) -> bool:
+    """Whether two trainings have the same samples, seed and network, but for the number of clusters."""
+    own, others = ({k: x.shape for k, x in one.network.state_dict().items() if k != "centers"} for one in (run, other))
+    pairs = zip((run.stored.present, *run.stored.values), (other.stored.present, *other.stored.values), strict=True)
+    return run.seed == other.seed and own == others and all(torch.equal(*pair) for pair in pairs)
+
+
 def check_samples(views: Views, n_clusters: int) -> None:
     """Refuse samples of which no clusters could be made."""
     if len(views) < n_clusters:

@@ -1,0 +1,1 @@
+"""Which criterion finds the known number of clusters: ours, and others on the same embedding."""

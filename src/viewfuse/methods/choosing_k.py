@@ -1,0 +1,112 @@
+"""How many clusters there are in the data: one short pre-training, which knows no number, and evidence for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from viewfuse.data.scaling import KINDS, check_scaling
+from viewfuse.data.views import Views
+from viewfuse.engine.loop import TrainState, check_diverged
+from viewfuse.engine.passes import embed
+from viewfuse.engine.progress import SILENT, Progress
+from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.fitted.model import scaled_tensors
+from viewfuse.fitted.prepared import Source, scalers_of
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.search import check_memory, check_samples
+from viewfuse.methods.urrl.training import init_state, pretrain
+from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.reduction.views import Asked
+from viewfuse.selection.cluster_evidence import Look, witnessed
+from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
+from viewfuse.selection.rules import SCALINGS, Decision
+from viewfuse.selection.structureless import structureless, with_half_the_views
+
+RANGE = (2, 30)
+"""Numbers of clusters that are looked at where nobody says which."""
+_ROWS = 2_500
+"""Samples that are enough to tell the number of clusters."""
+
+
+class Choice(NamedTuple):
+    """A number of clusters, and the pre-training with which it was chosen; there is none of too few samples."""
+
+    decision: Decision
+    run: TrainState | None
+
+
+def choose_n_clusters(
+    views: Views,
+    config: Config,
+    within: Any,
+    scaling: str,
+    seed: int,
+    device: torch.device,
+    *,
+    fill: str = "neighbors",
+    reduction: Asked = "auto",
+    progress: Progress = SILENT,
+) -> Choice:
+    """How many clusters the samples have, with the evidence for every number.
+
+    A network is pre-trained as long as the first scaling is tried, on at most 2,500 of the samples. The samples, and a
+    Gaussian of their covariance, then pass through it with all of their views and with half of them.
+
+    Parameters
+    ----------
+    config : its number of clusters is not looked at
+    within : the least and the largest number that is looked at
+    scaling, seed, device, fill, reduction : see `viewfuse.methods.urrl.fit.fit_models`
+    """
+    check_scaling(scaling, ("auto", *KINDS))
+    alone, some = checked_range(within)[0] <= 2, _drawn(views, seed)
+    check_samples(some, 1)
+    ks = candidate_numbers(within, len(some))
+    if not ks:
+        return Choice(number_decision([], alone=True), None)
+    source = Source.of(some, fill, reduction)
+    check_memory(source.reduced, config, device)
+    run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, progress=progress)
+    return Choice(number_decision(evidence_curve(run, ks), alone=alone), run)
+
+
+def _drawn(views: Views, seed: int) -> Views:
+    if len(views) <= _ROWS:
+        return views
+    return views[np.sort(np.random.default_rng([seed, 3]).choice(len(views), _ROWS, replace=False))]
+
+
+def pretrained(
+    source: Source, config: Config, scaling: str, seed: int, device: torch.device, *, progress: Progress = SILENT
+) -> TrainState:
+    """A network under the first scaling with which training does not diverge."""
+    runs: list[TrainState] = []
+    for scaler in scalers_of(source, scaling):
+        values, present = scaled_tensors(source.reduced, scaler, device)
+        stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
+        place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
+        runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
+        pretrain(runs[-1:], config.trial_epochs(len(present)), progress=progress)
+        if not runs[-1].diverged:
+            return runs[-1]
+    check_diverged(runs)
+    raise AssertionError("check_diverged stops")
+
+
+def evidence_curve(run: TrainState, ks: Sequence[int]) -> Curve:
+    """What is found in the samples of a pre-training, and in a Gaussian, for every number of clusters."""
+    draws = torch.Generator().manual_seed(run.seed)
+    said = [witnessed(_look(run, own, draws), ks, draws) for own in (run.stored, structureless(run.stored, draws))]
+    return curve_of(ks, *said)
+
+
+def _look(run: TrainState, samples: Samples, draws: torch.Generator) -> Look:
+    """Samples, which are each other's neighbours, with their embeddings."""
+    hidden = with_half_the_views(samples, draws)
+    return Look(samples, *(embed(run.method, run.network, own, samples) for own in (samples, hidden)))

@@ -1,0 +1,170 @@
+"""`n_clusters="auto"` from end to end, stability of clusters, the tree of merges, the pictures and the verb."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.cluster.hierarchy import linkage
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from viewfuse import URRL, SettingError, Views
+from viewfuse.cli import main
+from viewfuse.engine import loop
+from viewfuse.fitted.cluster_stability import in_a_word
+from viewfuse.fitted.merge_tree import merge_tree
+from viewfuse.methods import choosing_k
+from viewfuse.plots.cluster_numbers import draw_choice
+
+TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 10, "joint_epochs": 2, "random_state": 0}
+
+
+def blobs(n=120, k=3, seed=0, far=2.5):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % k
+    views = {name: rng.normal(size=(n, w)) + far * rng.normal(size=(k, w))[labels] for name, w in (("a", 6), ("b", 9))}
+    views["a"][::4] = np.nan
+    return views, labels
+
+
+@pytest.fixture(scope="module")
+def model():
+    return URRL(**TINY, cluster_range=(2, 6), learning_rate=3e-3).fit(blobs()[0])
+
+
+def test_the_number_of_clusters_is_found(model):
+    decision = model.decisions_["n_clusters"]
+    assert next(iter(model.decisions_)) == "n_clusters"
+    assert model.n_clusters_ == decision["chosen"] == 3 == len(model.cluster_centers_)
+    assert model.n_clusters == "auto"
+    assert [one["k"] for one in decision["curve"]] == list(range(2, 7))
+    assert all(one["score"] < one["found"] - one["null"] for one in decision["curve"])
+    assert decision["why"].startswith("number of clusters: 3, which are found again")
+    assert model.predict(blobs()[0]).tolist() == model.labels_.tolist()
+
+
+def test_nothing_but_one_cluster_is_found_in_noise():
+    views = Views([np.random.default_rng(0).normal(size=(120, 5)), np.random.default_rng(1).normal(size=(120, 7))])
+    found = URRL(**TINY, cluster_range=(2, 4)).fit(views)
+    assert (found.n_clusters_, set(found.labels_.tolist())) == (1, {0})
+    assert found.cluster_stability_.tolist() == [1.0]
+    assert found.explain(views).merges == ()
+    assert found.set_params(cluster_range=(3, 3)).choose(views)["chosen"] >= 3
+
+
+def test_a_saved_model_keeps_the_choice(model, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = URRL.load(tmp_path / "model")
+    assert loaded.get_params() == {**model.get_params(), "device": "auto"}
+    assert loaded.n_clusters_ == model.n_clusters_
+    assert loaded.cluster_stability_.tolist() == model.cluster_stability_.tolist()
+    assert loaded.decisions_["n_clusters"] == json.loads(json.dumps(model.decisions_["n_clusters"]))
+
+
+def test_the_same_seed_chooses_alike_and_a_fit_chooses_as_choose_does(model):
+    again = clone(model).choose(blobs()[0])
+    assert again == model.decisions_["n_clusters"]
+
+
+def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch):
+    steps, own = [], loop.run_epoch
+    monkeypatch.setattr("viewfuse.methods.urrl.training.run_epoch", lambda *a: steps.append(a[3]) or own(*a))
+    again, given = clone(model).fit(blobs()[0]), clone(model).set_params(n_clusters=3)
+    assert steps.count("pre-training") == 10
+    assert np.array_equal(again.embedding_, given.fit(blobs()[0]).embedding_)
+    assert again.history_["epoch"] == given.history_["epoch"]
+
+
+def test_of_many_samples_some_are_looked_at(monkeypatch):
+    monkeypatch.setattr(choosing_k, "_ROWS", 30)
+    curve = URRL(**{**TINY, "pretrain_epochs": 1}).choose(blobs()[0])["curve"]
+    assert [one["k"] for one in curve] == list(range(2, 7))  # one per five of the thirty
+
+
+def test_too_few_samples_are_one_cluster():
+    assert URRL(**TINY).choose({"a": np.eye(6)})["why"].endswith("too few samples to tell more")
+
+
+def test_numbers_can_still_be_searched():
+    views = Views(blobs(n=30)[0])
+    search = GridSearchCV(
+        URRL(**{**TINY, "pretrain_epochs": 1, "joint_epochs": 0}),
+        {"n_clusters": [2, 3]},
+        cv=2,
+        scoring=lambda own, X: -own.n_clusters_,
+    ).fit(views)
+    assert search.best_estimator_.n_clusters_ == 2
+    assert "n_clusters" not in search.best_estimator_.decisions_
+
+
+def test_wrong_numbers_are_refused():
+    with pytest.raises(SettingError, match="n_clusters must be 'auto' or an integer of at least 1; got 'many'"):
+        URRL("many").fit(blobs()[0])
+    with pytest.raises(SettingError, match="cluster_range must rise"):
+        URRL(2, cluster_range=(9, 3)).fit(blobs()[0])
+
+
+def test_clear_clusters_are_found_again_and_parts_of_noise_are_not(model):
+    assert model.cluster_stability_.min() > 0.75
+    noise = URRL(4, **TINY).fit([np.random.default_rng(v).normal(size=(120, 6)) for v in range(2)])
+    assert noise.cluster_stability_.max() < 0.75
+    assert [in_a_word(one) for one in (0.8, 0.6, 0.2, np.nan)] == ["found again", "partly", "dissolves", "unknown"]
+
+
+def test_merges_are_wards():
+    centers, sizes = np.random.default_rng(0).normal(size=(6, 3)), np.ones(6, dtype=int)
+    merges = merge_tree(centers, sizes)
+    np.testing.assert_allclose([one.distance for one in merges], linkage(centers, "ward")[:, 2])
+    assert [one.left for one in merges] == [5, 4, 3, 2, 1]
+    assert sorted(merges[-1].first + merges[-1].second) == list(range(6))
+
+
+def test_small_clusters_join_before_large_ones():
+    centers, sizes = np.array([[0.0], [1.0], [2.1]]), np.array([100, 100, 1])
+    assert merge_tree(centers, sizes)[0][:2] == ((1,), (2,))
+
+
+def test_the_choice_is_drawn(model, tmp_path):
+    draw_choice(tmp_path / "k.png", model.decisions_["n_clusters"])
+    assert (tmp_path / "k.png").read_bytes()[:4] == b"\x89PNG"
+    draw_choice(tmp_path / "none.png", {"curve": []})
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_the_verb_says_how_many_and_writes_where_it_is_told(tmp_path, monkeypatch, model):
+    monkeypatch.setattr(URRL, "choose", lambda self, views: model.decisions_["n_clusters"])
+    views, _ = blobs()
+    np.savez(tmp_path / "data.npz", **views)
+    call = ["choose", str(tmp_path / "data.npz"), "--cluster-range", "2", "8"]
+    said = CliRunner().invoke(main, call)
+    assert said.exit_code == 0, said.output
+    assert said.output.splitlines()[0].split()[:2] == ["k", "score"]
+    assert "3, which are found again" in said.output.splitlines()[-1]
+    out = tmp_path / "run"
+    told = CliRunner().invoke(main, [*call, "--out", str(out), "--json"])
+    assert json.loads(told.output)["chosen"] == 3
+    assert sorted(path.name for path in out.iterdir()) == ["choice.json", "k.png"]
+
+
+def test_a_wrong_range_is_one_line(tmp_path):
+    np.savez(tmp_path / "data.npz", **blobs()[0])
+    said = CliRunner().invoke(main, ["choose", str(tmp_path / "data.npz"), "--cluster-range", "8", "2"])
+    assert (said.exit_code, said.output.count("\n")) == (2, 1)
+    assert said.output.startswith("viewfuse: --cluster-range must rise from 1 or more to 2 or more; got (8, 2)")
+
+
+def test_fit_chooses_where_no_number_is_given(tmp_path, quick_map):
+    views, _ = blobs()
+    np.savez(tmp_path / "data.npz", **views)
+    small = ["--hidden-dim", "16", "--embedding-dim", "16", "--pretrain-epochs", "2", "--joint-epochs", "0"]
+    call = ["fit", str(tmp_path / "data.npz"), "--cluster-range", "2", "4", *small, "--out", str(tmp_path / "run")]
+    said = CliRunner().invoke(main, call)
+    assert said.exit_code == 0, said.output
+    assert "number of clusters" in said.output
+    assert (tmp_path / "run" / "k.png").exists()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert len(summary["cluster_sizes"]) == summary["decisions"]["n_clusters"]["chosen"]
+    assert len(summary["cluster_stability"]) == len(summary["cluster_sizes"])
