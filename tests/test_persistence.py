@@ -250,10 +250,10 @@ def test_a_manifest_that_does_not_say_what_the_model_is(saved, changes):
 
 def test_a_model_of_an_unknown_method_is_refused(saved):
     manifest = json.loads((saved / MANIFEST).read_text())
-    manifest["method"]["name"] = "completer"
+    manifest["method"]["name"] = "of-tomorrow"
     manifest["checksum"] = manifest_module.checksum({k: v for k, v in manifest.items() if k != "checksum"})
     (saved / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(BadModelFile, match="its method 'completer' is unknown to this viewfuse"):
+    with pytest.raises(BadModelFile, match="its method 'of-tomorrow' is unknown to this viewfuse"):
         load(saved)
 
 

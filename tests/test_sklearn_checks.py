@@ -1,18 +1,40 @@
-"""The checks of scikit-learn, on a network as small as can be: they fit it again and again."""
+"""The checks of scikit-learn, on networks as small as can be: they fit them again and again."""
 
 from __future__ import annotations
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from test_methods import BRIEF
 from viewfuse import URRL
+from viewfuse.methods.registry import estimator_of
+
+QUICK = ("cpspan", "nemo")
+"""One of those with a network, which share most of their code, and the one without."""
+SMALL = {**BRIEF, "dsimvc": {**BRIEF["dsimvc"], "hidden_dims": (64,), "latent_dim": 32, "pretrain_epochs": 50,
+                             "iterations": 60, "learning_rate": 3e-3}}  # fmt: skip
+"""A check wants clusters to be found, which DSIMVC must learn; others find them in a network that learned nothing."""
 
 
-@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore:can't perform this test:Warning")
+def small(names):
+    return [estimator_of(name)(**SMALL[name]) for name in names]
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
+    pytest.mark.filterwarnings("ignore:can't perform this test:Warning"),
+]
+
+
 @parametrize_with_checks(
-    [URRL(cluster_range=(2, 4), pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=16)]
+    [URRL(cluster_range=(2, 4), pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=16), *small(QUICK)]
 )
 def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(small(name for name in SMALL if name not in QUICK))
+def test_scikit_learn_accepts_all_others(estimator, check):
     check(estimator)

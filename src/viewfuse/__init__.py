@@ -26,6 +26,7 @@ from viewfuse.errors import (
 from viewfuse.io.readers import read_chunks, read_views
 
 if TYPE_CHECKING:
+    from viewfuse.comparison.run import compare
     from viewfuse.methods.registry import load
     from viewfuse.methods.urrl.estimator import URRL
 
@@ -48,6 +49,7 @@ __all__ = [
     "SuspiciousDataWarning",
     "ViewfuseError",
     "Views",
+    "compare",
     "load",
     "read_chunks",
     "read_views",
@@ -58,7 +60,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_LAZY = {"URRL": "viewfuse.methods.urrl.estimator", "load": "viewfuse.methods.registry"}
+_LAZY = {
+    "URRL": "viewfuse.methods.urrl.estimator",
+    "compare": "viewfuse.comparison.run",
+    "load": "viewfuse.methods.registry",
+}
 """Where names are that need torch, which is only imported when one of them is asked for."""
 
 

@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.data.filling.filler import fit_filler
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
+from viewfuse.methods.published.filled_kmeans import DONORS, best_kmeans, column_means, distances, fill_from_nearest
 from viewfuse.reduction.views import fit_reduction
-
-_DONORS = 5
 
 
 def kmeans_after_mean(views: Any, n_clusters: int, random_state: int = 0) -> NDArray[np.int32]:
@@ -29,7 +26,7 @@ def kmeans_after_knn(views: Any, n_clusters: int, random_state: int = 0) -> NDAr
 
 def kmeans_labels(table: NDArray[Any], n_clusters: int, random_state: int) -> NDArray[np.int32]:
     """The best of ten runs of k-means on a table of shape (samples, columns); labels of shape (samples,)."""
-    return KMeans(n_clusters, n_init=10, random_state=random_state).fit_predict(table)
+    return best_kmeans(table, n_clusters, random_state).labels_
 
 
 def mean_filled(data: Any) -> NDArray[np.float32]:
@@ -55,7 +52,7 @@ def filled_by_mean(data: Any) -> list[NDArray[np.float32]]:
     return [_mean_filled(views, v) for v in range(len(views.names))]
 
 
-def filled_by_nearest(data: Any, count: int = _DONORS) -> list[NDArray[np.float32]]:
+def filled_by_nearest(data: Any, count: int = DONORS) -> list[NDArray[np.float32]]:
     """As `filled_by_mean`, but filled from `count` samples, found as by `knn_filled`; their values are not reduced."""
     views, apart = _complete(data).dense(), _distances(_scaled(data))
     return [_knn_filled(views, v, apart, count) for v in range(len(views.names))]
@@ -76,37 +73,16 @@ def _scaled(data: Any) -> Views:
 
 
 def _mean_filled(views: Views, v: int) -> NDArray[np.float32]:
-    if not views.mask[:, v].any():
-        return views.arrays[v]  # all zero: nothing is known of such columns
-    mean = views.arrays[v][views.mask[:, v]].mean(axis=0, dtype=np.float64)
-    return np.where(views.mask[:, v, None], views.arrays[v], mean.astype(np.float32))
+    mean = column_means(views.arrays[v], views.mask[:, v])
+    return np.where(views.mask[:, v, None], views.arrays[v], mean)
 
 
 def _distances(views: Views) -> NDArray[np.float64]:
-    """Euclidean, over common columns and as if there were more of them in proportion; of shape (samples, samples).
-
-    NaN where two samples have no view in common.
-    """
-    squares, common = np.zeros((2, len(views), len(views)))
-    for v, array in enumerate(views.arrays):
-        (here,) = np.nonzero(views.mask[:, v])
-        if len(here):
-            squares[np.ix_(here, here)] += euclidean_distances(array[here].astype(np.float64), squared=True)
-            common[np.ix_(here, here)] += array.shape[1]
-    common[common == 0] = np.nan
-    return np.sqrt(squares * (sum(views.widths) / common))
+    """Of shape (samples, samples); NaN where two samples have no view in common."""
+    return distances(views.arrays, views.mask, views.arrays, views.mask)
 
 
-def _knn_filled(views: Views, v: int, apart: NDArray[np.float64], donors: int = _DONORS) -> NDArray[np.float32]:
-    """A view of shape (samples, columns), given distances of shape (samples, samples), NaN where nothing is common."""
-    filled, (here,), (gone,) = _mean_filled(views, v), np.nonzero(views.mask[:, v]), np.nonzero(~views.mask[:, v])
-    if not len(gone) or not len(here):
-        return filled
-    far = apart[np.ix_(gone, here)]
-    count = min(donors, len(here))
-    nearest = np.argpartition(far, count - 1, axis=1)[:, :count]
-    usable = ~np.isnan(np.take_along_axis(far, nearest, axis=1))  # of shape (samples with a gap, donors)
-    helped = usable.any(axis=1)  # the others share no view with any donor: they keep the mean
-    sums = np.einsum("gd,gdc->gc", usable.astype(np.float32), views.arrays[v][here[nearest]])
-    filled[gone[helped]] = (sums / np.maximum(usable.sum(axis=1), 1)[:, None])[helped]
-    return filled
+def _knn_filled(views: Views, v: int, apart: NDArray[np.float64], donors: int = DONORS) -> NDArray[np.float32]:
+    """A view of shape (samples, columns), given distances of shape (samples, samples)."""
+    own = views.arrays[v], views.mask[:, v]
+    return fill_from_nearest(own, own, apart, donors)

@@ -41,12 +41,32 @@ def paper_mask(
         raise SettingError(
             f"missing_number must be from 0 to {n_views - 1}, so that every sample keeps a view; got {missing_number!r}"
         )
-    rng = np.random.default_rng(random_state)
-    mask = np.ones((n_samples, n_views), dtype=bool)
-    chosen = rng.choice(n_samples, size=round(n_samples * missing_rate), replace=False)
-    lost = rng.random((len(chosen), n_views)).argsort(axis=1)[:, :missing_number]
-    mask[chosen[:, None], lost] = False
-    return mask
+    return hide_more(np.ones((n_samples, n_views), dtype=bool), missing_rate, missing_number, random_state)
+
+
+def hide_more(
+    mask: NDArray[np.bool_],
+    missing_rate: float,
+    missing_number: int,
+    random_state: int | np.random.Generator | None = None,
+) -> NDArray[np.bool_]:
+    """The paper's protocol where some views are missing already: every sample keeps one of those that it has.
+
+    Parameters
+    ----------
+    mask : boolean array of shape (samples, views); True where a view is present
+    missing_rate, missing_number : share of the samples that lose views, and how many of those that they have; see
+        `paper_mask`, which is the same for complete samples
+    """
+    rng, left = np.random.default_rng(random_state), mask.copy()
+    chosen = rng.choice(len(mask), size=round(len(mask) * missing_rate), replace=False)
+    order = rng.random((len(chosen), mask.shape[1])).argsort(axis=1)
+    has = np.take_along_axis(mask[chosen], order, axis=1)
+    rank = np.cumsum(has, axis=1)  # of a view among those that the sample has
+    lost = has & (rank <= missing_number) & (rank < rank[:, -1:])
+    rows, places = np.nonzero(lost)
+    left[chosen[rows], order[rows, places]] = False
+    return left
 
 
 def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: ArrayLike) -> Any:

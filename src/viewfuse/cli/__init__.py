@@ -23,6 +23,7 @@ from viewfuse.utils.wording import in_options
 VERBS = {
     "bench": "Measure speed, or run the paper's tables and figures.",
     "choose": "Say how many clusters the samples of files have, without a fit.",
+    "compare": "Fit several methods on the same data, and say which is better.",
     "embed": "Write the embeddings of samples under a saved model.",
     "explain": "Say why a saved model places the samples of files where it does.",
     "fit": "Cluster the samples of one or more files.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewfuse.bench.experiments.plans import METHODS, NAMES, SETTINGS, read_plan
+from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, read_plan
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json as as_json_text
@@ -103,7 +103,8 @@ _PLAN_OPTIONS = (
     options.device,
     click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; by default the plan's."),
     click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
-    click.option("--method", "methods", multiple=True, type=click.Choice(METHODS), help="Only this one. Repeatable."),
+    click.option("--method", "methods", multiple=True, type=click.Choice((*METHODS, ALL)),
+                 help="Only this one; all of them. Repeatable."),
     click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable."),
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from viewfuse.io.source import check_ids
 @options.as_json
 def command(labels: Path, truth: Path, as_json: bool) -> None:
     """Filled in by the group."""
-    found, known = _read(labels), _read(truth)
+    found, known = read_labels(labels), read_labels(truth)
     both = [name for name in found if name in known]
     if not both:
         raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
@@ -44,7 +44,7 @@ def command(labels: Path, truth: Path, as_json: bool) -> None:
     )
 
 
-def _read(path: Path) -> dict[str, str]:
+def read_labels(path: Path) -> dict[str, str]:
     """Per id its label, from a table with these columns or from data that carry labels."""
     if not path.exists() or path.is_fifo() or path.is_char_device():
         raise DataError(f"{path} is no file; check the path")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from viewfuse.data.filling.filler import column_medians
 from viewfuse.data.id_spelling import alike_in_views
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
-from viewfuse.data.views import Views
+from viewfuse.data.views import Views, is_one_table
+from viewfuse.errors import DataError
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -78,6 +79,16 @@ def absent_views(views: Views) -> list[str]:
     ]
 
 
+def check_samples(views: Views, n_clusters: int) -> None:
+    """Refuse fewer samples than clusters, and views that no sample has."""
+    if len(views) < n_clusters:
+        raise DataError(
+            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
+        )
+    for line in absent_views(views):
+        raise DataError(line)
+
+
 def zero_samples(views: Views) -> list[str]:
     """A line for every sparse view in which many samples are zero: zeros are data, but somebody may mean otherwise."""
     lines = []
@@ -138,3 +149,15 @@ def _lone_end(ordered: NDArray[np.float32], far: NDArray[np.float64]) -> NDArray
     spread = ordered[-1] - second
     is_mark = np.isin(ordered[0], _MARKS) & (second >= 0)
     return (spread > 0) & (is_mark | (second - ordered[0] > far * spread))
+
+
+def check_not_bare_sparse(X: Any) -> None:
+    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
+    if is_one_table(X) and hasattr(type(X), "toarray"):
+        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
+
+
+def check_no_second_view(X: Any, y: Any) -> None:
+    """A second table given as y would be ignored in silence."""
+    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")

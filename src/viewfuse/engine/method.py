@@ -32,7 +32,21 @@ class PreparedBatch(Protocol):
         """Become the other batch, in the same memory."""
 
 
-class Method(Protocol):
+class Placing(Protocol):
+    """A way to place samples: all that is asked of a method once its network is trained."""
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters are looked for."""
+
+    def embed(self, network: Any, samples: Samples, stored: Samples) -> Tensor:
+        """Embeddings of samples as they are, of shape (samples, embedding)."""
+
+    def assign(self, network: Any, embedding: Tensor) -> Tensor:
+        """Probabilities of the clusters, of shape (samples, clusters)."""
+
+
+class Method(Placing, Protocol):
     """A way to learn embeddings and clusters.
 
     Networks may be stacked: then their weights have a leading axis for the replicates, and so have the rows, the
@@ -43,10 +57,6 @@ class Method(Protocol):
     @property
     def terms(self) -> tuple[str, ...]:
         """Names of the terms of the loss."""
-
-    @property
-    def n_clusters(self) -> int:
-        """How many clusters are looked for."""
 
     @property
     def optimization(self) -> Optimization:
@@ -81,9 +91,3 @@ class Method(Protocol):
 
     def total(self, terms: Sequence[Number], numbers: Mapping[str, Number]) -> Number:
         """The weighted sum of the terms."""
-
-    def embed(self, network: Any, samples: Samples, stored: Samples) -> Tensor:
-        """Embeddings of samples as they are, of shape (samples, embedding)."""
-
-    def assign(self, network: Any, embedding: Tensor) -> Tensor:
-        """Probabilities of the clusters, of shape (samples, clusters)."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewfuse.engine.method import Method
+from viewfuse.engine.method import Placing
 from viewfuse.neighbors.samples import Samples
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
@@ -33,17 +33,17 @@ def passes(samples: Samples) -> Iterator[Samples]:
 
 
 @torch.no_grad()
-def embed(method: Method, network: Any, samples: Samples, stored: Samples) -> Tensor:
+def embed(method: Placing, network: Any, samples: Samples, stored: Samples) -> Tensor:
     """Embeddings of the samples as they are, of shape (samples, embedding)."""
     return torch.cat([method.embed(network, part, stored) for part in passes(samples)])[: len(samples)]
 
 
 @torch.no_grad()
-def assign(method: Method, network: Any, embedding: Tensor) -> Tensor:
+def assign(method: Placing, network: Any, embedding: Tensor) -> Tensor:
     """Probabilities of the clusters, of shape (samples, clusters), given embeddings."""
     return torch.cat([method.assign(network, rows) for rows in torch.split(embedding, _ROWS_TO_ASSIGN)])
 
 
-def clusters(method: Method, network: Any, embedding: Tensor) -> Tensor:
+def clusters(method: Placing, network: Any, embedding: Tensor) -> Tensor:
     """The cluster of every sample, of shape (samples,), given embeddings."""
     return assign(method, network, embedding).argmax(dim=1)

@@ -7,6 +7,7 @@ seeds are drawn from at once, and nothing has to be fetched from the host while 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class Draws:
     def __init__(self, n_seeds: int, count: int, device: torch.device) -> None:
         self._keys = torch.zeros(n_seeds, 1, dtype=torch.int64, device=device)
         self._counters = _counters(count, device)
-        self._stride = _signed(count * _INCREMENT)
+        self._stride = _stride(count)
 
     def begin(self, keys: Tensor) -> None:
         """Begin anew, at keys of shape (seeds,)."""
@@ -55,9 +56,33 @@ class Draws:
 
     def next(self) -> Tensor:
         """The next numbers between 0 and 1, neither of which is reached; float32 of shape (seeds, count)."""
-        bits = _scramble(self._keys + self._counters).bitwise_right_shift_(64 - _BITS)
+        found = _uniform(self._keys + self._counters)
         self._keys += self._stride
-        return bits.float().mul_(2.0**-_BITS).add_(0.5 + 2.0 ** (-_BITS - 1))
+        return found
+
+
+class Noise:
+    """Uniform numbers of any shape, for several seeds at once; called with a shape whose first axis is the seeds."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self._keys = epoch_keys(seeds, 0)[:, :1].to(device)
+
+    def begin(self, keys: Tensor) -> None:
+        """Begin anew, at keys of shape (seeds,)."""
+        self._keys.copy_(keys[:, None])
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        """The next numbers between 0 and 1, neither of which is reached; float32."""
+        count = prod(shape[1:])
+        found = _uniform(self._keys + _counters(count, self._keys.device))
+        self._keys += _stride(count)
+        return found.view(shape)
+
+
+def _uniform(states: Tensor) -> Tensor:
+    """Numbers between 0 and 1 of the upper bits of hashed states."""
+    bits = _scramble(states).bitwise_right_shift_(64 - _BITS)
+    return bits.float().mul_(2.0**-_BITS).add_(0.5 + 2.0 ** (-_BITS - 1))
 
 
 def _scramble(states: Tensor) -> Tensor:
@@ -72,6 +97,11 @@ def _scramble(states: Tensor) -> Tensor:
 
 def _counters(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device) * _INCREMENT
+
+
+def _stride(count: int) -> int:
+    """How far keys go where `count` numbers are drawn."""
+    return _signed(count * _INCREMENT)
 
 
 def _signed(number: int) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import Parameter
 from torch.optim import Adam
 
 from viewfuse.engine.graphed_step import GraphedStep
@@ -35,9 +34,17 @@ def stack(networks: Sequence[nn.Module]) -> nn.Module:
     return together
 
 
-def _matched(together: nn.Module, networks: Sequence[nn.Module]) -> Iterator[tuple[Parameter, ...]]:
-    """Each weight of the stacked network with those of the networks."""
-    return zip(together.parameters(), *(network.parameters() for network in networks), strict=True)
+def _matched(together: nn.Module, networks: Sequence[nn.Module]) -> Iterator[tuple[Tensor, ...]]:
+    """Each weight and buffer of the stacked network with those of the networks."""
+    return zip(*((*one.parameters(), *one.buffers()) for one in (together, *networks)), strict=True)
+
+
+@torch.no_grad()
+def unstack(together: nn.Module, networks: Sequence[nn.Module]) -> None:
+    """Write what the stacked network holds into the networks."""
+    for learned, *own in _matched(together, networks):
+        for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
+            weights.copy_(part)
 
 
 def pool(sets: Sequence[Samples]) -> Samples:
@@ -122,12 +129,9 @@ class Replicates:
         self._next: PreparedBatch | None = None
         self._terms = torch.zeros(steps, count, len(self._method.terms), dtype=dtype, device=self._device)
 
-    @torch.no_grad()
     def unstack(self) -> None:
         """Write what was learned into the networks that were given."""
-        for learned, *own in _matched(self.network, self._networks):
-            for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
-                weights.copy_(part)
+        unstack(self.network, self._networks)
 
     def finish(self) -> None:
         """Write what was learned into the networks that were given, and forget the gradients."""

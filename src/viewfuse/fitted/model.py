@@ -18,7 +18,7 @@ from viewfuse.data.filling.filler import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
-from viewfuse.engine.method import Method
+from viewfuse.engine.method import Placing
 from viewfuse.engine.passes import assign, embed, fixed_rows
 from viewfuse.errors import DataError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
@@ -31,8 +31,8 @@ _FAR = 10.0
 """Times the range of the training samples: a value farther outside than this is out of range."""
 
 
-class FittedMethod(Method, Protocol):
-    """What a fitted model asks of its method, besides what the engine asks."""
+class FittedMethod(Placing, Protocol):
+    """What a fitted model asks of its method."""
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import numpy as np
 
+from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 
 _PLAIN = (str, bool, int, float, type(None))
@@ -138,3 +139,10 @@ _WAYS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "frozenset": (lambda s: [_encoded(part) for part in s], lambda v: frozenset(map(_decoded, v))),
 }
 """Per kind of name how it is written, and how it is read again."""
+
+
+def check_names(views: Views) -> None:
+    """Refuse ids and names of columns that could not be saved."""
+    check_storable("ids", views.ids)
+    for name, columns in zip(views.names, views.columns, strict=True):
+        check_storable(f"names of columns of view {name!r}", columns)

@@ -9,7 +9,7 @@ from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from types import NoneType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,20 +21,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.annotated import is_anndata, is_mudata
+from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
 from viewfuse.data.filling.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
-from viewfuse.errors import BadModelFile, DataError, OutOfRangeWarning
-from viewfuse.fitted import persistence
+from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, OutOfRangeWarning, SuspiciousDataWarning
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.names import decode, encode
+from viewfuse.fitted.names import check_names, decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
+
+if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
+    from viewfuse.fitted import persistence
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
 _PER_CLUSTER = ("cluster_centers_", "cluster_stability_")
@@ -42,7 +45,38 @@ _NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
 
-class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class ViewsClusterer(ClusterMixin, BaseEstimator):
+    """An estimator that clusters views; methods add their parameters and `fit`."""
+
+    def _checked_views(self, X: Any, y: Any) -> Views:
+        """What is clustered; warns of what looks wrong, and complains before any work is done."""
+        check_not_bare_sparse(X)
+        check_no_second_view(X, y)
+        views = Views.of(X)
+        check_names(views)
+        copy.copy(self)._remember_columns(X, views)
+        for line in data_warnings(views):
+            warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
+        return views
+
+    def _remember_columns(self, X: Any, views: Views) -> None:
+        """Set what scikit-learn wants to know of the columns."""
+        self.__dict__.pop("feature_names_in_", None)
+        if not is_one_table(X):
+            self.n_features_in_ = sum(views.widths)
+            return
+        try:
+            validate_data(self, X, skip_check_array=True)
+        except TypeError as error:
+            raise DataError(f"the names of the columns cannot be used; {error}") from None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -165,6 +199,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             Fewer make a smaller model that is a little less accurate (docs/command-line.md has figures). Those are
             chosen in proportion to the clusters' sizes, samples with many views first.
         """
+        from viewfuse.fitted import persistence
+
         check_is_fitted(self)
         rows = representatives(self.labels_, self._model.stored.present.cpu().numpy(), keep)
         model = self._model if keep is None else self._model.thinned(rows)
@@ -197,6 +233,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         ----------
         device : where it will predict: "cpu", "cuda", ...; "auto" takes a GPU where there is one
         """
+        from viewfuse.fitted import persistence
+
         place = chosen_device(device)
         saved = persistence.load(Path(path), cls.method_builders)
         try:
@@ -263,17 +301,6 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         """Which views the training samples have, of shape (samples, views)."""
         return np.asarray(self._model.stored.present.cpu().numpy(), dtype=bool)
 
-    def _remember_columns(self, X: Any, views: Views) -> None:
-        """Set what scikit-learn wants to know of the columns."""
-        self.__dict__.pop("feature_names_in_", None)
-        if not is_one_table(X):
-            self.n_features_in_ = sum(views.widths)
-            return
-        try:
-            validate_data(self, X, skip_check_array=True)
-        except TypeError as error:
-            raise DataError(f"the names of the columns cannot be used; {error}") from None
-
     def _placed_model(self) -> Model:
         """The model on the device that is asked for."""
         check_is_fitted(self)
@@ -304,17 +331,15 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
-        tags.input_tags.allow_nan = True
         return tags
 
 
-def check_not_bare_sparse(X: Any) -> None:
-    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
-    if is_one_table(X) and hasattr(type(X), "toarray"):
-        raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
-
-
-def check_no_second_view(X: Any, y: Any) -> None:
-    """A second table given as y would be ignored in silence."""
-    if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
-        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
+def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, cure: str = "") -> None:
+    """Say how many clusters have no sample."""
+    found = len(np.unique(labels))
+    if found < n_clusters:
+        warnings.warn(
+            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters{cure}",
+            EmptyClusterWarning,
+            stacklevel=outside(),
+        )

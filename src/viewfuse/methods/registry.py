@@ -1,17 +1,57 @@
-"""Which estimators there are, by the names that saved models carry."""
+"""Which estimators there are, by the names that saved models and the command line know; others may add theirs."""
 
 from __future__ import annotations
 
 import importlib
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from viewfuse.errors import BadModelFile
+from viewfuse.errors import BadModelFile, SettingError
 from viewfuse.fitted.manifest import read_manifest
 
-ESTIMATORS = {"urrl": ("viewfuse.methods.urrl.estimator", "URRL")}
+ENTRY_POINTS = "viewfuse.methods"
+"""The group under which installed packages name their estimators, see docs/add-your-method.md."""
+ESTIMATORS = {
+    "urrl": ("viewfuse.methods.urrl.estimator", "URRL"),
+    "completer": ("viewfuse.methods.published.completer", "COMPLETER"),
+    "dcp": ("viewfuse.methods.published.completer", "DCP"),
+    "sure": ("viewfuse.methods.published.sure", "SURE"),
+    "dsimvc": ("viewfuse.methods.published.dsimvc", "DSIMVC"),
+    "cpspan": ("viewfuse.methods.published.cpspan", "CPSPAN"),
+    "recformer": ("viewfuse.methods.published.recformer", "RecFormer"),
+    "nemo": ("viewfuse.methods.published.nemo", "NEMO"),
+    "pimvc": ("viewfuse.methods.published.pimvc", "PIMVC"),
+    "kmeans-mean": ("viewfuse.methods.published.filled_kmeans", "MeanKMeans"),
+    "kmeans-knn": ("viewfuse.methods.published.filled_kmeans", "KNNKMeans"),
+}
 """Per name of a method the module and the class of its estimator."""
+
+
+@cache
+def _others() -> dict[str, EntryPoint]:
+    """Estimators of other packages by name; the names of our own cannot be taken."""
+    return {one.name: one for one in entry_points(group=ENTRY_POINTS) if one.name not in ESTIMATORS}
+
+
+def method_names() -> list[str]:
+    """All methods, our own first."""
+    return [*ESTIMATORS, *_others()]
+
+
+def estimator_of(name: str) -> Any:
+    """The class of an estimator."""
+    if name in ESTIMATORS:
+        module, estimator = ESTIMATORS[name]
+        return getattr(importlib.import_module(module), estimator)
+    if name not in _others():
+        raise SettingError(f"method {name!r} is unknown; choose from {', '.join(method_names())}")
+    try:
+        return _others()[name].load()
+    except Exception as error:  # somebody else's code
+        raise SettingError(f"method {name!r} of another package cannot be imported ({error}); reinstall it") from None
 
 
 def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
@@ -23,7 +63,6 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     """
     method = read_manifest(Path(path)).get("method")
     name = method.get("name") if isinstance(method, dict) else None
-    if not isinstance(name, str) or name not in ESTIMATORS:
+    if not isinstance(name, str) or name not in method_names():
         raise BadModelFile(f"{path}: its method {name!r} is unknown to this viewfuse; use the viewfuse that wrote it")
-    module, estimator = ESTIMATORS[name]
-    return getattr(importlib.import_module(module), estimator).load(path, device=device)
+    return estimator_of(name).load(path, device=device)

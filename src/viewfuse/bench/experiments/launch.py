@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from viewfuse.bench.experiments.catalogue import CATALOGUE
-from viewfuse.bench.experiments.plans import METHODS, NAMES, SETTINGS, check_known, read_plan
+from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, check_known, read_plan
 from viewfuse.bench.experiments.records import read_records, write_records
 from viewfuse.bench.experiments.runner import Choice, Log, run_plan
 from viewfuse.bench.experiments.tables import write_tables
@@ -44,7 +44,7 @@ def bench(
     plan = read_plan(name)
     settings = SETTINGS if setting == "both" else (setting,) if setting else ()
     check_known("setting", settings, SETTINGS)
-    check_known("method", methods, METHODS)
+    check_known("method", methods, (*METHODS, ALL))
     check_known("data set", data, plan.data)
     if seeds is not None and seeds < 1:
         raise SettingError(f"seeds must be at least 1; got {seeds}")
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--setting", choices=(*SETTINGS, "both"))
-    parser.add_argument("--method", dest="methods", action="append", default=[], choices=METHODS)
+    parser.add_argument("--method", dest="methods", action="append", default=[], choices=(*METHODS, ALL))
     parser.add_argument("--data", action="append", default=[], choices=tuple(CATALOGUE))
     try:
         bench(**vars(parser.parse_args(arguments)), log=_log)

@@ -15,13 +15,18 @@ from typing import Any, NamedTuple
 from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet
 from viewfuse.data.scaling import KINDS
 from viewfuse.errors import SettingError
+from viewfuse.methods.registry import ESTIMATORS, estimator_of
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.reduction.frontend import HOW
 
 NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding", "decisions")
 SETTINGS = ("paper", "default")
 OURS = "urrl"
-METHODS = (OURS, "kmeans-mean", "kmeans-knn")
+METHODS = tuple(ESTIMATORS)
+ALL = "all"
+"""Stands for all methods."""
+ON_THE_CPU = ("nemo", "pimvc", "kmeans-mean", "kmeans-knn")
+"""Methods that run on the CPU, one clustering after another, and are the same on every device."""
 DEFAULT_SCALING = DEFAULT_REDUCTION = "auto"
 """Those of `URRL`, which cannot be asked here: its module needs packages that a training does without."""
 
@@ -32,8 +37,9 @@ class Condition:
 
     Attributes
     ----------
-    settings : what is different from the setting, by the names of `Config`
+    settings : what is different from the setting, by the names of `Config`, or of the parameters of another method
     scaling, reduction : instead of those of the setting
+    on_request : whether it runs only where its method is asked for
     views : only so many views, the first ones
     trained : shares of the epochs of the two stages
     watched : whether a joint stage may end early where nobody says how long it lasts; if not, it lasts as it is sized
@@ -47,6 +53,7 @@ class Condition:
     views: int | None = None
     trained: tuple[float, float] = (1.0, 1.0)
     watched: bool = True
+    on_request: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,8 @@ class Run:
     Attributes
     ----------
     setting : "paper" or "default"; empty for methods that have none
-    settings : of the training; None for methods that have none
+    settings : of the training; None for methods by others
+    params : those of the estimator of a method by others; None for ours
     place : where it stands among the runs of its plan
     """
 
@@ -96,6 +104,7 @@ class Run:
     settings: Config | None
     keep_embedding: bool
     place: tuple[float, ...]
+    params: Mapping[str, Any] | None = None
 
     @property
     def folder(self) -> str:
@@ -149,7 +158,10 @@ def _plan(name: str, table: Mapping[str, Any]) -> Plan:
 
 
 def _check_samples(condition: Condition) -> None:
-    check_known("setting of a condition", tuple(condition.settings), [f.name for f in fields(Config)])
+    if condition.settings:
+        ours = condition.method == OURS
+        known = [f.name for f in fields(Config)] if ours else estimator_of(condition.method)._get_param_names()
+        check_known("setting of a condition", tuple(condition.settings), known)
     if condition.scaling is not None:
         check_known("scaling", [condition.scaling], ("auto", *KINDS))
     if condition.reduction is not None:
@@ -188,6 +200,16 @@ def settings_for(setting: str, entry: DataSet, condition: Condition) -> Setting:
     return Setting(config, condition.scaling or scaling, condition.reduction or reduction)
 
 
+def _params_of(entry: DataSet, condition: Condition) -> dict[str, Any]:
+    """Those of a method by others: its defaults, but for what the condition says."""
+    estimator = estimator_of(condition.method)
+    ways = {"scaling": condition.scaling, "reduction": condition.reduction}
+    said = {**condition.settings, **{name: how for name, how in ways.items() if how is not None}}
+    known = estimator._get_param_names()
+    params = estimator(entry.classes, **{name: x for name, x in said.items() if name in known}).get_params(deep=False)
+    return {name: value for name, value in params.items() if name not in ("device", "random_state", "verbose")}
+
+
 def _with_epochs(settings: Config, n: int, trained: tuple[float, float], watched: bool) -> Config:
     """Epochs as numbers, which also says that nobody watches, where that is wanted."""
     is_watched = settings.watched and settings.clustering_module
@@ -205,13 +227,13 @@ def expand(
     Parameters
     ----------
     settings, seeds : instead of those of the plan
-    methods : only these
+    methods : only these; `ALL` are all
     """
     runs = []
     for number, condition in enumerate(plan.conditions):
-        if methods and condition.method not in methods:
+        if condition.method not in methods and ALL not in methods and (methods or condition.on_request):
             continue
-        # The simple alternatives have no settings: they run once.
+        # Methods by others have one setting: they run once.
         for setting in (settings or plan.settings) if condition.method == OURS else ("",):
             for rate, seed in product(plan.missing_rates, range(plan.seeds if seeds is None else seeds)):
                 runs.append(_run(plan, entry, number, setting, rate, seed))
@@ -221,12 +243,15 @@ def expand(
 def _run(plan: Plan, entry: DataSet, number: int, setting: str, rate: float, seed: int) -> Run:
     condition = plan.conditions[number]
     n_views = min(condition.views or len(entry.widths), len(entry.widths))
-    how = settings_for(setting, entry, condition) if setting else (None, "minmax", DEFAULT_REDUCTION)
-    chosen, scaling, reduction = how
+    params = None if setting else _params_of(entry, condition)
+    ways = (
+        (None, str(params["scaling"]), str(params["reduction"])) if params else settings_for(setting, entry, condition)
+    )
+    chosen, scaling, reduction = ways
     order = (plan.data.index(entry.key), number, SETTINGS.index(setting) if setting else 0, rate, seed)
     return Run(
         plan.name, entry.key, rate, min(entry.missing_number, n_views - 1), n_views, entry.classes, seed,
-        condition.method, setting, condition.name, scaling, reduction, chosen, plan.keep_embedding, order,
+        condition.method, setting, condition.name, scaling, reduction, chosen, plan.keep_embedding, order, params,
     )  # fmt: skip
 
 
@@ -240,11 +265,11 @@ def grouped(runs: Sequence[Run], at_once: int) -> list[list[Run]]:
     groups = []
     for _, alike in groupby(runs, key=_training_of):
         members = list(alike)
-        most = at_once if members[0].method == OURS else 1
+        most = 1 if members[0].method in ON_THE_CPU else at_once
         count = ceil(len(members) / most)
         groups += [members[i * len(members) // count : (i + 1) * len(members) // count] for i in range(count)]
     return groups
 
 
 def _training_of(run: Run) -> tuple[Any, ...]:
-    return run.dataset, run.n_views, run.method, run.setting, run.scaling, run.reduction, run.settings
+    return run.dataset, run.n_views, run.method, run.setting, run.scaling, run.reduction, run.settings, run.params

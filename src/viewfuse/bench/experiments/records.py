@@ -28,7 +28,7 @@ class Record:
     ----------
     setting, condition : may be empty
     seconds : those of the runs that were trained together, over their number
-    settings : hyperparameters as JSON; empty for methods that have none
+    settings : hyperparameters as JSON
     chosen_scaling : the one that was kept; empty for methods that choose none, and for runs that did not write it down
     """
 
@@ -80,7 +80,8 @@ def read_records(path: Path) -> list[Record]:
 
 
 def _from_facts(facts: Mapping[str, Any]) -> Record:
-    settings = "" if facts["settings"] is None else as_json(facts["settings"])
+    given = facts["settings"] or facts.get("params")
+    settings = "" if given is None else as_json(given)
     chosen = facts.get("decisions", {}).get("scaling", {}).get("chosen", "")
     plain = {f.name: facts[f.name] for f in fields(Record) if f.name not in ("settings", "chosen_scaling")}
     return Record(**plain, settings=settings, chosen_scaling=chosen)

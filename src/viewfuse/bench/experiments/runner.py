@@ -20,10 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse import metrics
-from viewfuse.baselines import kmeans_labels, knn_filled, mean_filled
 from viewfuse.bench import machine
 from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load
-from viewfuse.bench.experiments.plans import OURS, Plan, Run, expand, grouped
+from viewfuse.bench.experiments.plans import ON_THE_CPU, OURS, Plan, Run, expand, grouped
 from viewfuse.bench.experiments.run_folders import (
     Outcome,
     code_checksum,
@@ -37,11 +36,11 @@ from viewfuse.data.views import Views
 from viewfuse.engine import footprint
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, Diverged
+from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
 
 Log = Callable[[str], None]
-_FILLED = {"kmeans-mean": mean_filled, "kmeans-knn": knn_filled}
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,7 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
     groups = grouped(runs, footprint.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
     for number, group in enumerate(groups):
-        # The simple alternatives are the same on every device.
-        kind = choice.device.type if group[0].method == OURS else "cpu"
+        kind = "cpu" if group[0].method in ON_THE_CPU else choice.device.type
         marks = [fingerprint(run, group, checksum, kind) for run in group]
         left = [run for run, mark in zip(group, marks, strict=True) if not is_done(out / run.folder, mark, data.labels)]
         if not left:
@@ -136,7 +134,7 @@ def run_group(group: Sequence[Run], data: Loaded, device: torch.device) -> list[
     """Cluster, and only then compare with the labels."""
     began = time.perf_counter()
     sets = [masked(run, data.views) for run in group]
-    found = _trained(group, sets, device) if group[0].method == OURS else [_filled(group[0], sets[0])]
+    found = (_trained if group[0].method == OURS else _by_others)(group, sets, device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
         Outcome(_scores(data.labels, one.arrays["found"], seconds), one.history,
@@ -173,12 +171,17 @@ def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) 
     return found
 
 
-def _filled(run: Run, views: Views) -> _Found:
-    table = _FILLED[run.method](views)
-    arrays: dict[str, NDArray[Any]] = {"found": kmeans_labels(table, run.n_clusters, run.seed)}
-    if run.keep_embedding:
-        arrays["embedding"] = table
-    return _Found({}, arrays, {})
+def _by_others(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
+    params = group[0].params
+    assert params is not None
+    method = estimator_of(group[0].method)(**params, device=str(device))
+    found: list[_Found] = []
+    for run, one in zip(group, method.cluster_many(sets, [run.seed for run in group]), strict=True):
+        arrays: dict[str, NDArray[Any]] = {"found": one.labels}
+        if run.keep_embedding and one.embedding is not None:
+            arrays["embedding"] = one.embedding
+        found.append(_Found(one.history, arrays, {}))
+    return found
 
 
 def _scores(known: NDArray[Any], found: NDArray[Any], seconds: float) -> dict[str, float]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +21,7 @@ from viewfuse.errors import EmptyClusterWarning, ViewfuseError
 from viewfuse.methods.urrl.config import Config
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.missing import apply_mask, paper_mask
+from viewfuse.utils.process_memory import memory_now, memory_peak
 
 WIDTHS = (64, 128, 32)
 N_CLUSTERS = 10
@@ -118,31 +117,3 @@ def _labels(fit: Fit, data: list[NDArray[np.float32]], device: torch.device) -> 
             .fit(data)
             .labels_
         )
-
-
-def memory_now() -> float:
-    """Memory of this process, in megabytes; where the system does not say, the most it has had."""
-    return _from_status("VmRSS") or memory_peak()
-
-
-def memory_peak() -> float:
-    """The most memory that this process has had, in megabytes.
-
-    The kernel's figure for the process comes first: getrusage counts from before the program was started, and so
-    includes what the parent had.
-    """
-    own = _from_status("VmHWM")
-    if own is not None:
-        return own
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _MEGABYTE
-
-
-def _from_status(name: str) -> float | None:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 / _MEGABYTE for line in lines if line.startswith(f"{name}:"))
-    except (OSError, StopIteration):
-        return None

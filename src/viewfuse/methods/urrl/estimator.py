@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -11,28 +10,18 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from viewfuse.data.checks import data_warnings
 from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.errors import (
-    EmptyCellsWarning,
-    EmptyClusterWarning,
-    JointStageWarning,
-    SettingError,
-    SuspiciousDataWarning,
-)
+from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.cluster_stability import cluster_stability
 from viewfuse.fitted.fingerprint import fit_facts
-from viewfuse.fitted.names import check_storable
 from viewfuse.fitted.persistence import BuildMethod
-from viewfuse.methods.base import MultiViewClusterer, check_no_second_view, check_not_bare_sparse
+from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
 from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
@@ -240,14 +229,8 @@ class URRL(MultiViewClusterer):
         checked_range(self.cluster_range)
         check_fill(self.fill)
         check_reduction(self.reduction)
-        check_not_bare_sparse(X)
-        check_no_second_view(X, y)
-        views = Views.of(X)
-        _check_names(views)
-        copy.copy(self)._remember_columns(X, views)  # a complaint about names must come before the work
+        views = self._checked_views(X, y)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
-        for line in data_warnings(views):
-            warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
         chosen, begun = {}, None
         checkpoint = self._checkpoint(views, seeds, device)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
@@ -260,7 +243,7 @@ class URRL(MultiViewClusterer):
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
-        _warn_of_empty_clusters(self.labels_, config.n_clusters)
+        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try joint_epochs=0")
         if self.decisions_["joint_stage"]["ended"]:
             warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
@@ -325,20 +308,3 @@ class URRL(MultiViewClusterer):
             allowed = [f.name for f in fields(Config) if f.name not in shared]
             raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
         return Config(**shared, **extra)
-
-
-def _check_names(views: Views) -> None:
-    """Refuse ids and names of columns that could not be saved."""
-    check_storable("ids", views.ids)
-    for name, columns in zip(views.names, views.columns, strict=True):
-        check_storable(f"names of columns of view {name!r}", columns)
-
-
-def _warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int) -> None:
-    found = len(np.unique(labels))
-    if found < n_clusters:
-        warnings.warn(
-            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters, or try joint_epochs=0",
-            EmptyClusterWarning,
-            stacklevel=outside(),
-        )

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -20,7 +21,7 @@ from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.search import Search, Trial, check_memory, check_samples, sound_trials, take_over
+from viewfuse.methods.urrl.search import Search, Trial, check_memory, sound_trials, take_over
 from viewfuse.methods.urrl.training import (
     joint_stage_decision,
     planned_epochs,

@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from viewfuse.data.checks import absent_views
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import free_bytes
 from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.seeds import seed_under_scaling
-from viewfuse.errors import DataError, NotEnoughMemory
+from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
@@ -152,16 +151,6 @@ def _starts_alike(run: TrainState, other: TrainState) -> bool:
     own, others = ({k: x.shape for k, x in one.network.state_dict().items() if k != "centers"} for one in (run, other))
     pairs = zip((run.stored.present, *run.stored.values), (other.stored.present, *other.stored.values), strict=True)
     return run.seed == other.seed and own == others and all(torch.equal(*pair) for pair in pairs)
-
-
-def check_samples(views: Views, n_clusters: int) -> None:
-    """Refuse samples of which no clusters could be made."""
-    if len(views) < n_clusters:
-        raise DataError(
-            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
-        )
-    for line in absent_views(views):
-        raise DataError(line)
 
 
 def check_memory(views: Views, config: Config, device: torch.device) -> None:

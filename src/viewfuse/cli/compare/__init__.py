@@ -1,0 +1,134 @@
+"""viewfuse compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from viewfuse.cli import options
+from viewfuse.cli.score import read_labels
+from viewfuse.data.views import Views
+from viewfuse.errors import CannotWrite, DataError, SettingError
+
+
+class _WithLists(click.Command):
+    """Values of a list may follow their option one by one: --rates 0 .25 .5, as well as --rates 0,.25,.5."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Join values that belong together."""
+        for flag, belongs in (("--rates", _is_number), ("--methods", _is_method)):
+            args = joined(args, flag, belongs)
+        return super().parse_args(ctx, args)
+
+
+def joined(args: Sequence[str], flag: str, belongs: Callable[[str], bool]) -> list[str]:
+    """The arguments, with all that belongs to `flag` in one."""
+    found: list[str] = []
+    rest = list(args)
+    while rest:
+        found.append(rest.pop(0))
+        values = list(takewhile(belongs, rest)) if found[-1] == flag else []
+        if values:
+            found.append(",".join(values))
+            del rest[: len(values)]
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(0 <= float(text) <= 1)
+    except ValueError:
+        return False
+
+
+def _is_method(text: str) -> bool:
+    from viewfuse.methods.registry import method_names
+
+    return text == "all" or text in method_names()
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part]
+    except ValueError:
+        raise SettingError(f"rates must be numbers from 0 to 1; got {text!r}") from None
+
+
+@click.command(cls=_WithLists)
+@options.inputs
+@click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
+@options.out("Folder for the results; one that holds some runs already is gone on with.")
+@click.option("--methods", default="all", show_default=True, metavar="NAME,...", help="Which methods.")
+@click.option(
+    "--rates",
+    default="0",
+    show_default=True,
+    metavar="SHARE,...",
+    help="Shares of the samples that views are hidden from, besides those that are missing.",
+)
+@click.option(
+    "--missing-number", type=int, help="Views that each of these loses; by default two thirds of all, rounded."
+)
+@click.option("--seeds", type=int, default=5, show_default=True, help="Masks and trainings of each method and rate.")
+@click.option(
+    "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; scores need it, only."
+)
+@options.device
+@options.as_json
+def command(
+    inputs: options.Inputs,
+    out: Path,
+    methods: str,
+    rates: str,
+    labels: Path | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Filled in by the group."""
+    _check_folder(out, inputs)
+    shares = _numbers(rates)
+    views = inputs.open().read()
+    known = None if labels is None else _matched(views, labels)
+    from viewfuse.comparison.files import cells
+    from viewfuse.comparison.run import compare
+
+    names = [name for name in methods.split(",") if name]
+    found = compare(views, names, rates=shares, labels=known, out=out, log=_tell, **asked)
+    if as_json:
+        options.show({"runs": found.rows(), "written to": str(out)}, as_json)
+        return
+    click.echo(options.table(*cells(found), text=(0, 1)))
+    for row in found.rows():
+        if row["failed"]:
+            _tell(f"{row['method']} failed: {row['failed']}")
+    options.show({"written to": str(out)}, as_json)
+
+
+def _check_folder(out: Path, inputs: options.Inputs) -> None:
+    """A folder of a comparison is gone on with; any other must be new."""
+    from viewfuse.comparison.files import RUNS
+
+    if not (out / RUNS).is_dir():
+        options.check_new_folder(out, False, inputs)
+        return
+    for file in inputs.files:
+        if out.resolve() in (file.resolve(), file.resolve().parent):
+            raise CannotWrite(f"{out} holds {file}, which is read; give another --out")
+    options.check_writable(out)
+
+
+def _matched(views: Views, path: Path) -> list[str | None]:
+    """Per sample its label; None where the file has none."""
+    known = read_labels(path)
+    found = [known.get(str(name)) for name in views.ids.tolist()]
+    if not any(found):
+        raise DataError(f"{path} has no label for any of the samples; spell ids as in the data")
+    return found
+
+
+def _tell(line: str) -> None:
+    click.echo(options.plain(line), err=True)

@@ -1,0 +1,264 @@
+"""The estimators of published methods: data handling, training of several seeds at once, placing of new samples.
+
+A method is a class derived from `PublishedMethod`: its parameters, the network it builds, and how it is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from itertools import groupby
+from math import isfinite
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from viewfuse.data.checks import check_samples
+from viewfuse.data.filling.filler import check_fill
+from viewfuse.data.scaling import Scaler, Unit, check_scaling, fit_scaler
+from viewfuse.data.views import Views
+from viewfuse.engine.footprint import max_stacked
+from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.stages import History
+from viewfuse.errors import Diverged, SettingError
+from viewfuse.fitted.model import Model, scaled_tensors
+from viewfuse.fitted.prepared import Source
+from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
+from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
+from viewfuse.neighbors.row_lookup import index_rows
+from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.nn.dense import start_weights
+from viewfuse.reduction.views import check_reduction
+from viewfuse.selection.messages import told
+from viewfuse.utils.devices import chosen_device
+
+if TYPE_CHECKING:
+    from viewfuse.fitted.persistence import BuildMethod
+
+SCALINGS = ("minmax", "range", "standard", "none")
+
+
+class Clustered(NamedTuple):
+    """What was found in a set of samples.
+
+    Attributes
+    ----------
+    labels : of shape (samples,)
+    history : per epoch the losses; empty where there are no epochs
+    embedding : of shape (samples, embedding), where the method has one
+    """
+
+    labels: NDArray[np.int64]
+    history: History
+    embedding: NDArray[np.float32] | None = None
+
+
+class Trained(NamedTuple):
+    """What a training on one set of samples gave."""
+
+    source: Source
+    scaler: Scaler
+    samples: Samples
+    network: ClusterNetwork
+    history: History
+
+    def clustered(self) -> Clustered:
+        """The clusters of the training samples."""
+        embedding = embeddings(self.network, self.samples)
+        found = self.network.assign(embedding).argmax(dim=1)
+        return Clustered(found.cpu().numpy(), self.history, embedding.cpu().numpy())
+
+
+@dataclass(eq=False, repr=False)
+class PublishedMethod(MultiViewClusterer):
+    """Parameters that all published methods have.
+
+    Parameters
+    ----------
+    n_clusters : int, default 8
+        Number of clusters.
+    scaling : {"minmax", "range", "standard", "none"}
+        How columns are scaled, measured on observed rows only: to 0..1, all columns of a view by its widest range, to
+        mean 0 and deviation 1, or not at all.
+    fill : {"neighbors", "median", "error"}, default "neighbors"
+        What stands in empty cells of rows that have other values, see :class:`viewfuse.URRL`.
+    reduction : str or dict by view
+        How wide and sparse views become narrow ones, see :class:`viewfuse.URRL`; "none" leaves them alone.
+    device, random_state, verbose : see :class:`viewfuse.URRL`
+    """
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    scaling: str = "minmax"
+    fill: str = "neighbors"
+    reduction: str | Mapping[str, str] = "none"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: bool = False
+
+    name: ClassVar[str] = ""
+    """Under which saved models and the command line know the method."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Published settings by the name of the data set."""
+    method_builders: ClassVar[Mapping[str, BuildMethod]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.method_builders = {cls.name: lambda settings: PlacingNetwork(cls(**settings))}
+
+    @classmethod
+    def preset(cls, name: str, n_clusters: int, **params: Any) -> Self:
+        """The method with the settings that its authors published for a data set; `params` are what is to differ."""
+        if name not in cls.presets:
+            known = ", ".join(cls.presets) or "none"
+            raise SettingError(f"{cls.__name__} has no preset {name!r}; those of its authors are: {known}")
+        return cls(n_clusters, **{**cls.presets[name], **params})
+
+    # What a method defines.
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """The network for reduced views of these widths; its weights are drawn later."""
+        raise NotImplementedError
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Train networks side by side, all but their centres; returns their histories."""
+        raise NotImplementedError
+
+    def start(self, network: ClusterNetwork, seed: int) -> None:
+        """Draw the weights."""
+        start_weights(network, generator_for_start(seed))
+
+    def stack_key(self, samples: Samples) -> tuple[int, ...]:
+        """Sets of samples with the same key can be trained side by side; what steps there are depends on it."""
+        return ()
+
+    # What is the same for all.
+
+    def empty(self, widths: Sequence[int]) -> ClusterNetwork:
+        """A network without memory for its weights, which draws nothing from the global generator."""
+        with torch.device("meta"):
+            return self.network(widths).to(torch.float32).eval()
+
+    def settings(self) -> dict[str, Any]:
+        """What decides a result, besides data and seed."""
+        return {k: x for k, x in self.get_params(deep=False).items() if k not in ("device", "random_state", "verbose")}
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on the samples and cluster them.
+
+        Parameters
+        ----------
+        X : list or dict of (samples, columns) arrays, data frames or AnnData, a MuData, Views, or one 2-D array
+            A row that is all NaN is a missing view.
+        y : ignored
+        """
+        check_method_settings(self)
+        views = self._checked_views(X, y)
+        (trained,) = self.train_many([views], replicate_seeds(self.random_state, 1))
+        self._remember_columns(X, views)
+        self._remember(trained, views)
+        warn_of_empty_clusters(self.labels_, self.n_clusters)
+        return self
+
+    def train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
+        """One training per set of samples and seed, all with these settings; on a GPU they run side by side."""
+        check_method_settings(self)
+        device = chosen_device(self.device)
+        prepared = [self._prepared(views, device) for views in sets]
+        networks = []
+        for (_, _, samples), seed in zip(prepared, seeds, strict=True):
+            network = self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu")
+            self.start(network, seed)
+            networks.append(network.to(device))
+        histories: dict[int, History] = {}
+        for group in self._groups([samples for *_, samples in prepared], networks[0]):
+            own = ([networks[i] for i in group], [prepared[i][2] for i in group], [seeds[i] for i in group])
+            histories.update(zip(group, self.train(*own), strict=True))
+        for (_, _, samples), network, seed in zip(prepared, networks, seeds, strict=True):
+            network.eval()
+            network.find_centers(samples, seed)
+            if not torch.isfinite(network.centers).all():
+                raise Diverged(f"the embedding is not finite (seed {seed}); use scaling='minmax'")
+        return [Trained(*prepared[i], networks[i], histories[i]) for i in range(len(networks))]
+
+    def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
+        """As `train_many`, but only what was found."""
+        return [trained.clustered() for trained in self.train_many(sets, seeds)]
+
+    def _prepared(self, views: Views, device: torch.device) -> tuple[Source, Scaler, Samples]:
+        """A set of samples filled, reduced and scaled."""
+        source = prepared_source(self, views)
+        scaler = scaler_for(self.scaling, source)
+        values, present = scaled_tensors(source.reduced, scaler, device)
+        nobody = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
+        return source, scaler, Samples(values, present, nobody)
+
+    def _groups(self, sets: Sequence[Samples], network: ClusterNetwork) -> list[list[int]]:
+        """Numbers of those that are trained side by side."""
+        keys = [(len(own), *(view.shape[1] for view in own.values), *self.stack_key(own)) for own in sets]
+        most, groups = max_stacked(network, sets[0].present.device), []
+        for _, alike in groupby(sorted(range(len(sets)), key=lambda i: (keys[i], i)), key=keys.__getitem__):
+            members = list(alike)
+            groups += [members[i : i + most] for i in range(0, len(members), most)]
+        return groups
+
+    def _remember(self, trained: Trained, views: Views) -> None:
+        """Set what fitting gave."""
+        (columns, filler, reduction, decisions, reduced), scaler, samples, network, history = trained
+        method = PlacingNetwork(type(self)(**self.settings()))
+        stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
+        index = index_rows(samples.values, samples.present)
+        self._model = Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, network)
+        embedding = embeddings(network, stored)
+        self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
+        self.objectives_, self.decisions_ = list(history["total"][-1:]), told(decisions)
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(embedding)
+        self.labels_ = self.soft_labels_.argmax(axis=1)
+        self.stability_ = np.full(len(views), np.nan, dtype=np.float32)
+        self.cluster_centers_ = network.centers.cpu().numpy().copy()
+        self.n_clusters_ = len(self.cluster_centers_)
+        self.cluster_stability_ = np.full(self.n_clusters_, np.nan, dtype=np.float32)
+        self._n_features_out = self.embedding_.shape[1]
+
+
+def prepared_source(estimator: Any, views: Views) -> Source:
+    """A set of samples with empty cells filled, and reduced, as the estimator's parameters say."""
+    check_samples(views, estimator.n_clusters)
+    return Source.of(views, estimator.fill, estimator.reduction)
+
+
+def scaler_for(scaling: str, source: Source) -> Scaler:
+    """What scales reduced views; "range" divides all columns of a view by the widest range of its columns."""
+    if scaling != "range":
+        return fit_scaler(source.reduced, scaling, source.reduction.units)
+    whole: Unit = "view"
+    return fit_scaler(source.reduced, "minmax", (whole,) * len(source.reduced.names))
+
+
+def check_method_settings(estimator: Any) -> None:
+    """Refuse values that parameters cannot have."""
+    check_scaling(estimator.scaling, SCALINGS)
+    check_fill(estimator.fill)
+    check_reduction(estimator.reduction)
+    for one in fields(estimator):
+        kind = one.type if isinstance(one.type, str) else one.type.__name__
+        _check_number(one.name, getattr(estimator, one.name), kind, one.metadata.get("least"))
+
+
+def _check_number(name: str, value: Any, kind: str, least: float | None) -> None:
+    """Refuse what is no number of the kind that a parameter is annotated with."""
+    if kind == "int":
+        least = 1 if least is None else least
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise SettingError(f"{name} must be an integer of at least {least}; got {value!r}")
+    elif kind == "Sequence[int]":
+        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, int) for one in value):
+            raise SettingError(f"{name} must be a sequence of integers; got {value!r}")
+        for one in value:
+            _check_number(name, one, "int", 1)
+    elif kind == "float" and not (isinstance(value, Real) and isfinite(value) and float(value) >= 0):
+        raise SettingError(f"{name} must be a number of at least 0; got {value!r}")

@@ -1,0 +1,144 @@
+"""What published methods fit: a network that embeds samples, and centres of clusters; how a fitted model sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from viewfuse.engine import passes
+from viewfuse.errors import SettingError
+from viewfuse.neighbors.samples import Samples
+from viewfuse.selection.centers import drawn_centers, in_order, k_means
+from viewfuse.selection.scores import AGREEMENT_DEPTH
+
+if TYPE_CHECKING:
+    from viewfuse.methods.estimator import PublishedMethod
+
+_KMEANS_ROUNDS = 300
+
+
+class ClusterNetwork(nn.Module):
+    """What a method fits: weights, and centres of clusters of shape (clusters, embedding)."""
+
+    centers: Tensor
+
+    def __init__(self, n_clusters: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("centers", torch.empty(n_clusters, embedding_dim))
+        self._memory: tuple[Samples, Any] | None = None
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """Embeddings of samples with any of the views, of shape (samples, embedding)."""
+        raise NotImplementedError
+
+    def assign(self, embedding: Tensor) -> Tensor:
+        """Probabilities of shape (samples, clusters), the larger the nearer a centre (Student's t)."""
+        squares = torch.cdist(embedding, self.centers, compute_mode="donot_use_mm_for_euclid_dist").square()
+        return torch.softmax(-torch.log1p(squares), dim=1)
+
+    def remember(self, stored: Samples) -> Any:
+        """What placing needs to know of all training samples, such as their codes."""
+
+    def memory(self, stored: Samples) -> Any:
+        """What `remember` makes of the training samples, made once."""
+        if self._memory is None or self._memory[0] is not stored:
+            self._memory = stored, self.remember(stored)
+        return self._memory[1]
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """Per view what is expected there, of shape (samples, columns)."""
+        raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
+
+    @torch.no_grad()
+    def find_centers(self, samples: Samples, seed: int) -> None:
+        """k-means of the embeddings of the training samples."""
+        self.centers.copy_(kmeans_centers(embeddings(self, samples), len(self.centers), seed))
+
+
+@torch.no_grad()
+def embeddings(network: ClusterNetwork, samples: Samples) -> Tensor:
+    """Those of the training samples, of shape (samples, embedding)."""
+    return torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
+
+
+def masked_mse(found: Tensor, wanted: Tensor, shown: Tensor) -> Tensor:
+    """Mean squared error over the columns of the rows that count, of shape (replicates,); 0 without any.
+
+    Parameters
+    ----------
+    found, wanted : of shape (replicates, batch, columns)
+    shown : which rows count, of shape (replicates, batch)
+    """
+    errors = (found - wanted).square().mean(dim=2) * shown
+    return errors.sum(dim=1) / shown.sum(dim=1).clamp(min=1)
+
+
+def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
+    """The centres of shape (clusters, embedding) with the least sum of squares, of twenty starts of k-means."""
+    state = np.random.RandomState(np.random.SeedSequence([seed, 4]).generate_state(1)[0])
+    ones = torch.ones_like(points[:, 0])
+    found, spread = k_means(points, ones, drawn_centers(points, ones, n_clusters, state), _KMEANS_ROUNDS)
+    best = found[int(spread.argmin())].cpu().numpy().astype(np.float32)
+    return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
+
+
+@dataclass(frozen=True)
+class PlacingNetwork:
+    """A published method as a fitted model sees it; see `viewfuse.fitted.model.FittedMethod`."""
+
+    estimator: PublishedMethod
+
+    @property
+    def name(self) -> str:
+        """Under which saved models name the method."""
+        return self.estimator.name
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters are looked for."""
+        return self.estimator.n_clusters
+
+    neighbor_depth = AGREEMENT_DEPTH
+
+    def saved(self) -> dict[str, Any]:
+        """The settings, in a form that JSON can hold."""
+        return self.estimator.settings()
+
+    def empty(self, widths: Sequence[int]) -> ClusterNetwork:
+        """A network without memory for its weights."""
+        return self.estimator.empty(widths)
+
+    def embed(self, network: ClusterNetwork, samples: Samples, stored: Samples) -> Tensor:
+        """Embeddings of samples as they are, of shape (samples, embedding)."""
+        return network.embed(samples, stored)
+
+    def assign(self, network: ClusterNetwork, embedding: Tensor) -> Tensor:
+        """Probabilities of the clusters, of shape (samples, clusters)."""
+        return network.assign(embedding)
+
+    def decode(self, network: ClusterNetwork, embedding: Tensor) -> list[Tensor]:
+        """Per view what is expected there, of shape (samples, columns)."""
+        return network.decode(embedding)
+
+    def members(self, samples: Samples, stored: Samples) -> Tensor:
+        """No training samples stand in lists of others."""
+        return samples.neighbor_ids[:, :, :0]
+
+    def view_influence(self, network: ClusterNetwork, samples: Samples, stored: Samples) -> Tensor:
+        """How far the embedding would move without a view, of shape (samples, views); -inf where it is missing.
+
+        A sample's only view cannot be taken away; it is said to move the embedding by 1.
+        """
+        whole, moved = network.embed(samples, stored), []
+        for v in range(len(samples.values)):
+            left = samples.present.clone()
+            left[:, v] &= left.sum(dim=1) == 1
+            values = [view * left[:, w, None] for w, view in enumerate(samples.values)]
+            moved.append((whole - network.embed(Samples(values, left, samples.neighbor_ids), stored)).norm(dim=1))
+        only = samples.present.sum(dim=1, keepdim=True) == 1
+        return torch.where(samples.present, torch.where(only, 1.0, torch.stack(moved, dim=1)), -torch.inf)

@@ -1,0 +1,1 @@
+"""Methods by others, one file each, that reads like the method section of its paper."""

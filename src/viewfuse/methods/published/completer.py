@@ -1,0 +1,228 @@
+"""COMPLETER (Lin et al., CVPR 2021) and DCP (Lin et al., TPAMI 2022): views predict each other's codes.
+
+Every view has an auto-encoder whose code is a distribution over L "clusters". Codes of two views of a sample share as
+much information as they can, and a code is predicted from that of another view, also where that view is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork, masked_mse
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import MLP
+
+_LEAST = 2.2e-16
+"""Below which no probability goes."""
+_PREDICTOR = (128, 256, 128, 256, 128)
+
+
+class Pair(NamedTuple):
+    """Two views, and how much their contrast and their predictions of each other count."""
+
+    first: int
+    second: int
+    contrast: float
+    prediction: float
+
+
+def mutual_information_loss(first: Tensor, second: Tensor, both: Tensor, alpha: float) -> Tensor:
+    """L_cl of shape (replicates,): minus the mutual information of codes, minus alpha times their entropies.
+
+    Parameters
+    ----------
+    first, second : codes of shape (replicates, batch, L), whose rows sum to 1
+    both : which samples have both views, of shape (replicates, batch); 0 where nobody has
+    """
+    joint = (first * both[:, :, None]).mT @ second  # P, of shape (replicates, L, L)
+    joint = (joint + joint.mT) / 2
+    joint = joint / joint.sum(dim=(1, 2), keepdim=True).clamp(min=_LEAST)
+    row, column = joint.sum(dim=2, keepdim=True), joint.sum(dim=1, keepdim=True)
+    logs = [one.clamp(min=_LEAST).log() for one in (joint, row, column)]
+    terms = joint.clamp(min=_LEAST) * (logs[0] - (alpha + 1) * (logs[1] + logs[2]))
+    return -terms.sum(dim=(1, 2)) * both.any(dim=1)
+
+
+class Autoencoders(ClusterNetwork):
+    """An encoder and a decoder per view, and a predictor for each direction of each pair."""
+
+    def __init__(self, widths: Sequence[int], method: COMPLETER, pairs: Sequence[Pair], core: bool) -> None:
+        latent, hidden = method.latent_dim, tuple(method.hidden_dims)
+        super().__init__(method.n_clusters, latent * len(widths))
+        self.encoders = nn.ModuleList(MLP((width, *hidden, latent), norm=True) for width in widths)
+        self.decoders = nn.ModuleList(MLP((latent, *hidden, width), norm=True, ends=True) for width in widths)
+        both = [(a, b) for pair in pairs for a, b in ((pair.first, pair.second), (pair.second, pair.first))]
+        self.predictors = nn.ModuleDict({f"{a} to {b}": MLP((latent, *_PREDICTOR, latent), norm=True) for a, b in both})
+        self._core = core
+
+    def codes(self, values: Sequence[Tensor], present: Tensor) -> list[Tensor]:
+        """Per view a code of shape (replicates, batch, L), for views of shape (replicates, batch, columns)."""
+        pairs = enumerate(zip(self.encoders, values, strict=True))
+        return [encode(x, present[..., v]).softmax(dim=2) for v, (encode, x) in pairs]
+
+    def predict(self, source: int, target: int, codes: Sequence[Tensor], both: Tensor | None = None) -> Tensor:
+        """The code of the view `target` as it follows from that of `source`."""
+        found: Tensor = self.predictors[f"{source} to {target}"](codes[source], both).softmax(dim=2)
+        return found
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """The codes of all views side by side; a missing one is the mean of its predictions."""
+        present = samples.present[None]
+        codes, there = self.codes([view[None] for view in samples.values], present), present.clone()
+        for v in range(len(codes)):
+            sources = [u for u in range(len(codes)) if f"{u} to {v}" in self.predictors]
+            if sources:
+                weights = [there[..., u, None].float() for u in sources]
+                found = [w * self.predict(u, v, codes) for u, w in zip(sources, weights, strict=True)]
+                mean = torch.stack(found).sum(dim=0) / torch.stack(weights).sum(dim=0).clamp(min=1)
+                codes[v] = torch.where(present[..., v, None], codes[v], mean)
+            there[..., v] |= self._core and v == 0  # others may follow from a core that was predicted itself
+        return torch.cat(codes, dim=2)[0]
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """What the decoders make of the codes."""
+        codes = embedding[None].chunk(len(self.decoders), dim=2)
+        return [decode(code)[0] for decode, code in zip(self.decoders, codes, strict=True)]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class COMPLETER(PublishedMethod):
+    """Clusters of codes that views predict for each other.
+
+    Only samples with two views at least are learned from. With more than two views, for which the paper has no formula,
+    contrast and prediction are averaged over all pairs of views, each over the samples that have both, and a missing
+    code is the mean of its predictions. The same as published with two. Reconstructions are not negative, so data
+    should not be, either.
+
+    Parameters
+    ----------
+    latent_dim : int, default 128
+        L, the width of a code.
+    hidden_dims : sequence of int, default (1024, 1024, 1024)
+        Widths of the hidden layers of encoders and decoders.
+    entropy_weight : float, default 9
+        alpha, the weight of the entropies in L_cl.
+    reconstruction_weight, prediction_weight : float, default 0.1
+        Of L_rec and L_pre beside L_cl.
+    epochs, prediction_start : int, default 500 and 100
+        Epochs, and after how many of them prediction begins.
+    batch_size, learning_rate : default 256, 1e-4
+        Of Adam.
+    n_clusters, scaling, fill, reduction, device, random_state, verbose :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+    """
+
+    scaling: str = "range"
+    latent_dim: int = 128
+    hidden_dims: Sequence[int] = (1024, 1024, 1024)
+    entropy_weight: float = 9.0
+    reconstruction_weight: float = 0.1
+    prediction_weight: float = 0.1
+    epochs: int = 500
+    prediction_start: int = 100
+    batch_size: int = 256
+    learning_rate: float = 1e-4
+
+    name: ClassVar[str] = "completer"
+    drop_last: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "caltech101-20": {"scaling": "range"},
+        "scene15": {"scaling": "none"},
+        "landuse21": {"scaling": "none", "latent_dim": 64},
+        "noisymnist": {"scaling": "none", "latent_dim": 64},
+    }
+
+    def pairs(self, n_views: int) -> list[Pair]:
+        """All pairs of views, of equal weight."""
+        found = list(combinations(range(n_views), 2))
+        return [Pair(a, b, 1 / len(found), 1 / len(found)) for a, b in found]
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """Auto-encoders and predictors."""
+        core = any(pair.first for pair in self.pairs(len(widths))) is False and len(widths) > 2
+        return Autoencoders(widths, self, self.pairs(len(widths)), core)
+
+    def stack_key(self, samples: Samples) -> tuple[int, ...]:
+        """As many samples to learn from."""
+        return (len(learnable(samples.present)),)
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """L_cl + 0.1 L_rec, and from some epoch on + 0.1 L_pre."""
+        side = SideBySide(networks, sets, seeds, progress=self.verbose)
+        rows = torch.stack([learnable(samples.present) for samples in sets])[:, :, None]
+        first = min(self.prediction_start, self.epochs)
+        stages = [
+            Stage("contrast", first, self.batch_size, self.learning_rate, self.drop_last),
+            Stage("prediction", self.epochs - first, self.batch_size, None, self.drop_last),
+        ]
+        side.run(stages[0], rows, lambda picked: self.losses(side, picked[..., 0], predicts=False))
+        side.run(stages[1], rows, lambda picked: self.losses(side, picked[..., 0], predicts=True))
+        return side.finish()
+
+    def losses(self, side: SideBySide, rows: Tensor, *, predicts: bool) -> dict[str, Tensor]:
+        """The weighted terms of a batch of samples, each of shape (replicates,)."""
+        network, present, n_views = side.network, side.has(rows), len(side.values)
+        values = [side.view(v, rows) for v in range(n_views)]
+        codes = network.codes(values, present)
+        zero = codes[0].new_zeros(len(rows))
+        terms = {"contrast": zero, "reconstruction": zero, "prediction": zero}
+        for v, (decode, x) in enumerate(zip(network.decoders, values, strict=True)):
+            error = masked_mse(decode(codes[v], present[..., v]), x, present[..., v])
+            terms["reconstruction"] = terms["reconstruction"] + self.reconstruction_weight * error
+        for a, b, contrast, prediction in self.pairs(n_views):
+            both = present[..., a] & present[..., b]
+            loss = mutual_information_loss(codes[a], codes[b], both, self.entropy_weight)
+            terms["contrast"] = terms["contrast"] + contrast * loss
+            for u, v in ((a, b), (b, a)) if predicts else ():
+                error = masked_mse(network.predict(u, v, codes, both), codes[v], both)
+                terms["prediction"] = terms["prediction"] + self.prediction_weight * prediction * error
+        return terms
+
+
+def learnable(present: Tensor) -> Tensor:
+    """Rows of samples with two views at least; all rows where these are fewer than two."""
+    rows = (present.sum(dim=1) > 1).nonzero().flatten()
+    return rows if len(rows) > 1 else torch.arange(len(present), device=present.device)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DCP(COMPLETER):
+    """COMPLETER by the same authors, one year on: with two views it differs in its batches only.
+
+    With more, the first view is the core: it is contrasted with and predicts the others, and is predicted from them.
+    The published code does so with complete samples only; here a pair learns from the samples that have both.
+
+    Parameters
+    ----------
+    latent_dim, hidden_dims, entropy_weight, reconstruction_weight, prediction_weight, epochs, prediction_start, \
+batch_size, learning_rate :
+        See :class:`COMPLETER`.
+    n_clusters, scaling, fill, reduction, device, random_state, verbose :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+    """
+
+    name: ClassVar[str] = "dcp"
+    drop_last: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "caltech101-20": {"scaling": "range"},
+        "scene15": {"scaling": "none"},
+        "landuse21": {"scaling": "none", "latent_dim": 40},
+        "noisymnist": {"scaling": "none", "latent_dim": 40},
+        "caltech101-20, three views": {"learning_rate": 3e-4, "epochs": 150, "prediction_start": 50},
+        "scene15, three views": {"scaling": "none", "epochs": 300},
+        "landuse21, three views": {"scaling": "none", "latent_dim": 40},
+    }
+
+    def pairs(self, n_views: int) -> list[Pair]:
+        """The first view with each other one; the first of these pairs counts most."""
+        if n_views < 3:
+            return super().pairs(n_views)
+        return [Pair(0, v, (1.0 if v == 1 else 0.1) / (n_views - 1), 1 / (n_views - 1)) for v in range(1, n_views)]

@@ -1,0 +1,204 @@
+"""CPSPAN (Jin et al., CVPR 2023): views are aligned by samples and by prototypes, gaps filled from another sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from viewfuse.engine.passes import passes
+from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork, masked_mse
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import MLP
+
+_SMALL = 1e-8
+
+
+def instance_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
+    """L_ins of shape (replicates,): the mean of (1 - cosine)^2 of a sample's codes in two views.
+
+    Parameters
+    ----------
+    first, second : codes of shape (replicates, batch, width)
+    both : which samples have both views, of shape (replicates, batch)
+    """
+    apart = (1 - functional.cosine_similarity(first, second, dim=2, eps=_SMALL)).square() * both
+    return apart.sum(dim=1) / both.sum(dim=1).clamp(min=1)
+
+
+def prototype_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
+    """L_pro of shape (replicates,): the mean of (1 - cosine)^2 of all columns of codes with all of another view's.
+
+    Columns are vectors over the samples that have both views. The paper matches columns first; its code, like this,
+    does not.
+    """
+    columns = [functional.normalize(code * both[:, :, None], dim=1, eps=_SMALL) for code in (first, second)]
+    return (1 - columns[0].mT @ columns[1]).square().mean(dim=(1, 2)) * both.any(dim=1)
+
+
+class _Memory(NamedTuple):
+    """Codes of the training samples, of shape (samples, views, width), zero where missing, and who has which view."""
+
+    codes: Tensor
+    present: Tensor
+
+
+class _Autoencoders(ClusterNetwork):
+    """An encoder and a decoder per view."""
+
+    def __init__(self, widths: Sequence[int], method: CPSPAN) -> None:
+        latent, hidden = method.latent_dim, tuple(method.hidden_dims)
+        super().__init__(method.n_clusters, latent * len(widths))
+        self.encoders = nn.ModuleList(MLP((width, *hidden, latent)) for width in widths)
+        self.decoders = nn.ModuleList(MLP((latent, *hidden[::-1], width)) for width in widths)
+
+    def codes(self, samples: Samples) -> Tensor:
+        """Of shape (samples, views, width), zero where a view is missing."""
+        pairs = zip(self.encoders, samples.values, strict=True)
+        return torch.stack([encode(x[None])[0] for encode, x in pairs], dim=1) * samples.present[..., None]
+
+    @torch.no_grad()
+    def remember(self, stored: Samples) -> _Memory:
+        """The codes of the training samples, among which missing ones are looked for."""
+        codes = torch.cat([self.codes(part) for part in passes(stored)])[: len(stored)]
+        return _Memory(codes, stored.present)
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """The codes of all views side by side; a missing one is that of the nearest sample in the views that are there.
+
+        The search looks at the sample's own views only: the published code searches with the code of the hidden row.
+        """
+        codes, memory = self.codes(samples), self.memory(stored)
+        nearest = similarity_in_common_views(codes, samples.present, memory.codes, memory.present)
+        filled = []
+        for v in range(codes.shape[1]):
+            donors = nearest.masked_fill(~memory.present[:, v], -torch.inf)
+            found = memory.codes[donors.argmax(dim=1), v]
+            alone = memory.codes[:, v].sum(dim=0) / memory.present[:, v].sum().clamp(min=1)
+            found = torch.where(donors.isneginf().all(dim=1, keepdim=True), alone, found)
+            filled.append(torch.where(samples.present[:, v, None], codes[:, v], found))
+        return torch.cat(filled, dim=1)
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """What the decoders make of the codes."""
+        codes = embedding.chunk(len(self.decoders), dim=1)
+        return [decode(code[None])[0] for decode, code in zip(self.decoders, codes, strict=True)]
+
+
+def similarity_in_common_views(codes: Tensor, present: Tensor, others: Tensor, others_present: Tensor) -> Tensor:
+    """Cosine of the mean codes of the views that a sample has, of shape (samples, others).
+
+    Negative infinity marks others that lack one of these views.
+
+    Parameters
+    ----------
+    codes, others : of shape (samples, views, width) and (others, views, width), zero where missing
+    present, others_present : boolean, of shape (samples, views) and (others, views)
+    """
+    weights = present.to(codes.dtype)
+    query = functional.normalize(codes.sum(dim=1), dim=1, eps=_SMALL)
+    # The other's mean code over the views of this sample, without making it: its product with the query, its length.
+    product = (query[:, None] * weights[..., None]).flatten(1) @ others.flatten(1).T
+    grams = (others @ others.mT).flatten(1)
+    length = ((weights[:, :, None] * weights[:, None]).flatten(1) @ grams.T).clamp(min=_SMALL**2).sqrt()
+    lacks = weights @ (~others_present).to(codes.dtype).T > 0
+    return (product / length).masked_fill(lacks, -torch.inf)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CPSPAN(PublishedMethod):
+    """k-means of aligned codes of all views, a missing code taken from the sample that is nearest in the other views.
+
+    Parameters
+    ----------
+    latent_dim : int, default 10
+        Width of a code.
+    hidden_dims : sequence of int, default (500, 500, 2000)
+        Widths of the hidden layers of the encoders; the decoders have them in reverse.
+    pretrain_epochs, epochs : int, default 200 and 50
+        Of reconstruction alone, each view on its own samples; and of alignment.
+    prototype_weight, instance_weight : float, default 1e-3
+        Of L_pro and L_ins beside the reconstruction.
+    batch_size, pretrain_rate, learning_rate : default 256, 5e-4, 1e-4
+        Of Adam, in both stages.
+    n_clusters, scaling, fill, reduction, device, random_state, verbose :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+    """
+
+    latent_dim: int = 10
+    hidden_dims: Sequence[int] = (500, 500, 2000)
+    pretrain_epochs: int = 200
+    epochs: int = 50
+    prototype_weight: float = 1e-3
+    instance_weight: float = 1e-3
+    batch_size: int = 256
+    pretrain_rate: float = 5e-4
+    learning_rate: float = 1e-4
+
+    name: ClassVar[str] = "cpspan"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"caltech101-7": {}, "handwritten": {}, "aloi-100": {}}
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """Auto-encoders."""
+        return _Autoencoders(widths, self)
+
+    def stack_key(self, samples: Samples) -> tuple[int, ...]:
+        """As many steps in an epoch of the first stage."""
+        return (self._listed(samples),)
+
+    def _listed(self, samples: Samples) -> int:
+        """The samples of the view that most have, rounded up to whole batches."""
+        size = min(self.batch_size, len(samples))
+        return size * -(-int(samples.present.sum(dim=0).max()) // size)
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Reconstruction of each view, then with alignment."""
+        side = SideBySide(networks, sets, seeds, progress=self.verbose)
+        lists = [
+            _lists(samples.present, self._listed(samples), seed) for samples, seed in zip(sets, seeds, strict=True)
+        ]
+        stage = Stage("reconstruction", self.pretrain_epochs, self.batch_size, self.pretrain_rate)
+        side.run(stage, torch.stack(lists), lambda rows: self._reconstruction(side, rows))
+        rows = torch.arange(len(sets[0]), device=side.device).expand(len(sets), -1)[..., None]
+        stage = Stage("alignment", self.epochs, self.batch_size, self.learning_rate, drop_last=True)
+        side.run(stage, rows, lambda rows: self.losses(side, rows[..., 0]))
+        return side.finish()
+
+    def _reconstruction(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+        """sum_v MSE, where each view has rows of its own; `rows` of shape (replicates, batch, views)."""
+        network, errors = side.network, []
+        for v, (encode, decode) in enumerate(zip(network.encoders, network.decoders, strict=True)):
+            x = side.view(v, rows[..., v])
+            errors.append((decode(encode(x)) - x).square().mean(dim=(1, 2)))
+        return {"reconstruction": torch.stack(errors).sum(dim=0)}
+
+    def losses(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+        """The weighted terms of a batch of samples, each of shape (replicates,)."""
+        network, present = side.network, side.has(rows)
+        values = [side.view(v, rows) for v in range(len(side.values))]
+        codes = [encode(x) for encode, x in zip(network.encoders, values, strict=True)]
+        errors = [masked_mse(decode(codes[v]), values[v], present[..., v]) for v, decode in enumerate(network.decoders)]
+        terms = {"reconstruction": torch.stack(errors).sum(dim=0)}
+        terms |= {name: torch.zeros_like(errors[0]) for name in ("prototypes", "instances")}
+        for a, b in combinations(range(len(codes)), 2):
+            pair = codes[a], codes[b], present[..., a] & present[..., b]
+            terms["prototypes"] = terms["prototypes"] + self.prototype_weight * prototype_loss(*pair)
+            terms["instances"] = terms["instances"] + self.instance_weight * instance_loss(*pair)
+        return terms
+
+
+def _lists(present: Tensor, length: int, seed: int) -> Tensor:
+    """Per view its samples in random order, repeated until there are `length`; of shape (length, views)."""
+    rng, found = np.random.default_rng([seed, 5]), []
+    for v in range(present.shape[1]):
+        rows = rng.permutation(np.flatnonzero(present[:, v].cpu().numpy()))
+        found.append(torch.from_numpy(np.resize(rows, length)))
+    return torch.stack(found, dim=1).to(present.device)

@@ -1,0 +1,261 @@
+"""DSIMVC (Tang and Liu, ICML 2022): samples whose gaps were filled are learned from as far as it is safe.
+
+Filled samples have weights. A weight is good if a step with it lowers the loss of complete samples: the weights are
+those of a small network that is trained for this, one level above the clustering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import log
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork
+from viewfuse.methods.published.safe_imputation import Found, Rates, TwoLevels
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import MLP, start_weights
+
+_LONGEST = 3**0.5
+"""Of a feature."""
+
+
+def feature_terms(first: Tensor, second: Tensor) -> Tensor:
+    """Per sample the spectral contrast of two views, of shape (replicates, batch); L_f is the mean."""
+    inner = first @ second.mT
+    own = inner.diagonal(dim1=1, dim2=2)
+    return -2 * own + (inner.square().sum(dim=2) - own.square()) / max(1, inner.shape[1] - 1)
+
+
+def label_loss(first: Tensor, second: Tensor) -> Tensor:
+    """L_label of shape (replicates,): clusters are the same in two views, differ from each other, and are all used.
+
+    Parameters
+    ----------
+    first, second : probabilities of shape (replicates, batch, clusters)
+    """
+    columns = [functional.normalize(q, dim=1) for q in (first, second)]
+    partner = (columns[0] * columns[1]).sum(dim=1)  # cosine of a cluster with itself in the other view
+    total = torch.zeros_like(partner[:, 0])
+    for q, own in zip((first, second), columns, strict=True):
+        same = torch.eye(q.shape[2], dtype=torch.bool, device=q.device)
+        logits = torch.where(same, partner[:, :, None], own.mT @ own)
+        total = total + (logits.logsumexp(dim=2) - partner).mean(dim=1) / 2
+        total = total + log(q.shape[2]) - torch.special.entr(q.mean(dim=1)).sum(dim=1)
+    return total
+
+
+def shortened(features: Tensor) -> Tensor:
+    """Features of shape (replicates, batch, width), none longer than sqrt(3)."""
+    length = features.norm(dim=2, keepdim=True)
+    return features * (_LONGEST / length.clamp(min=_LONGEST))
+
+
+class Encoders(ClusterNetwork):
+    """An encoder per view, and a head for features and one for clusters that all views share."""
+
+    def __init__(self, widths: Sequence[int], method: DSIMVC) -> None:
+        super().__init__(method.n_clusters, method.n_clusters)
+        hidden, latent = tuple(method.hidden_dims), method.latent_dim
+        self.encoders = nn.ModuleList(MLP((width, *hidden, latent)) for width in widths)
+        self.feature_head = MLP((latent, latent, method.feature_dim))
+        self.label_head = MLP((latent, latent, method.n_clusters))
+
+    def forward(self, values: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Features and probabilities of clusters, per view of shape (replicates, batch, ...)."""
+        codes = torch.cat([encode(x) for encode, x in zip(self.encoders, values, strict=True)], dim=1)
+        features, labels = self.feature_head(codes), self.label_head(codes).softmax(dim=2)
+        return features.chunk(len(values), dim=1), labels.chunk(len(values), dim=1)
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """The mean of the probabilities in the views that a sample has, of shape (samples, clusters)."""
+        found = torch.stack([q[0] for q in self([view[None] for view in samples.values])[1]], dim=1)
+        weights = samples.present[..., None].to(found.dtype)
+        return (found * weights).sum(dim=1) / weights.sum(dim=1)
+
+    def assign(self, embedding: Tensor) -> Tensor:
+        """The probabilities are the embedding."""
+        return embedding
+
+    @torch.no_grad()
+    def find_centers(self, samples: Samples, seed: int) -> None:
+        """Samples that are sure of a cluster lie at the corners."""
+        self.centers.copy_(torch.eye(len(self.centers)))
+
+
+class _Pretrained(nn.Module):
+    """The encoders with decoders, which are not kept."""
+
+    def __init__(self, encoders: Encoders, widths: Sequence[int], method: DSIMVC) -> None:
+        super().__init__()
+        shape = (method.latent_dim, *tuple(method.hidden_dims)[::-1])
+        self.model = encoders
+        self.decoders = nn.ModuleList(MLP((*shape, width)) for width in widths)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DSIMVC(PublishedMethod):
+    """Clusters that views agree on, learned from complete samples and, as far as it is safe, from filled ones.
+
+    Neither a number of samples nor of complete ones is asked for, as the published code does; where fewer than two are
+    complete, all count as complete, with means of columns in their gaps. There is no `impute`: no decoders are kept.
+
+    Parameters
+    ----------
+    latent_dim, feature_dim : int, default 512 and 128
+        Widths of a code and of a feature.
+    hidden_dims : sequence of int, default (500, 500, 2000)
+        Widths of the hidden layers of the encoders.
+    pretrain_epochs : int, default 100
+        Of reconstruction, on complete samples.
+    neighbor_pretrain_epochs, neighbor_epochs : int, default 200 and 100
+        Of reconstruction and of contrast of a second network, which finds the first neighbours.
+    iterations : int, default 200
+        Steps of the two levels.
+    renew : bool, default True
+        Whether gaps are filled anew after every step, as the paper says; in the published code that has no effect.
+    batch_size, learning_rate : default 256, 3e-4
+        Of Adam.
+    virtual_rate, weight_rate : float, default 1e-3 and 4e-4
+        Of the step that weights are judged by, and of Adam for the weights.
+    n_clusters, scaling, fill, reduction, device, random_state, verbose :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+    """
+
+    latent_dim: int = 512
+    feature_dim: int = 128
+    hidden_dims: Sequence[int] = (500, 500, 2000)
+    pretrain_epochs: int = 100
+    neighbor_pretrain_epochs: int = 200
+    neighbor_epochs: int = 100
+    iterations: int = 200
+    renew: bool = True
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+    virtual_rate: float = 1e-3
+    weight_rate: float = 4e-4
+
+    name: ClassVar[str] = "dsimvc"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "bdgp": {"neighbor_epochs": 30, "iterations": 100},
+        "mnist-usps": {"neighbor_epochs": 80},
+        "ccv": {"neighbor_epochs": 30, "iterations": 300, "scaling": "none"},
+        "multi-fashion": {"neighbor_pretrain_epochs": 200, "pretrain_epochs": 200, "iterations": 300},
+    }
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """Encoders and heads."""
+        return Encoders(widths, self)
+
+    def stack_key(self, samples: Samples) -> tuple[int, ...]:
+        """As many complete samples."""
+        return (len(_complete(samples.present)),)
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Reconstruction, a second network for neighbours, and the two levels."""
+        sets = [_mean_filled(samples) for samples in sets]
+        rows = torch.stack([_complete(samples.present) for samples in sets])[..., None]
+        main = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs)
+        others = [self._second(samples, seed) for samples, seed in zip(sets, seeds, strict=True)]
+        second = self._reconstructed(others, sets, seeds, rows, self.neighbor_pretrain_epochs)
+        stage = Stage("neighbours", self.neighbor_epochs, self.batch_size, self.learning_rate, drop_last=True)
+        second.run(stage, rows, lambda picked: self._contrast(second, picked[..., 0]))
+        self._learn_safely(main, rows[..., 0], _all_features(second), seeds)
+        return main.finish()
+
+    def _learn_safely(self, side: SideBySide, rows: Tensor, features: Sequence[Tensor], seeds: Sequence[int]) -> None:
+        """The two levels, from complete samples at `rows` and all others."""
+        n = side.present.shape[1]
+        others = [_others(own, n) for own in rows]
+        rates = Rates(self.learning_rate, self.virtual_rate, self.weight_rate)
+        model = side.network.model
+        levels = TwoLevels(
+            side, model, lambda x: self._found(model, x), (rows, torch.stack(others)), features, seeds, rates
+        )
+        levels.run(self.iterations, self.batch_size, renew=self.renew)
+
+    def _found(self, model: Any, values: Sequence[Tensor]) -> Found:
+        """The losses of a batch; features have a length of sqrt(3) at most."""
+        features, labels = model(values)
+        features = [shortened(own) for own in features]
+        return Found(*pair_losses(features, labels), torch.stack(labels).mean(dim=0), features)
+
+    def _second(self, samples: Samples, seed: int) -> Encoders:
+        """A network like the first, that begins elsewhere."""
+        found = self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu")
+        start_weights(found, generator_for_start(int(np.random.SeedSequence([seed, 7]).generate_state(1)[0])))
+        assert isinstance(found, Encoders)
+        return found.to(samples.present.device)
+
+    def _reconstructed(
+        self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int], rows: Tensor, epochs: int
+    ) -> SideBySide:
+        """The networks with decoders, after reconstruction."""
+        whole = []
+        for network, samples, seed in zip(networks, sets, seeds, strict=True):
+            decoded = _Pretrained(network, [view.shape[1] for view in samples.values], self)
+            start_weights(decoded.decoders, generator_for_start(seed + 1))
+            whole.append(decoded.to(samples.present.device))
+        side = SideBySide(whole, sets, seeds, progress=self.verbose)
+        stage = Stage("reconstruction", epochs, self.batch_size, self.learning_rate)
+        side.run(stage, rows, lambda picked: self._reconstruction(side, picked[..., 0]))
+        return side
+
+    def _reconstruction(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+        """sum_v MSE."""
+        errors = []
+        for v, (encode, decode) in enumerate(zip(side.network.model.encoders, side.network.decoders, strict=True)):
+            x = side.view(v, rows)
+            errors.append((decode(encode(x)) - x).square().mean(dim=(1, 2)))
+        return {"reconstruction": torch.stack(errors).sum(dim=0)}
+
+    def _contrast(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+        """L_f + L_label of the second network, whose features have length 1."""
+        features, labels = side.network.model([side.view(v, rows) for v in range(len(side.values))])
+        features = [functional.normalize(own, dim=2) for own in features]
+        each, clusters = pair_losses(features, labels)
+        return {"features": each.mean(dim=1), "clusters": clusters}
+
+
+def pair_losses(features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Summed over pairs of views: terms of samples, of shape (replicates, batch), and L_label, (replicates,)."""
+    pairs = list(combinations(range(len(features)), 2)) or [(0, 0)]
+    each = torch.stack([feature_terms(features[a], features[b]) for a, b in pairs]).sum(dim=0)
+    return each, torch.stack([label_loss(labels[a], labels[b]) for a, b in pairs]).sum(dim=0)
+
+
+def _complete(present: Tensor) -> Tensor:
+    """Rows of complete samples; all rows where these are fewer than two."""
+    rows = present.all(dim=1).nonzero().flatten()
+    return rows if len(rows) > 1 else torch.arange(len(present), device=present.device)
+
+
+def _mean_filled(samples: Samples) -> Samples:
+    """The samples with means of columns in their gaps."""
+    views = []
+    for v, view in enumerate(samples.values):
+        there = samples.present[:, v, None]
+        views.append(torch.where(there, view, view.sum(dim=0) / there.sum()))
+    return Samples(views, samples.present, samples.neighbor_ids)
+
+
+@torch.no_grad()
+def _all_features(side: SideBySide) -> list[Tensor]:
+    """Features of all samples, of length 1, per view of shape (replicates, samples, width)."""
+    return [functional.normalize(own, dim=2) for own in side.network.model(side.values)[0]]
+
+
+def _others(rows: Tensor, n: int) -> Tensor:
+    """All numbers below n that are not among `rows`."""
+    left = torch.ones(n, dtype=torch.bool, device=rows.device)
+    left[rows] = False
+    return left.nonzero().flatten()

@@ -1,0 +1,149 @@
+"""The simple alternatives: fill missing views, then k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.metrics.pairwise import euclidean_distances
+from torch import Tensor
+
+from viewfuse.engine.stages import History
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork, embeddings
+from viewfuse.neighbors.samples import Samples
+
+DONORS = 5
+Arrays = Sequence[NDArray[np.float32]]
+
+
+def column_means(array: NDArray[np.float32], has: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Per column over the rows that are there, of shape (columns,); 0 without any: nothing is known of them."""
+    if not has.any():
+        return np.zeros(array.shape[1], dtype=np.float32)
+    return array[has].mean(axis=0, dtype=np.float64).astype(np.float32)
+
+
+def distances(
+    own: Arrays, has: NDArray[np.bool_], others: Arrays, others_have: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Euclidean, over common columns and as if there were more of them in proportion; of shape (rows, other rows).
+
+    NaN where two samples have no view in common.
+
+    Parameters
+    ----------
+    own, others : per view arrays of shape (rows, columns) and (other rows, columns)
+    has, others_have : boolean arrays of shape (rows, views) and (other rows, views)
+    """
+    squares, common = np.zeros((2, len(has), len(others_have)))
+    for v, (mine, theirs) in enumerate(zip(own, others, strict=True)):
+        (here,), (there,) = np.nonzero(has[:, v]), np.nonzero(others_have[:, v])
+        if len(here) and len(there):
+            apart = euclidean_distances(mine[here].astype(np.float64), theirs[there].astype(np.float64), squared=True)
+            squares[np.ix_(here, there)] += apart
+            common[np.ix_(here, there)] += mine.shape[1]
+    common[common == 0] = np.nan
+    return np.sqrt(squares * (sum(view.shape[1] for view in own) / common))
+
+
+def fill_from_nearest(
+    own: tuple[NDArray[np.float32], NDArray[np.bool_]],
+    others: tuple[NDArray[np.float32], NDArray[np.bool_]],
+    apart: NDArray[np.float64],
+    donors: int = DONORS,
+) -> NDArray[np.float32]:
+    """A view of shape (rows, columns), missing rows filled with the mean of the nearest others that have it.
+
+    Parameters
+    ----------
+    own, others : values of shape (rows, columns), and who has them, of shape (rows,)
+    apart : distances of shape (rows, other rows), NaN where nothing is common; who is alone gets the mean of columns
+    """
+    (values, has), (theirs, they_have) = own, others
+    filled = np.where(has[:, None], values, column_means(theirs, they_have))
+    (there,), (gone,) = np.nonzero(they_have), np.nonzero(~has)
+    if not len(gone) or not len(there):
+        return filled
+    far = apart[np.ix_(gone, there)]
+    count = min(donors, len(there))
+    nearest = np.argpartition(far, count - 1, axis=1)[:, :count]
+    usable = ~np.isnan(np.take_along_axis(far, nearest, axis=1))  # of shape (rows with a gap, donors)
+    helped = usable.any(axis=1)
+    sums = np.einsum("gd,gdc->gc", usable.astype(np.float32), theirs[there[nearest]])
+    filled[gone[helped]] = (sums / np.maximum(usable.sum(axis=1), 1)[:, None])[helped]
+    return filled
+
+
+def best_kmeans(table: NDArray[Any], n_clusters: int, random_state: int) -> KMeans:
+    """The best of ten runs of k-means on a table of shape (samples, columns)."""
+    return KMeans(n_clusters, n_init=10, random_state=random_state).fit(table)
+
+
+class _FilledTable(ClusterNetwork):
+    """All views side by side, of shape (samples, all columns); nothing is learned but centres."""
+
+    def __init__(self, n_clusters: int, widths: Sequence[int], donors: int) -> None:
+        super().__init__(n_clusters, sum(widths))
+        self._donors = donors
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """The samples, filled from training samples."""
+        own, others = ([view.cpu().numpy() for view in one.values] for one in (samples, stored))
+        has, they_have = (one.present.cpu().numpy() for one in (samples, stored))
+        apart = distances(own, has, others, they_have) if self._donors else np.full((len(has), len(they_have)), np.nan)
+        filled = [
+            fill_from_nearest((own[v], has[:, v]), (others[v], they_have[:, v]), apart, max(1, self._donors))
+            for v in range(len(own))
+        ]
+        return torch.from_numpy(np.concatenate(filled, axis=1)).to(self.centers)
+
+    @torch.no_grad()
+    def find_centers(self, samples: Samples, seed: int) -> None:
+        """The best of ten runs of scikit-learn's k-means."""
+        table = embeddings(self, samples).cpu().numpy()
+        self.centers.copy_(torch.from_numpy(best_kmeans(table, len(self.centers), seed).cluster_centers_))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class MeanKMeans(PublishedMethod):
+    """k-means after every missing view was filled with the means of its columns.
+
+    Parameters
+    ----------
+    n_clusters, scaling, fill, reduction, device, random_state, verbose :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+
+    Attributes
+    ----------
+    labels_, embedding_, soft_labels_, cluster_centers_ : see :class:`viewfuse.URRL`; the embedding is the filled table
+    """
+
+    reduction: str | Mapping[str, str] = "auto"
+    name: ClassVar[str] = "kmeans-mean"
+    donors: ClassVar[int] = 0
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """The filled table."""
+        return _FilledTable(self.n_clusters, widths, self.donors)
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """There is nothing to train."""
+        return [{"epoch": [], "stage": [], "total": [], "seconds": []} for _ in networks]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KNNKMeans(MeanKMeans):
+    """k-means after every missing view was filled with the mean of the five nearest samples that have it.
+
+    The same as scikit-learn's KNNImputer, which looks for donors column by column: all columns of a view are missing
+    together, so looking once per view is enough, and takes much less time. Parameters: see :class:`MeanKMeans`.
+    """
+
+    name: ClassVar[str] = "kmeans-knn"
+    donors: ClassVar[int] = DONORS

@@ -1,0 +1,145 @@
+"""NEMO (Rappoport and Shamir, Bioinformatics 2019): neighbourhood similarities, averaged over the views in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import SpectralClustering
+from sklearn.metrics.pairwise import euclidean_distances
+
+from viewfuse.data.views import Views
+from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.methods.base import ViewsClusterer, warn_of_empty_clusters
+from viewfuse.methods.estimator import Clustered, check_method_settings, prepared_source, scaler_for
+from viewfuse.utils import memory
+
+Matrix = NDArray[np.float64]
+_WIDTH = 0.5
+"""mu of SNF's kernel."""
+_SHARE = 6
+"""One in so many samples of a view is a neighbour."""
+
+
+_MATRICES = 5
+"""Of samples by samples that are there at a time."""
+_LINK = 1e-9
+"""Of the mean similarity, which all samples have at least."""
+
+
+def scaled_kernel(squares: Matrix, k: int) -> Matrix:
+    """SNF's kernel of shape (samples, samples): a normal density whose width is that of both neighbourhoods.
+
+    Parameters
+    ----------
+    squares : squared distances
+    k : nearest others whose mean distance is the width of a neighbourhood
+    """
+    near = np.sort(squares, axis=1)[:, 1 : k + 1]
+    radius = near.mean(axis=1) if near.shape[1] else np.zeros(len(squares))
+    width = _WIDTH * ((radius[:, None] + radius[None]) / 3 + squares / 3 + np.finfo(np.float64).eps)
+    return np.exp(-0.5 * (squares / width) ** 2) / (width * np.sqrt(2 * np.pi))
+
+
+def relative_similarity(kernel: Matrix, k: int) -> Matrix:
+    """Of each row the k largest, as shares of their sum; then both directions are added."""
+    least = np.partition(kernel, -k, axis=1)[:, -k]
+    kept = np.where(kernel >= least[:, None], kernel, 0.0)
+    sums = kept.sum(axis=1, keepdims=True)
+    shares = kept / np.where(sums > 0, sums, 1.0)
+    return shares + shares.T
+
+
+def average_similarity(arrays: Sequence[NDArray[np.float32]], mask: NDArray[np.bool_]) -> Matrix:
+    """Of shape (samples, samples): the mean over common views; the mean of all others without a common view.
+
+    Parameters
+    ----------
+    arrays : per view of shape (samples, columns)
+    mask : boolean, of shape (samples, views)
+    """
+    n = len(mask)
+    total, common = np.zeros((n, n)), mask.astype(np.int64) @ mask.T.astype(np.int64)
+    for v, array in enumerate(arrays):
+        (here,) = np.nonzero(mask[:, v])
+        k = min(len(here), max(1, round(len(here) / _SHARE)))
+        kernel = scaled_kernel(euclidean_distances(array[here].astype(np.float64), squared=True), k)
+        total[np.ix_(here, here)] += relative_similarity(kernel, k)
+    known = common > 0
+    total[known] /= common[known]
+    total[~known] = total[known].mean()
+    return total
+
+
+@dataclass(eq=False, repr=False)
+class NEMO(ViewsClusterer):
+    """Spectral clustering of similarities that are averaged over the views that two samples share.
+
+    In every view a sample is similar to the n/6 nearest others only. It takes memory and time of samples x samples.
+    There is no `predict`: clusters are those of a graph of the training samples. There is nothing to save but labels.
+
+    Parameters
+    ----------
+    n_clusters, scaling, fill, reduction, random_state :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+    device, verbose : ignored; it runs on the CPU.
+
+    Attributes
+    ----------
+    labels_ : int array of shape (samples,)
+    affinity_ : float64 array of shape (samples, samples)
+    """
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    scaling: str = "minmax"
+    fill: str = "neighbors"
+    reduction: str | Mapping[str, str] = "auto"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: bool = False
+    name: ClassVar[str] = "nemo"
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Cluster the samples.
+
+        Parameters
+        ----------
+        X : views, see :meth:`viewfuse.URRL.fit`
+        y : ignored
+        """
+        check_method_settings(self)
+        views = self._checked_views(X, y)
+        (seed,) = replicate_seeds(self.random_state, 1)
+        self.affinity_ = self._affinity(views)
+        self.labels_ = self._labels(self.affinity_, seed)
+        self._remember_columns(X, views)
+        self.view_names_, self.ids_ = list(views.names), views.ids
+        warn_of_empty_clusters(self.labels_, self.n_clusters)
+        return self
+
+    def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
+        """One clustering per set of samples and seed, one after another."""
+        check_method_settings(self)
+        return [
+            Clustered(self._labels(self._affinity(views), seed), {}) for views, seed in zip(sets, seeds, strict=True)
+        ]
+
+    def _affinity(self, views: Views) -> Matrix:
+        memory.require(_MATRICES * 8 * len(views) ** 2, f"NEMO of {len(views):,} samples", "use fewer samples or URRL")
+        source = prepared_source(self, views)
+        scaled = scaler_for(self.scaling, source).apply(source.reduced)
+        return average_similarity(scaled.arrays, scaled.mask)
+
+    def _labels(self, affinity: Matrix, seed: int) -> NDArray[np.int64]:
+        """Eigenvectors, turned until each sample points along one axis (Yu and Shi, ICCV 2003)."""
+        if self.n_clusters == 1 or self.n_clusters >= len(affinity):
+            return np.arange(len(affinity)) % self.n_clusters
+        spectral = SpectralClustering(
+            self.n_clusters, affinity="precomputed", assign_labels="discretize", random_state=seed % 2**32
+        )
+        linked = np.maximum(affinity, _LINK * affinity.mean())  # in several pieces eigenvectors would be arbitrary
+        return spectral.fit_predict(linked).astype(np.int64)

@@ -1,0 +1,280 @@
+"""RecFormer (Liu et al., TNNLS 2023): a Transformer over views first recovers what is missing, then refines it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import start_weights
+from viewfuse.nn.layers import Linear
+
+_HIDDEN_LOGIT = -1e9
+_EPSILON = 1e-6
+_ROWS = 1024
+"""Samples that are passed through the network, or compared with all others, at a time."""
+
+
+def reconstruction_loss(found: Sequence[Tensor], wanted: Sequence[Tensor], shown: Tensor) -> Tensor:
+    """L_mse of shape (replicates,): the mean over views of the mean over all entries, missing ones as 0.
+
+    Parameters
+    ----------
+    found, wanted : per view of shape (replicates, batch, columns)
+    shown : which views count, of shape (replicates, batch, views)
+    """
+    pairs = enumerate(zip(found, wanted, strict=True))
+    errors = [((x - y).square() * shown[..., v, None]).mean(dim=(1, 2)) for v, (x, y) in pairs]
+    return torch.stack(errors).mean(dim=0)
+
+
+def graph_loss(tokens: Tensor, memory: Tensor, neighbors: Tensor) -> Tensor:
+    """L_graph of shape (replicates,): squared distances of tokens from those of neighbours, over all pairs of samples.
+
+    Parameters
+    ----------
+    tokens : e, of shape (replicates, batch, views, width)
+    memory : E, tokens of all samples from an earlier pass, of shape (replicates, samples, views, width)
+    neighbors : numbers of samples, of shape (replicates, batch, views, count)
+    """
+    each = torch.arange(len(tokens), device=tokens.device)[:, None, None, None]
+    views = torch.arange(tokens.shape[2], device=tokens.device)[:, None]
+    near = memory[each, neighbors, views]  # of shape (replicates, batch, views, count, width)
+    # sum_j ||e - E_j||^2, without making the differences.
+    squares = neighbors.shape[3] * tokens.square() - 2 * tokens * near.sum(dim=3) + near.square().sum(dim=3)
+    return squares.sum(dim=(1, 2, 3)) / (tokens.shape[1] * tokens.shape[2] * memory.shape[1])
+
+
+class _Norm(nn.Module):
+    """Each token shifted and scaled to mean 0 and deviation 1, then by the weights."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(width)), nn.Parameter(torch.empty(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = (x - x.mean(dim=-1, keepdim=True)) / (x.std(dim=-1, keepdim=True) + _EPSILON)
+        shape = -1, 1, 1, x.shape[-1]
+        return normed * self.weight.view(shape) + self.bias.view(shape)
+
+
+class _Layer(nn.Module):
+    """A pre-norm Transformer layer and a norm, on tokens of shape (replicates, batch, tokens, width)."""
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(_Norm(width) for _ in range(3))
+        self.query, self.key, self.value, self.out = (Linear(width, width) for _ in range(4))
+        self.first, self.second = Linear(width, hidden), Linear(hidden, width)
+        self._heads = heads
+
+    def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
+        """`present` of shape (replicates, batch, tokens): tokens that look at, and are looked at by, others."""
+        tokens = tokens + self._attend(self.norms[0](tokens), present)
+        tokens = tokens + self.second(functional.relu(self.first(self.norms[1](tokens))))
+        found: Tensor = self.norms[2](tokens)
+        return found
+
+    def _attend(self, tokens: Tensor, present: Tensor) -> Tensor:
+        parts = [
+            own(tokens).unflatten(-1, (self._heads, -1)).transpose(2, 3) for own in (self.query, self.key, self.value)
+        ]
+        query, key, value = parts  # of shape (replicates, batch, heads, tokens, width of a head)
+        logits = query @ key.mT / query.shape[-1] ** 0.5
+        seen = (present[..., :, None] & present[..., None, :])[:, :, None]
+        weights = torch.where(seen, logits, _HIDDEN_LOGIT).softmax(dim=-1)
+        found: Tensor = self.out((weights @ value).transpose(2, 3).flatten(3))
+        return found
+
+
+class Transformer(nn.Module):
+    """Views to tokens, tokens to an embedding, and back to views."""
+
+    def __init__(self, widths: Sequence[int], width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.inputs = nn.ModuleList(Linear(own, width) for own in widths)
+        self.encoder, self.decoder = _Layer(width, heads, hidden), _Layer(width, heads, hidden)
+        self.outputs = nn.ModuleList(Linear(width, own) for own in widths)
+
+    def tokens(self, values: Sequence[Tensor], present: Tensor) -> Tensor:
+        """Of shape (replicates, batch, views, width)."""
+        pairs = zip(self.inputs, values, strict=True)
+        found: Tensor = self.encoder(torch.stack([embed(x) for embed, x in pairs], dim=2), present)
+        return found
+
+    def decode(self, mean: Tensor) -> list[Tensor]:
+        """Per view of shape (replicates, batch, columns), from embeddings of shape (replicates, batch, width).
+
+        The paper repeats the embedding for every view; without codes of views these tokens are equal, and one will do.
+        """
+        token = self.decoder(mean[:, :, None], torch.ones_like(mean[..., :1], dtype=torch.bool))[:, :, 0]
+        return [output(token) for output in self.outputs]
+
+
+def mean_token(tokens: Tensor, present: Tensor) -> Tensor:
+    """H of shape (replicates, batch, width): the mean of the tokens of views that are there."""
+    weights = present[..., None].to(tokens.dtype)
+    return (tokens * weights).sum(dim=2) / weights.sum(dim=2).clamp(min=1)
+
+
+class _RecoverAndRefine(ClusterNetwork):
+    """The Transformer as it was after recovery, which completes samples, and as it is after refinement."""
+
+    def __init__(self, widths: Sequence[int], method: RecFormer) -> None:
+        super().__init__(method.n_clusters, method.token_dim)
+        shape = widths, method.token_dim, method.n_heads, method.feedforward_dim
+        self.recover, self.refine = Transformer(*shape), Transformer(*shape)
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """The mean token of completed samples."""
+        values, present = completed(self.recover, [view[None] for view in samples.values], samples.present[None])
+        return mean_token(self.refine.tokens(values, present), present)[0]
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """What the decoder makes of mean tokens."""
+        return [view[0] for view in self.refine.decode(embedding[None])]
+
+
+@torch.no_grad()
+def completed(network: Transformer, values: Sequence[Tensor], present: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Samples whose missing views are what the network expects there, of shape (replicates, batch, columns)."""
+    found = network.decode(mean_token(network.tokens(values, present), present))
+    views = enumerate(zip(values, found, strict=True))
+    return [torch.where(present[..., v, None], x, y) for v, (x, y) in views], torch.ones_like(present)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class RecFormer(PublishedMethod):
+    """k-means of the mean token of a Transformer over views, which fills in missing views on the way.
+
+    Batches are drawn anew in every epoch, where the published code keeps them, and embeddings are computed after
+    training, where it collects them during the last epoch.
+
+    Parameters
+    ----------
+    token_dim, feedforward_dim, n_heads : int, default 512, 2048, 4
+        Of the Transformer.
+    n_neighbors : int, default 15
+        Of a sample in the graph of a view.
+    graph_weight : float, default 1
+        Of L_graph beside L_mse.
+    recover_epochs, refine_epochs : int, default 50 and 51
+        With gaps, which are filled after every epoch; and with all gaps filled.
+    batch_size, learning_rate : default 128, 1e-3
+        Of Adam.
+    n_clusters, scaling, fill, reduction, device, random_state, verbose :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+    """
+
+    scaling: str = "standard"
+    token_dim: int = 512
+    feedforward_dim: int = 2048
+    n_heads: int = 4
+    n_neighbors: int = 15
+    graph_weight: float = 1.0
+    recover_epochs: int = 50
+    refine_epochs: int = 51
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+
+    name: ClassVar[str] = "recformer"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"handwritten-5view": {}, "aloi-deep": {}}
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """Two Transformers of one shape."""
+        return _RecoverAndRefine(widths, self)
+
+    @torch.no_grad()
+    def start(self, network: ClusterNetwork, seed: int) -> None:
+        """Matrices begin as Xavier has them."""
+        generator = generator_for_start(seed)
+        start_weights(network, generator)
+        for module in network.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight, generator=generator)
+            elif isinstance(module, _Norm):
+                module.weight.fill_(1.0)
+                module.bias.zero_()
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Recover, then refine."""
+        side = SideBySide(networks, sets, seeds, progress=self.verbose)
+        graph = _Graph(side, self)
+        rows = torch.arange(len(sets[0]), device=side.device).expand(len(sets), -1)[..., None]
+        stage = Stage("recover", self.recover_epochs, self.batch_size, self.learning_rate)
+        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]), graph.renew)
+        graph.keep_recovered()
+        stage = Stage(
+            "refine", self.refine_epochs, self.batch_size, None if self.recover_epochs else self.learning_rate
+        )
+        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]))
+        return side.finish()
+
+
+class _Graph:
+    """Completed samples, the graph of their neighbours, and the tokens of the last pass."""
+
+    def __init__(self, side: SideBySide, method: RecFormer) -> None:
+        self._side, self._method = side, method
+        count = min(method.n_neighbors, side.present.shape[1] - 1)
+        self.tokens = torch.ones(*side.present.shape, method.token_dim, device=side.device)
+        self.neighbors = torch.zeros(*side.present.shape, count, dtype=torch.int64, device=side.device)
+        self._weight = torch.zeros((), device=side.device)  # there is no graph in the first epoch
+        self._each = torch.arange(len(side.present), device=side.device)[:, None]
+
+    def losses(self, rows: Tensor) -> dict[str, Tensor]:
+        """The weighted terms of a batch of samples, each of shape (replicates,)."""
+        side = self._side
+        values, present = [side.view(v, rows) for v in range(len(side.values))], side.has(rows)
+        tokens = side.network.refine.tokens(values, present)
+        found = side.network.refine.decode(mean_token(tokens, present))
+        graph = graph_loss(tokens, self.tokens, self.neighbors[self._each, rows])
+        self.tokens[self._each, rows] = tokens.detach()
+        return {"reconstruction": reconstruction_loss(found, values, present), "graph": self._weight * graph}
+
+    def renew(self, epoch: int = 0) -> None:
+        """Complete the samples with the network as it is, and find their neighbours."""
+        for r, values in enumerate(self._completed()):
+            for v, view in enumerate(values):
+                self.neighbors[r, :, v] = nearest(view, self.neighbors.shape[3])
+        self._weight.fill_(self._method.graph_weight)
+
+    def _completed(self) -> list[list[Tensor]]:
+        """Per replicate and view, of shape (samples, columns)."""
+        side, n = self._side, self._side.present.shape[1]
+        parts = []
+        for rows in torch.split(torch.arange(n, device=side.device), _ROWS):
+            parts.append(completed(side.network.refine, [x[:, rows] for x in side.values], side.present[:, rows])[0])
+        views = [torch.cat(own, dim=1) for own in zip(*parts, strict=True)]
+        return [[view[r] for view in views] for r in range(len(side.present))]
+
+    @torch.no_grad()
+    def keep_recovered(self) -> None:
+        """Let the network that completes samples be the one of now, and go on with samples that it completed."""
+        network = self._side.network
+        for kept, now in zip(network.recover.parameters(), network.refine.parameters(), strict=True):
+            kept.copy_(now)
+        for r, values in enumerate(self._completed()):
+            for v, view in enumerate(values):
+                self._side.values[v][r] = view
+        self._side.present.fill_(True)
+        self._weight.fill_(self._method.graph_weight)
+
+
+def nearest(points: Tensor, count: int) -> Tensor:
+    """Numbers of the nearest other points, of shape (points, count)."""
+    squares, found = points.square().sum(dim=1), []
+    for rows in torch.split(torch.arange(len(points), device=points.device), _ROWS):
+        apart = torch.addmm(squares, points[rows], points.T, alpha=-2)
+        apart[torch.arange(len(rows), device=points.device), rows] = torch.inf
+        found.append(apart.topk(count, largest=False).indices)
+    return torch.cat(found)

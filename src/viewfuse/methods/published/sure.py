@@ -1,0 +1,234 @@
+"""SURE (Yang et al., TPAMI 2022): a contrast of pairs that bears with false negatives.
+
+Pairs are made by chance, so some "negative" ones belong together. Once negative pairs are far apart on average, those
+that still are near are no longer pushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from viewfuse.engine.passes import passes
+from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import ClusterNetwork, masked_mse
+from viewfuse.methods.published.completer import learnable
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import MLP, Uniform
+
+_EPSILON = 1e-6
+_NEAREST = 3
+"""Codes that stand in for a missing one."""
+
+
+def pair_distance(first: Tensor, second: Tensor) -> Tensor:
+    """Euclidean, of shape (replicates, pairs), for codes of shape (replicates, pairs, width)."""
+    return (first - second + _EPSILON).norm(dim=2)
+
+
+def contrastive_loss(distance: Tensor, positive: Tensor, both: Tensor, margin: Tensor, robust: Tensor) -> Tensor:
+    """Half the mean of y d^2 + (1 - y) (m - d)_+^2, or of the robust (1/m) (sqrt(d) (m - d))_+^2; (replicates,).
+
+    Parameters
+    ----------
+    distance : d, of shape (replicates, pairs)
+    positive : y, likewise boolean
+    both : which pairs count, as both of their samples have the views in question
+    margin, robust : m, and whether negative pairs that are near are spared; of shape (replicates,)
+    """
+    margin = margin[:, None]
+    left = (margin - distance).clamp(min=0)
+    pushed = torch.where(robust[:, None], distance * left.square() / margin, left.square())
+    terms = torch.where(positive, distance.square(), pushed) * both
+    return terms.sum(dim=1) / (2 * both.sum(dim=1).clamp(min=1))
+
+
+class _Memory(NamedTuple):
+    """Codes of the training samples, of shape (samples, views, width), and who has which view."""
+
+    codes: Tensor
+    present: Tensor
+
+
+class _Autoencoders(ClusterNetwork):
+    """An encoder per view; each view is decoded from the codes of all."""
+
+    def __init__(self, widths: Sequence[int], method: SURE) -> None:
+        latent, hidden, dropout = method.latent_dim, tuple(method.hidden_dims), method.dropout
+        super().__init__(method.n_clusters, latent * len(widths))
+        encoders = (MLP((width, *hidden, latent), norm=True, ends=True, dropout=dropout) for width in widths)
+        self.encoders = nn.ModuleList(encoders)
+        self.decoders = nn.ModuleList(MLP((latent * len(widths), *hidden, d), dropout=dropout) for d in widths)
+
+    def codes(self, values: Sequence[Tensor], present: Tensor, uniform: Uniform | None = None) -> list[Tensor]:
+        """Per view of shape (replicates, batch, width), zero where it is missing."""
+        pairs = enumerate(zip(self.encoders, values, strict=True))
+        return [encode(x, present[..., v], uniform) * present[..., v, None] for v, (encode, x) in pairs]
+
+    @torch.no_grad()
+    def remember(self, stored: Samples) -> _Memory:
+        """The codes of the training samples, among which missing ones are looked for."""
+        codes = torch.cat([self._own(part) for part in passes(stored)])[: len(stored)]
+        return _Memory(codes, stored.present)
+
+    def _own(self, samples: Samples) -> Tensor:
+        """Codes of shape (samples, views, width)."""
+        found = self.codes([view[None] for view in samples.values], samples.present[None])
+        return torch.cat(found).transpose(0, 1)
+
+    def embed(self, samples: Samples, stored: Samples) -> Tensor:
+        """The codes of all views side by side; a missing one is the mean of the three that others are nearest to."""
+        codes, memory = self._own(samples), self.memory(stored)
+        filled = []
+        for v in range(codes.shape[1]):
+            there = memory.codes[memory.present[:, v], v]
+            found = torch.zeros_like(codes[:, v])
+            for u in range(codes.shape[1]):
+                near = torch.cdist(codes[:, u], there).topk(min(_NEAREST, len(there)), largest=False).indices
+                found += there[near].mean(dim=1) * samples.present[:, u, None]
+            found /= samples.present.sum(dim=1, keepdim=True)
+            filled.append(torch.where(samples.present[:, v, None], codes[:, v], found))
+        return torch.cat(filled, dim=1)
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """What the decoders make of all codes."""
+        return [decode(embedding[None])[0] for decode in self.decoders]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SURE(PublishedMethod):
+    """k-means of codes in which views of a sample are near, and those of other samples mostly are not.
+
+    Only samples with two views at least are learned from. With more than two views, for which the paper has no formula,
+    the contrast is averaged over all pairs of views, each over the samples that have both, and a missing code is the
+    mean of what the views that are there say. The same as published with two.
+
+    Parameters
+    ----------
+    latent_dim : int, default 10
+        Width of a code, whatever the number of clusters.
+    hidden_dims : sequence of int, default (1024, 1024, 1024)
+        Widths of the hidden layers.
+    dropout : float, default 0.2
+        In hidden layers.
+    n_negatives : int, default 30
+        Negative pairs of a sample; drawn once.
+    reconstruction_weight : float, default 0.5
+        Of the reconstruction beside the contrast.
+    epochs, batch_size, learning_rate : default 80, 1024, 1e-3
+        Of Adam.
+    n_clusters, scaling, fill, reduction, device, random_state, verbose :
+        See :class:`viewfuse.methods.estimator.PublishedMethod`.
+    """
+
+    latent_dim: int = 10
+    hidden_dims: Sequence[int] = (1024, 1024, 1024)
+    dropout: float = 0.2
+    n_negatives: int = 30
+    reconstruction_weight: float = 0.5
+    epochs: int = 80
+    batch_size: int = 1024
+    learning_rate: float = 1e-3
+
+    name: ClassVar[str] = "sure"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "scene15": {"scaling": "none"},
+        "caltech101": {"scaling": "none"},
+        "reuters": {"scaling": "minmax"},
+    }
+
+    def network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """Encoders, and decoders of all codes."""
+        return _Autoencoders(widths, self)
+
+    def stack_key(self, samples: Samples) -> tuple[int, ...]:
+        """As many samples to learn from."""
+        return (len(learnable(samples.present)),)
+
+    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Contrast, robust from the epoch on in which negative pairs are a margin apart, and reconstruction."""
+        side = SideBySide(networks, sets, seeds, progress=self.verbose)
+        pairs = torch.stack([self._pairs(one.present, seed) for one, seed in zip(sets, seeds, strict=True)])
+        contrast = _Contrast(side, pairs, self.batch_size)
+        stage = Stage("contrast", self.epochs, self.batch_size, self.learning_rate, drop_last=True)
+        side.run(stage, pairs, lambda picked: self.losses(side, picked, contrast), contrast.after_epoch)
+        return side.finish()
+
+    def _pairs(self, present: Tensor, seed: int) -> Tensor:
+        """A row for each view, and whether all are the same sample; of shape (pairs, views + 1)."""
+        rows, n_views = learnable(present).cpu().numpy(), present.shape[1]
+        drawn = np.random.default_rng([seed, 6]).choice(rows, (len(rows) * self.n_negatives, n_views))
+        drawn[:, 0] = np.repeat(rows, self.n_negatives)
+        same = np.concatenate([np.tile(rows[:, None], n_views), np.ones_like(rows)[:, None]], axis=1)
+        other = np.concatenate([drawn, np.zeros_like(drawn[:, :1])], axis=1)
+        return torch.from_numpy(np.concatenate([same, other])).to(present.device)
+
+    def losses(self, side: SideBySide, picked: Tensor, contrast: _Contrast) -> dict[str, Tensor]:
+        """The weighted terms of a batch of pairs, each of shape (replicates,)."""
+        values, present, positive = contrast.batch(picked)
+        codes = side.network.codes(values, present, side.uniform)
+        whole = torch.cat(codes, dim=2)
+        errors = [
+            masked_mse(decode(whole, None, side.uniform), values[v], present[..., v])
+            for v, decode in enumerate(side.network.decoders)
+        ]
+        reconstruction = self.reconstruction_weight * torch.stack(errors).sum(dim=0)
+        return {"contrast": contrast.loss(codes, present, positive), "reconstruction": reconstruction}
+
+
+class _Contrast:
+    """The contrast of all pairs of views, with its margin and what it knows of the distances of an epoch."""
+
+    def __init__(self, side: SideBySide, pairs: Tensor, batch_size: int) -> None:
+        self._side, self._views = side, list(combinations(range(len(side.values)), 2))
+        n = len(side.present)
+        self.robust = torch.zeros(n, dtype=torch.bool, device=side.device)
+        self._sums = torch.zeros(n, 2, device=side.device)  # of the distances of negative pairs, and their number
+        self.margin = self._measured_margin(pairs, batch_size)
+
+    def batch(self, picked: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Values of each view, who has which, and which pairs are positive."""
+        rows, n_views = picked[..., :-1], len(self._side.values)
+        values = [self._side.view(v, rows[..., v]) for v in range(n_views)]
+        present = torch.stack([self._side.has(rows[..., v])[..., v] for v in range(n_views)], dim=2)
+        return values, present, picked[..., -1] > 0
+
+    @torch.no_grad()
+    def _measured_margin(self, pairs: Tensor, batch_size: int) -> Tensor:
+        """max(1, round(mean distance of positive + of negative pairs)) before training, of shape (replicates,)."""
+        self._side.network.train()
+        sums = torch.zeros(len(pairs), 2, 2, device=self._side.device)
+        order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._side.device)
+        for part in torch.split(order, batch_size):
+            values, present, positive = self.batch(pairs[:, part])
+            codes = self._side.network.codes(values, present, self._side.uniform)
+            for distance, both in self._distances(codes, present):
+                for i, kind in enumerate((both & positive, both & ~positive)):
+                    sums[:, i] += torch.stack([(distance * kind).sum(dim=1), kind.sum(dim=1)], dim=1)
+        means = sums[:, :, 0] / sums[:, :, 1].clamp(min=1)
+        return means.sum(dim=1).round().clamp(min=1)
+
+    def _distances(self, codes: Sequence[Tensor], present: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Per pair of views the distances of pairs, and which count."""
+        return [(pair_distance(codes[a], codes[b]), present[..., a] & present[..., b]) for a, b in self._views]
+
+    def loss(self, codes: Sequence[Tensor], present: Tensor, positive: Tensor) -> Tensor:
+        """Averaged over pairs of views, of shape (replicates,)."""
+        terms = []
+        for distance, both in self._distances(codes, present):
+            terms.append(contrastive_loss(distance, positive, both, self.margin, self.robust))
+            negative = both & ~positive
+            self._sums += torch.stack([(distance.detach() * negative).sum(dim=1), negative.sum(dim=1)], dim=1)
+        return torch.stack(terms).mean(dim=0) if terms else codes[0].new_zeros(len(present))
+
+    def after_epoch(self, epoch: int) -> None:
+        """Spare near negative pairs once the mean distance of negative pairs is the margin."""
+        self.robust |= self._sums[:, 0] >= self.margin * self._sums[:, 1].clamp(min=1)
+        self._sums.zero_()

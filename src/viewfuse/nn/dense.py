@@ -1,0 +1,106 @@
+"""Fully connected networks with batch normalisation and dropout, for one set of weights or one per replicate.
+
+What goes in has shape (replicates, rows, columns), also where there is one replicate only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from viewfuse.nn.layers import Linear
+
+Uniform = Callable[[tuple[int, ...]], Tensor]
+"""Gives uniform numbers of a shape, whose first axis is that of the replicates."""
+
+
+class BatchNorm(nn.Module):
+    """Columns shifted and scaled to mean 0 and variance 1 over the rows that count, then by the weights."""
+
+    _EPSILON, _MOMENTUM = 1e-5, 0.1
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = (nn.Parameter(torch.empty(width)) for _ in range(2))
+        self.register_buffer("mean", torch.empty(width))
+        self.register_buffer("variance", torch.empty(width))
+
+    def forward(self, x: Tensor, shown: Tensor | None = None) -> Tensor:
+        """(replicates, rows, width) to the same shape; `shown` of shape (replicates, rows) says which rows count."""
+        width = x.shape[2]
+        if self.training:
+            mean, variance = self._moments(x, shown)
+        else:
+            mean, variance = self.mean.view(-1, 1, width), self.variance.view(-1, 1, width)
+        factor = self.weight.view(-1, 1, width) * (variance + self._EPSILON).rsqrt()
+        return (x - mean) * factor + self.bias.view(-1, 1, width)
+
+    def _moments(self, x: Tensor, shown: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the batch, of shape (replicates, 1, width); those for later move a little."""
+        if shown is None:
+            count = torch.full_like(x[:, :1, :1], x.shape[1])
+            mean = x.mean(dim=1, keepdim=True)
+            variance = (x - mean).square().mean(dim=1, keepdim=True)
+        else:
+            weights = shown.to(x.dtype)[:, :, None]
+            count = weights.sum(dim=1, keepdim=True).clamp(min=1)
+            mean = (x * weights).sum(dim=1, keepdim=True) / count
+            variance = ((x - mean).square() * weights).sum(dim=1, keepdim=True) / count
+        unbiased = variance.detach() * count / (count - 1).clamp(min=1)
+        # Batches without a row that counts say nothing.
+        momentum = self._MOMENTUM if shown is None else self._MOMENTUM * shown.any(dim=1)[:, None, None]
+        for kept, new in ((self.mean, mean.detach()), (self.variance, unbiased)):
+            own = kept.view(-1, 1, x.shape[2])
+            own.add_(momentum * (new - own))
+        return mean, variance
+
+
+class MLP(nn.Module):
+    """Linear layers, each but the last followed by ReLU, and by batch normalisation before it if asked for.
+
+    Parameters
+    ----------
+    widths : of the input, of the hidden layers, of the output
+    norm : whether layers are normalised
+    ends : whether the last layer is normalised and cut off at zero like the others
+    dropout : share of the hidden numbers that are set to zero in training
+    """
+
+    def __init__(self, widths: Sequence[int], *, norm: bool = False, ends: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
+        ended = list(widths[1:] if ends else widths[1:-1])
+        self.norms = nn.ModuleList(BatchNorm(width) for width in ended) if norm else None
+        self.n_ended, self.n_hidden, self.dropout = len(ended), len(widths) - 2, dropout
+
+    def forward(self, x: Tensor, shown: Tensor | None = None, uniform: Uniform | None = None) -> Tensor:
+        """(replicates, rows, in) to (replicates, rows, out); `uniform` draws what dropout needs in training."""
+        for i, linear in enumerate(self.linears):
+            x = linear(x)
+            if i < self.n_ended:
+                x = functional.relu(self.norms[i](x, shown) if self.norms is not None else x)
+            if self.training and self.dropout and i < self.n_hidden and uniform is not None:
+                x = x * (uniform(tuple(x.shape)) >= self.dropout) / (1.0 - self.dropout)
+        return x
+
+
+@torch.no_grad()
+def start_weights(network: nn.Module, generator: Generator) -> None:
+    """Every kind of layer and its start: linear ones uniform within 1/sqrt(in), normalisation 1 and 0; buffers 0."""
+    for buffer in network.buffers():
+        buffer.zero_()
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            bound = module.in_features**-0.5
+            module.weight.uniform_(-bound, bound, generator=generator)
+            module.bias.uniform_(-bound, bound, generator=generator)
+        elif isinstance(module, BatchNorm):
+            module.weight.fill_(1.0)
+            module.bias.zero_()
+            module.variance.fill_(1.0)

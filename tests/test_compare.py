@@ -1,0 +1,232 @@
+"""`viewfuse.compare` and its verb: the same masks for all, means, costs, ranks, agreement; it stops and goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from scipy.stats import friedmanchisquare
+from sklearn.base import BaseEstimator, ClusterMixin
+
+import viewfuse
+from conftest import make_blobs
+from viewfuse import DataError, SettingError
+from viewfuse.cli import main
+from viewfuse.cli.compare import joined
+from viewfuse.comparison import run as runner
+from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of
+from viewfuse.missing import hide_more, paper_mask
+
+SIMPLE = ("kmeans-mean", "kmeans-knn")
+
+
+class Told(ClusterMixin, BaseEstimator):
+    """A method of somebody else: keeps what it is given, and puts all samples in turn into clusters."""
+
+    seen: ClassVar[list] = []
+
+    def __init__(self, n_clusters=3, random_state=None, fails=False):
+        self.n_clusters, self.random_state, self.fails = n_clusters, random_state, fails
+
+    def fit(self, X, y=None):
+        assert y is None
+        if self.fails:
+            raise ZeroDivisionError("of its own")
+        Told.seen.append((X.mask.copy(), [array.copy() for array in X.arrays]))
+        self.labels_ = np.arange(len(X)) % self.n_clusters
+        return self
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    return make_blobs(40, 3, missing=0.0)
+
+
+@pytest.fixture(scope="module")
+def found(blobs):
+    views, labels, _ = blobs
+    return viewfuse.compare(views, SIMPLE, n_clusters=3, rates=(0, 0.5), seeds=2, labels=labels, device="cpu")
+
+
+def test_every_method_runs_on_every_mask(found):
+    assert [(run.missing_rate, run.seed, run.method) for run in found.runs] == [
+        (rate, seed, name) for rate in (0, 0.5) for seed in (0, 1) for name in SIMPLE
+    ]
+    assert all(run.seconds > 0 for run in found.runs)
+    assert all(run.memory_mb >= 0 for run in found.runs)
+
+
+def test_all_methods_see_the_same_masks_and_nothing_that_is_hidden(blobs):
+    Told.seen.clear()
+    viewfuse.compare(blobs[0], {"one": Told(), "two": Told()}, n_clusters=3, rates=(0.5,), seeds=2)
+    masks = [mask for mask, _ in Told.seen]
+    assert (masks[0] == masks[1]).all()
+    assert (masks[2] == masks[3]).all()
+    assert (masks[0] == paper_mask(40, 3, 0.5, 2, random_state=0)).all()
+    assert (masks[0] != masks[2]).any()
+    for mask, arrays in Told.seen:
+        assert all((array[~mask[:, v]] == 0).all() for v, array in enumerate(arrays))
+
+
+def test_means_and_deviations_are_those_of_the_runs(found, blobs):
+    row = next(row for row in found.rows() if (row["method"], row["missing_rate"]) == ("kmeans-mean", 0.5))
+    own = [run for run in found.runs if (run.method, run.missing_rate) == ("kmeans-mean", 0.5)]
+    scores = [100 * viewfuse.metrics.clustering_accuracy(blobs[1], run.labels) for run in own]
+    assert row["acc"] == pytest.approx(np.mean(scores))
+    assert row["acc_sd"] == pytest.approx(np.std(scores, ddof=1))
+    assert row["runs"] == 2
+    assert list(found.table().columns) == list(row)
+    whole = next(row for row in found.rows() if (row["method"], row["missing_rate"]) == ("kmeans-knn", 0.0))
+    assert whole["acc"] == 100
+    assert whole["evidence"] > 80
+
+
+def test_without_labels_agreement_and_evidence_remain(blobs):
+    found = viewfuse.compare(blobs[0], {"one": Told(), "fine": Told()}, n_clusters=3, seeds=1)
+    assert found.metrics == ("evidence",)
+    assert found.agreement() == pytest.approx(np.ones((2, 2)))
+    assert found.ranks().mean_ranks == (1.5, 1.5)
+
+
+def test_unknown_labels_do_not_count(blobs):
+    views, labels, _ = blobs
+    known = [int(label) if i < 20 else None for i, label in enumerate(labels)]
+    found = viewfuse.compare(views, "kmeans-mean", n_clusters=3, seeds=1, labels=known, device="cpu")
+    scored = viewfuse.metrics.clustering_accuracy(labels[:20], found.runs[0].labels[:20])
+    assert found.rows()[0]["acc"] == pytest.approx(100 * scored)
+
+
+def test_a_method_that_fails_comes_last_and_the_others_go_on(blobs):
+    methods = {"broken": Told(fails=True), "fine": Told()}
+    found = viewfuse.compare(blobs[0], methods, n_clusters=3, seeds=2)
+    assert found.ranks().names == ("fine", "broken")
+    assert found.rows()[0]["failed"] == "ZeroDivisionError: of its own"
+    assert np.isnan(found.rows()[0]["evidence"])
+    assert np.isnan(found.agreement()[0, 1])
+
+
+def test_what_is_done_is_not_done_again_unless_something_changed(blobs, tmp_path, monkeypatch):
+    Told.seen.clear()
+    whole = runner._done
+    monkeypatch.setattr(runner, "_done", lambda *args: whole(*args) if len(Told.seen) < 2 else pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception):
+        viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=3, seeds=3, out=tmp_path)
+    monkeypatch.setattr(runner, "_done", whole)
+    viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=3, seeds=3, out=tmp_path)
+    assert len(Told.seen) == 3
+    (tmp_path / "runs/one/rate-0-seed-1.json").write_text("{")  # cut off
+    viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=3, seeds=3, out=tmp_path)
+    assert len(Told.seen) == 4
+    viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
+    assert len(Told.seen) == 7
+    viewfuse.compare([2 * view for view in blobs[0]], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
+    assert len(Told.seen) == 10
+
+
+def test_more_views_are_hidden_where_some_are_missing_already():
+    mask = paper_mask(200, 4, 0.5, 2, random_state=1)
+    more = hide_more(mask, 1.0, 2, random_state=0)
+    assert not (more & ~mask).any()
+    assert (more.sum(axis=1) == np.maximum(1, mask.sum(axis=1) - 2)).all()
+
+
+def test_ranks_are_those_of_friedman_and_nemenyi():
+    scores = np.random.default_rng(0).normal(size=(12, 4)) + np.arange(4)
+    found = ranks_of("abcd", scores)
+    assert found.names == ("d", "c", "b", "a")
+    assert found.p_value == pytest.approx(friedmanchisquare(*scores.T).pvalue)
+    assert nemenyi(4, 12) == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 12)), rel=1e-3)  # Demšar's table 5
+
+
+def test_bars_join_what_no_difference_tells_apart():
+    ranks = Ranks(tuple("abcde"), (1.0, 1.5, 2.6, 4.0, 4.5), 1.2, 0.01, 10)
+    assert ranks.alike() == [(0, 1), (1, 2), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"methods": "nothing"}, "method 'nothing' is unknown"),
+        ({"methods": []}, "at least one"),
+        ({"methods": {"a/b": Told()}}, "cannot name a folder"),
+        ({"rates": (2,)}, "rates must be numbers from 0 to 1"),
+        ({"rates": ()}, "rates has no number"),
+        ({"seeds": 0}, "seeds must be"),
+        ({"missing_number": 3}, "missing_number must be from 0 to 2"),
+        ({"labels": [1, 2]}, "labels has 2 entries, but there are 40 samples"),
+        ({"labels": [None] * 40}, "all unknown"),
+        ({"n_clusters": 41}, "n_samples=40 should be >= n_clusters=41"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(blobs, wrong, said):
+    with pytest.raises((SettingError, DataError), match=said):
+        viewfuse.compare(blobs[0], **{"methods": "kmeans-mean", "n_clusters": 3, **wrong})
+
+
+def test_the_verb_writes_tables_and_a_picture(blobs, tmp_path):
+    views, labels, _ = blobs
+    ids = [f"s{i}" for i in range(40)]
+    for v, view in enumerate(views[:2]):
+        pd.DataFrame(view, index=ids).rename_axis("id").to_csv(tmp_path / f"v{v}.csv")
+    pd.DataFrame({"id": ids, "label": labels}).to_csv(tmp_path / "y.csv", index=False)
+    files = [str(tmp_path / "v0.csv"), str(tmp_path / "v1.csv")]
+    args = ["compare", *files, "--clusters", "3", "--methods", *SIMPLE, "--rates", "0", ".5", "--seeds", "1",
+            "--labels", str(tmp_path / "y.csv"), "--out", str(tmp_path / "out")]  # fmt: skip
+    shown = CliRunner().invoke(main, args, catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert "4 of 4: kmeans-knn, rate 0.5, seed 0" in shown.stderr
+    assert shown.stdout.splitlines()[0].split()[:4] == ["missing", "rate", "method", "accuracy"]
+    assert (tmp_path / "out/critical-difference.png").read_bytes().startswith(b"\x89PNG")
+    assert len(pd.read_csv(tmp_path / "out/table.csv")) == 4
+    assert pd.read_csv(tmp_path / "out/agreement.csv", index_col=0).shape == (2, 2)
+    assert json.loads((tmp_path / "out/ranks.json").read_text())["metric"] == "acc"
+    again = CliRunner().invoke(main, args)
+    assert " of 4" not in again.stderr
+    refused = CliRunner().invoke(main, [*args[:-1], str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "which is read" in refused.stderr
+
+
+def test_values_of_a_list_may_stand_apart():
+    args = ["a.csv", "--rates", "0", ".5", "b.csv", "--seeds", "1"]
+    assert joined(args, "--rates", lambda text: text[0] in "0.") == [
+        "a.csv",
+        "--rates",
+        "0,.5",
+        "b.csv",
+        "--seeds",
+        "1",
+    ]
+
+
+def test_methods_of_other_packages_are_found_by_their_entry_point(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    from viewfuse.methods import registry
+
+    points = [EntryPoint("told", "test_compare:Told", "viewfuse.methods"), EntryPoint("gone", "nowhere:X", "g")]
+    monkeypatch.setattr(registry, "_others", lambda: {one.name: one for one in points})
+    assert registry.estimator_of("told").__name__ == "Told"
+    assert "told" in registry.method_names()
+    with pytest.raises(SettingError, match="'gone' of another package cannot be imported"):
+        registry.estimator_of("gone")
+
+
+def test_the_page_about_own_methods_is_true(blobs):
+    text = (Path(__file__).parents[1] / "docs" / "add-your-method.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "class MeanCode" in block]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 100
+    scope: dict = {"__name__": "my_package"}
+    exec(compile(code, "add-your-method.md", "exec", dont_inherit=True), scope)
+    own = scope["MeanCode"](epochs=20, hidden_dims=(16,), learning_rate=0.01)
+    found = viewfuse.compare(
+        blobs[0], {"mine": own}, n_clusters=3, rates=(0.5,), seeds=1, labels=blobs[1], device="cpu"
+    )
+    assert found.rows()[0]["failed"] == ""
+    assert found.rows()[0]["acc"] > 60

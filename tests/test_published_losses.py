@@ -1,0 +1,293 @@
+"""The losses of published methods beside slow versions that read like their formulas."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_blobs
+from test_methods import BRIEF
+from viewfuse import Views
+from viewfuse.engine import footprint
+from viewfuse.engine.stages import Stage
+from viewfuse.methods.network import masked_mse
+from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, recformer, safe_imputation, sure
+from viewfuse.methods.registry import estimator_of
+from viewfuse.missing import paper_mask
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import BatchNorm
+
+B, K = 7, 4
+TWO = 2
+"""Replicates."""
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def tensor(array):
+    return torch.from_numpy(np.asarray(array))
+
+
+def codes(rng, *shape):
+    return rng.normal(size=(TWO, *shape))
+
+
+def shares(rng, *shape):
+    raw = rng.random((TWO, *shape)) + 0.01
+    return raw / raw.sum(axis=-1, keepdims=True)
+
+
+def both(rng):
+    """Which samples have both views; the first has, so that there is one."""
+    mask = rng.random((TWO, B)) < 0.6
+    mask[:, 0] = True
+    return mask
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found.numpy(), np.array(wanted), rtol=1e-6)
+
+
+def test_completer_mutual_information(rng):
+    first, second, mask, alpha = shares(rng, B, K), shares(rng, B, K), both(rng), 9.0
+    wanted = []
+    for r in range(TWO):
+        joint = np.zeros((K, K))
+        for i in range(B):
+            if mask[r, i]:
+                joint += np.outer(first[r, i], second[r, i])
+        joint = (joint + joint.T) / 2
+        joint /= joint.sum()
+        loss = 0.0
+        for a in range(K):
+            for b in range(K):
+                p, q = joint[a].sum(), joint[:, b].sum()
+                loss -= joint[a, b] * (log(joint[a, b]) - (alpha + 1) * log(p) - (alpha + 1) * log(q))
+        wanted.append(loss)
+    close(completer.mutual_information_loss(tensor(first), tensor(second), tensor(mask), alpha), wanted)
+
+
+def test_completer_pairs_and_dcp_core():
+    assert completer.COMPLETER(3).pairs(2) == [(0, 1, 1, 1)]
+    assert [pair[:2] for pair in completer.COMPLETER(3).pairs(3)] == [(0, 1), (0, 2), (1, 2)]
+    assert sum(pair.contrast for pair in completer.COMPLETER(3).pairs(4)) == pytest.approx(1)
+    assert completer.DCP(3).pairs(2) == completer.COMPLETER(3).pairs(2)
+    assert completer.DCP(3).pairs(3) == [(0, 1, 1 / 2, 1 / 2), (0, 2, 0.1 / 2, 1 / 2)]
+
+
+def test_errors_of_missing_rows_do_not_count(rng):
+    x, y, mask = codes(rng, B, K), codes(rng, B, K), both(rng)
+    wanted = [np.mean([(x[r, i] - y[r, i]) ** 2 for i in range(B) if mask[r, i]]) for r in range(TWO)]
+    close(masked_mse(tensor(x), tensor(y), tensor(mask)), wanted)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_sure_contrast(rng, robust):
+    distance, positive, mask = rng.random((TWO, B)) * 3, rng.random((TWO, B)) < 0.5, both(rng)
+    wanted = []
+    for r, margin in enumerate((1.0, 2.0)):
+        terms = []
+        for i in range(B):
+            d = distance[r, i]
+            pushed = (1 / margin) * max(sqrt(d) * (margin - d), 0) ** 2 if robust else max(margin - d, 0) ** 2
+            if mask[r, i]:
+                terms.append(d**2 if positive[r, i] else pushed)
+        wanted.append(sum(terms) / (2 * len(terms)))
+    margins, robusts = tensor(np.array([1.0, 2.0])), torch.full((TWO,), robust)
+    close(sure.contrastive_loss(tensor(distance), tensor(positive), tensor(mask), margins, robusts), wanted)
+
+
+def test_dsimvc_spectral_contrast(rng):
+    first, second = codes(rng, B, K), codes(rng, B, K)
+    wanted = []
+    for r in range(TWO):
+        near = -2 / B * sum(first[r, i] @ second[r, i] for i in range(B))
+        far = sum((first[r, i] @ second[r, j]) ** 2 for i in range(B) for j in range(B) if i != j) / (B * (B - 1))
+        wanted.append(near + far)
+    close(dsimvc.feature_terms(tensor(first), tensor(second)).mean(dim=1), wanted)
+
+
+def test_dsimvc_label_contrast(rng):
+    first, second = shares(rng, B, K), shares(rng, B, K)
+    cosine = lambda a, b: a @ b / (np.linalg.norm(a) * np.linalg.norm(b))  # noqa: E731
+    wanted = []
+    for r in range(TWO):
+        terms, entropies = [], 0.0
+        for own, other in ((first[r], second[r]), (second[r], first[r])):
+            for k in range(K):
+                partner = np.exp(cosine(own[:, k], other[:, k]))
+                others = sum(np.exp(cosine(own[:, k], own[:, j])) for j in range(K) if j != k)
+                terms.append(-log(partner / (partner + others)))
+            p = own.mean(axis=0)
+            entropies += log(K) + (p * np.log(p)).sum()
+        wanted.append(np.mean(terms) + entropies)
+    close(dsimvc.label_loss(tensor(first), tensor(second)), wanted)
+
+
+def test_dsimvc_shortens_long_features_only(rng):
+    features = np.array([[[0.3, 0.4], [30.0, 40.0]]])
+    close(dsimvc.shortened(tensor(features)), [[[0.3, 0.4], [0.6 * sqrt(3), 0.8 * sqrt(3)]]])
+
+
+def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
+    """The slope from two points is the gradient of the loss of complete samples after a step, through that step."""
+    torch.manual_seed(0)
+    network = torch.nn.Linear(3, 2).double()
+    complete, filled = torch.randn(5, 3).double(), torch.randn(4, 3).double()
+    weights = torch.full((4,), 0.25).double().requires_grad_()
+    rate = 0.05
+
+    def each(matrix, bias, x):
+        return (x @ matrix.T + bias).square().sum(dim=1)
+
+    own = [network.weight, network.bias]
+    total = each(*own, complete).mean() + (each(*own, filled) * weights).sum()
+    moved = [p - rate * g for p, g in zip(own, torch.autograd.grad(total, own, create_graph=True), strict=True)]
+    wanted = torch.autograd.grad(each(*moved, complete).mean(), weights)[0]
+
+    def losses(values):
+        found = each(*own, values[0][0])[None]
+        return safe_imputation.Found(found, torch.zeros(1).double(), found[..., None], [])
+
+    present = torch.ones(1, 5, 1, dtype=torch.bool)
+    side = type("Side", (), {"present": present, "device": torch.device("cpu")})
+    nobody = torch.zeros(1, 0, dtype=torch.int64)
+    levels = safe_imputation.TwoLevels(
+        side, network, losses, (nobody, nobody), [], [0], safe_imputation.Rates(1e-3, rate, 1e-3)
+    )
+    slope = levels._slope([complete[None]], [filled[None]], weights.detach()[None])
+    np.testing.assert_allclose(-rate * slope[0].numpy(), wanted.numpy(), rtol=1e-3)
+    assert torch.equal(network.weight, own[0])
+
+
+def test_cpspan_instances_and_prototypes(rng):
+    first, second, mask = codes(rng, B, K), codes(rng, B, K), both(rng)
+    cosine = lambda a, b: a @ b / (np.linalg.norm(a) * np.linalg.norm(b))  # noqa: E731
+    instances, prototypes = [], []
+    for r in range(TWO):
+        here = np.flatnonzero(mask[r])
+        instances.append(np.mean([(1 - cosine(first[r, i], second[r, i])) ** 2 for i in here]))
+        pairs = [(first[r, here, a], second[r, here, b]) for a in range(K) for b in range(K)]
+        prototypes.append(np.mean([(1 - cosine(*pair)) ** 2 for pair in pairs]))
+    close(cpspan.instance_loss(tensor(first), tensor(second), tensor(mask)), instances)
+    close(cpspan.prototype_loss(tensor(first), tensor(second), tensor(mask)), prototypes)
+
+
+def test_cpspan_looks_for_donors_in_the_views_that_a_sample_has(rng):
+    own, others = rng.normal(size=(3, 3, K)), rng.normal(size=(5, 3, K))
+    has = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], dtype=bool)
+    they = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 1]], dtype=bool)
+    own, others = own * has[..., None], others * they[..., None]
+    found = cpspan.similarity_in_common_views(tensor(own), tensor(has), tensor(others), tensor(they)).numpy()
+    for i in range(3):
+        for j in range(5):
+            if (has[i] & ~they[j]).any():
+                assert found[i, j] == -np.inf
+            else:
+                a, b = own[i, has[i]].mean(axis=0), others[j, has[i]].mean(axis=0)
+                assert found[i, j] == pytest.approx(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def test_recformer_reconstruction_counts_missing_entries_as_zero(rng):
+    found, wanted = [codes(rng, B, 3), codes(rng, B, 5)], [codes(rng, B, 3), codes(rng, B, 5)]
+    mask = rng.random((TWO, B, 2)) < 0.6
+    losses = [
+        np.mean(
+            [((found[v][r] - wanted[v][r]) ** 2 * mask[r, :, v, None]).sum() / (B * w) for v, w in ((0, 3), (1, 5))]
+        )
+        for r in range(TWO)
+    ]
+    close(recformer.reconstruction_loss([*map(tensor, found)], [*map(tensor, wanted)], tensor(mask)), losses)
+
+
+def test_recformer_graph(rng):
+    n, count, views = 9, 3, 2
+    tokens, memory = codes(rng, B, views, K), codes(rng, n, views, K)
+    near = np.stack([rng.permuted(np.tile(np.arange(n), (B, views, 1)), axis=2)[..., :count] for _ in range(TWO)])
+    wanted = [
+        sum(
+            ((tokens[r, i, v] - memory[r, j, v]) ** 2).sum()
+            for i in range(B)
+            for v in range(views)
+            for j in near[r, i, v]
+        )
+        / (views * B * n)
+        for r in range(TWO)
+    ]
+    close(recformer.graph_loss(tensor(tokens), tensor(memory), tensor(near)), wanted)
+
+
+def test_nemo_similarity(rng):
+    arrays, mask = [rng.normal(size=(13, 2)), rng.normal(size=(13, 3))], np.ones((13, 2), dtype=bool)
+    mask[:4, 0], mask[4:6, 1] = False, False
+    wanted, seen = np.zeros((13, 13)), np.zeros((13, 13))
+    for v, array in enumerate(arrays):
+        here = np.flatnonzero(mask[:, v])
+        k = round(len(here) / 6)
+        squares = np.array([[((array[i] - array[j]) ** 2).sum() for j in here] for i in here])
+        near = np.sort(squares, axis=1)[:, 1 : k + 1].mean(axis=1)
+        kernel = np.zeros_like(squares)
+        for i in range(len(here)):
+            for j in range(len(here)):
+                sigma = 0.5 * (near[i] + near[j] + squares[i, j]) / 3
+                kernel[i, j] = np.exp(-((squares[i, j] / sigma) ** 2) / 2) / (sigma * sqrt(2 * np.pi))
+        own = np.where(kernel >= np.sort(kernel, axis=1)[:, [-k]], kernel, 0)
+        own /= own.sum(axis=1, keepdims=True)
+        wanted[np.ix_(here, here)] += own + own.T
+        seen[np.ix_(here, here)] += 1
+    wanted = np.where(seen > 0, wanted / np.maximum(seen, 1), np.nan)
+    wanted[np.isnan(wanted)] = np.nanmean(wanted)
+    found = nemo.average_similarity([array.astype(np.float64) for array in arrays], mask)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_pimvc_solves_for_the_common_representation_and_keeps_the_constraint(rng):
+    views = [rng.normal(size=(20, 4)), rng.normal(size=(20, 5))]
+    present = np.ones((20, 2), dtype=bool)
+    present[:5, 0] = False
+    samples = Samples([tensor(view) for view in views], tensor(present), torch.empty(20, 2, 0, dtype=torch.int64))
+    system = pimvc.smoothing(samples, 2.0, 3)
+    right = rng.normal(size=(20, 3))
+    wanted = np.linalg.solve(system.toarray(), right)
+    np.testing.assert_allclose(pimvc.solve(system, right, np.zeros_like(right)), wanted, rtol=1e-4, atol=1e-5)
+    root = pimvc.PIMVC(3)._root(views[1])
+    p = pimvc._projection(root, views[1].T @ right)
+    whole = views[1].T @ views[1] + 1e5 * np.eye(5)
+    np.testing.assert_allclose(p @ whole @ p.T, np.eye(3), atol=1e-8)
+
+
+def test_batch_normalisation_is_torchs_where_all_rows_count(rng):
+    x = tensor(rng.normal(size=(1, B, K))).float()
+    ours, theirs = BatchNorm(K), torch.nn.BatchNorm1d(K)
+    with torch.no_grad():
+        for own, start in ((ours.weight, 1.0), (ours.bias, 0.0), (ours.mean, 0.0), (ours.variance, 1.0)):
+            own.fill_(start)
+    torch.testing.assert_close(ours(x)[0], theirs(x[0]))
+    torch.testing.assert_close(ours.variance, theirs.running_var)
+    mask = torch.tensor([[True] * 4 + [False] * 3])
+    torch.testing.assert_close(ours(x, mask)[0, :4], theirs(x[0, :4]))
+
+
+@pytest.mark.parametrize(("drop", "n", "wanted"), [(True, 25, (2, 10)), (True, 7, (1, 7)), (False, 25, (3, 8))])
+def test_steps_of_an_epoch(drop, n, wanted):
+    assert Stage("any", 1, 10, 1e-3, drop).steps(n) == wanted
+
+
+@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
+@pytest.mark.parametrize("name", ["completer", "sure", "dsimvc", "cpspan", "recformer"])
+def test_seeds_side_by_side_learn_what_they_learn_alone(name, monkeypatch):
+    views, _, _ = make_blobs(40, 3, missing=0.0)
+    sets = [Views(views, mask=paper_mask(40, 3, 0.5, 1, random_state=seed)) for seed in range(2)]
+    method = estimator_of(name)(3, device="cpu", **BRIEF[name])
+    alone = [method.train_many([one], [seed])[0] for seed, one in zip((5, 6), sets, strict=True)]
+    monkeypatch.setitem(footprint.MAX_STACKED, "cpu", 2)
+    for one, other in zip(alone, method.train_many(sets, [5, 6]), strict=True):
+        np.testing.assert_allclose(one.history["total"], other.history["total"], rtol=1e-3)
+        pairs = zip(one.network.parameters(), other.network.parameters(), strict=True)
+        assert max(float((x - y).detach().abs().max()) for x, y in pairs) < 1e-3
