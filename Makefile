@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants bench check format clean
+.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants bench dist test-dist check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
@@ -44,6 +44,16 @@ mutants: $(READY)
 
 bench: $(READY)
 	$(PY) -m viewfuse bench speed --out bench-output --force
+
+# The sdist and the wheel, in dist/.
+dist: $(READY)
+	rm -rf build dist
+	$(PY) -c 'from setuptools import build_meta as build; build.build_sdist("dist"); build.build_wheel("dist")'
+
+# The wheel in empty environments, with the core dependencies alone: make test-dist PYTHONS="python3.11 python3.12"
+PYTHONS ?= $(PYTHON)
+test-dist: dist
+	VIEWFUSE_PYTHONS="$(PYTHONS)" $(PY) -m pytest -q -rs -m slow tests/test_packaging.py
 
 check: $(READY)
 	$(PY) -m ruff check .

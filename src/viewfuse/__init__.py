@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from viewfuse.methods.registry import load
     from viewfuse.methods.urrl.estimator import URRL
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "URRL",
     "BadModelFile",

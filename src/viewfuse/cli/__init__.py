@@ -33,6 +33,7 @@ VERBS = {
     "predict": "Place the samples of files in the clusters of a saved model.",
     "report": "Write a page that shows a run, or compares two.",
     "score": "Compare labels with known ones.",
+    "serve": "Answer requests over HTTP with a saved model.",
 }
 _VERB = "viewfuse.verb"
 

@@ -1,0 +1,49 @@
+"""viewfuse serve."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from viewfuse.cli import options
+from viewfuse.errors import MissingPackage
+from viewfuse.serve.limits import Limits
+from viewfuse.utils.optional import how_to_install
+from viewfuse.utils.wording import in_options
+
+_NEEDED = ("fastapi", "uvicorn")
+_TOKEN = "VIEWFUSE_TOKEN"
+
+
+@click.command()
+@click.argument("model", type=options.PATH, metavar="MODEL|RUN")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; by default this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
+@click.option("--max-rows", type=click.IntRange(1), default=Limits.rows, show_default=True, help="Per request.")
+@click.option("--max-bytes", type=click.IntRange(1), default=Limits.bytes, show_default=True, help="Per request.")
+@click.option("--queue", type=click.IntRange(1), default=Limits.places, show_default=True,
+              help="Requests that may wait; others are answered with 503.")  # fmt: skip
+@options.device
+def command(model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, device: str) -> None:
+    """Filled in by the group."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        cure = how_to_install(" ".join(missing), "serve")
+        raise MissingPackage(f"viewfuse serve needs {' and '.join(missing)}, which are not installed; {cure}")
+    from viewfuse.cli.fit import command as fit
+    from viewfuse.serve.app import create_app
+    from viewfuse.serve.gate import is_local
+    from viewfuse.serve.opened import open_folder
+    from viewfuse.serve.server import listen, run
+
+    opened = open_folder(model, device, say=partial(in_options, command=fit))
+    token = os.environ.get(_TOKEN) or None
+    sock = listen(host, port)
+    if token is None and not is_local(host):
+        click.echo(f"viewfuse: warning: whoever reaches {host} can ask the model; set {_TOKEN} to a secret", err=True)
+    app = create_app(opened, Limits(max_rows, max_bytes, queue), token=token, host=host)
+    run(app, sock, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))

@@ -1,0 +1,1 @@
+"""A model behind HTTP: bodies become Views, one thread asks the model, answers are JSON."""

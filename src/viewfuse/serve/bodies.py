@@ -1,0 +1,149 @@
+"""The body of a request becomes Views. Nobody knows who wrote it, so nothing in it is believed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, NoReturn
+
+from viewfuse.data.views import Views
+from viewfuse.errors import DataError, ViewfuseError
+from viewfuse.io.readers import open_source
+from viewfuse.serve.limits import Limits, TooLarge
+
+JSON = "application/json"
+PARQUET = "application/vnd.apache.parquet"
+_SHAPE = 'write {"views": {"NAME": [[number, ...], ...]}, "ids": [...]}; docs/serve.md has more'
+_BODY = "body"
+"""What a table without a name would be called."""
+
+
+class Asked(NamedTuple):
+    """How a Parquet body is read: the words of the command line, from the address.
+
+    Attributes
+    ----------
+    view : the view that the table is
+    blocks : per view a pattern of its columns, for one wide table
+    id_column : name of the column of ids; the first one by default
+    """
+
+    view: str | None = None
+    blocks: Mapping[str, str] | None = None
+    id_column: str | None = None
+
+
+def read_json(body: bytes, limits: Limits) -> Views:
+    """Samples from JSON: per view a list of rows, or an object of `columns` and `values`; null is what is missing."""
+    content = _parsed(body)
+    views = content.get("views") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(views, dict) or not views:
+        raise DataError(f"the body names no views; {_SHAPE}")
+    unknown = sorted(set(content) - {"views", "ids"})
+    if unknown:
+        raise DataError(f"the body has {unknown[0]!r}, which means nothing here; {_SHAPE}")
+    tables = {name: _table(name, view) for name, view in views.items()}
+    ids = _ids(content.get("ids"))
+    counts = {name: len(rows) for name, (rows, _) in tables.items()} | ({} if ids is None else {"ids": len(ids)})
+    limits.check_rows(max(counts.values()))
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+        raise DataError(f"the numbers of samples differ ({listed}); give each view one row per sample, null for none")
+    given = {name: (rows if any(rows) else None) for name, (rows, _) in tables.items()}
+    names = [() if given[name] is None else columns for name, (_, columns) in tables.items()]
+    return Views(given, ids=ids, columns=names)
+
+
+def read_parquet(body: bytes, limits: Limits, asked: Asked, names: Sequence[str]) -> Views:
+    """Samples from a Parquet file: one view, columns of lists, or one wide table in blocks.
+
+    A process of its own parses it, whose time and memory are limited; what comes back is measured before it is used.
+    `names` are those of the model's views: a table of its only one needs no name.
+    """
+    view = asked.view or (names[0] if len(names) == 1 and not asked.blocks else None)
+    with TemporaryDirectory(prefix="viewfuse-") as folder:
+        path = Path(folder, f"{_BODY}.parquet")
+        path.write_bytes(body)
+        try:
+            paths = path if view is None else {view: path}
+            source = open_source(paths, id_column=asked.id_column, blocks=asked.blocks)
+            limits.check_rows(len(source))
+            limits.check_body(sum(one.values.nbytes for one in source.views))
+            views = source.read()
+        except TooLarge:
+            raise
+        except ViewfuseError as error:
+            raise type(error)(_in_our_words(error, path)) from None
+    if views.names == (_BODY,) and _BODY not in names:
+        listed = ", ".join(names)
+        raise DataError(f"the body is one table: say which view it is with ?view=NAME; the model has {listed}")
+    return views
+
+
+def _in_our_words(error: ViewfuseError, path: Path) -> str:
+    """A sentence about a file as one about a body, without what only those who start the service can do."""
+    return re.sub(r"(, or if it is in order,|;) trusted=True .*", "", str(error).replace(str(path), "the body"))
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_no_number, object_pairs_hook=_once)
+    except DataError:
+        raise
+    except RecursionError:
+        raise DataError(f"the body is nested too deeply; {_SHAPE}") from None
+    except ValueError as error:
+        raise DataError(f"the body is no JSON ({error}); {_SHAPE}") from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise DataError(f"the body has {name}, which JSON does not know; write null for what is missing")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{twice!r} stands twice in one object of the body; keep one")
+    return found
+
+
+def _table(name: str, view: Any) -> tuple[list[list[Any] | None], Sequence[str | int]]:
+    """The rows of a view, None where a sample lacks it, and what its columns are called."""
+    named = isinstance(view, dict)
+    if named and set(view) != {"columns", "values"}:
+        raise DataError(f"view {name!r} has {sorted(view)}; an object needs 'columns' and 'values', and nothing else")
+    rows = view["values"] if named else view
+    if not isinstance(rows, list) or not all(row is None or isinstance(row, list) for row in rows):
+        raise DataError(
+            f"view {name!r} is no list of rows; give a list of numbers per sample, null where it is missing"
+        )
+    width = max((len(row) for row in rows if row is not None), default=0)
+    columns = view["columns"] if named else range(width)
+    if named and not (isinstance(columns, list) and all(type(one) in (str, int) for one in columns)):
+        raise DataError(f"view {name!r}: its columns are no list of names; give one text per column")
+    if width and len(columns) != width:
+        raise DataError(f"view {name!r} has {len(columns)} names of columns, but rows of {width} numbers; give as many")
+    _check_cells(name, rows)
+    return rows, columns
+
+
+def _check_cells(name: str, rows: Sequence[Sequence[Any] | None]) -> None:
+    """Refuse lists and objects in the place of numbers; what text means is decided as elsewhere."""
+    for r, row in enumerate(rows):
+        if row is not None and any(isinstance(cell, (list, dict)) for cell in row):
+            raise DataError(
+                f"view {name!r}, row {r} holds a list or an object; give numbers, null where one is missing"
+            )
+
+
+def _ids(ids: Any) -> list[str | int] | None:
+    if ids is None:
+        return None
+    if not isinstance(ids, list) or not all(type(one) in (str, int) for one in ids):
+        raise DataError("ids are no list of texts or whole numbers; give one per sample, or leave them out")
+    return ids

@@ -1,0 +1,98 @@
+"""What every request passes: who asks, under which name, how long it took."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from viewfuse.serve.metrics import Metrics
+
+OPEN = frozenset({"/health", "/ready"})
+"""What whoever keeps the service alive may ask without a token."""
+LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
+class Gate:
+    """Lets those pass who know the token, counts all, and tells browsers to be careful.
+
+    Parameters
+    ----------
+    token : what callers must know; None lets everybody pass
+    hosts : names under which the service may be called; None allows all. A service for one machine allows its own
+        names only: else a page from elsewhere could have its own name lead here, and read the answers.
+    """
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, token: str | None, hosts: frozenset[str] | None) -> None:
+        self._app, self._metrics, self._token, self._hosts = app, metrics, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or hand it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, start = 500, perf_counter()
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        try:
+            await (self._refusal(scope) or self._app)(scope, receive, noted)
+        finally:
+            self._metrics.count(scope["path"], status, perf_counter() - start)
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        """What is answered to those who may not pass."""
+        headers = dict(scope["headers"])
+        if self._hosts is not None and _without_port(headers) not in self._hosts:
+            detail = "the service is for this machine: call it 127.0.0.1 or localhost, or start it with another --host"
+            return JSONResponse({"detail": detail}, 400)
+        if self._token is None or scope["path"] in OPEN or _is_known(headers.get(b"authorization", b""), self._token):
+            return None
+        detail = "the token is missing or wrong; send it as 'Authorization: Bearer TOKEN', or as a password"
+        return JSONResponse({"detail": detail}, 401, {"WWW-Authenticate": 'Basic realm="viewfuse", charset="UTF-8"'})
+
+
+def _without_port(headers: Mapping[bytes, bytes]) -> str:
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    name, sign, port = host.rpartition(":")
+    return name if sign and port.isdigit() else host
+
+
+def _is_known(given: bytes, token: str) -> bool:
+    """Whether the token is given, as such or, since browsers ask for that, as a password with any name."""
+    kind, _, rest = given.partition(b" ")
+    if kind.lower() == b"basic":
+        try:
+            rest = base64.b64decode(rest, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return False
+    elif kind.lower() != b"bearer":
+        return False
+    return hmac.compare_digest(rest.strip(), token.encode())
+
+
+def middleware(metrics: Metrics, token: str | None, host: str) -> dict[str, Any]:
+    """The parameters of a `Gate` for a service that listens at `host`."""
+    return {"metrics": metrics, "token": token, "hosts": LOCAL if is_local(host) else None}
+
+
+def is_local(host: str) -> bool:
+    """Whether nobody but this machine can reach what listens there."""
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -1,0 +1,48 @@
+"""What the service takes, and what it answers when that is too much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewfuse.errors import ViewfuseError
+
+
+class TooLarge(ViewfuseError):
+    """A request that the service could answer, but does not: it, or its answer, is larger than allowed."""
+
+
+class Busy(ViewfuseError):
+    """All places are taken; the same request may succeed a moment later."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service takes.
+
+    Attributes
+    ----------
+    rows : samples of one request
+    bytes : of one body; also of what a compressed body becomes, and of one answer, as far as can be told before
+    places : requests that are read, wait or run at the same time; others are sent away
+    body_seconds : time for a body to arrive
+    """
+
+    rows: int = 10_000
+    bytes: int = 32_000_000
+    places: int = 64
+    body_seconds: float = 30.0
+
+    def check_rows(self, n: int) -> None:
+        """Refuse more samples than one request may have."""
+        if n > self.rows:
+            raise TooLarge(f"{n:,} samples are more than the {self.rows:,} of one request; send them in parts")
+
+    def check_body(self, n: int) -> None:
+        """Refuse a body that is too long, as it is or as it says that it will become."""
+        if n > self.bytes:
+            raise TooLarge(f"the body has more than {self.bytes:,} bytes; send the samples in parts")
+
+    def check_answer(self, n: int) -> None:
+        """Refuse a request whose answer would be too long."""
+        if n > self.bytes:
+            raise TooLarge(f"the answer would have about {n:,} bytes, more than {self.bytes:,}; send fewer samples")

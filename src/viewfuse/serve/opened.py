@@ -1,0 +1,79 @@
+"""What is served: the folder of a model or of a run, opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from viewfuse.fitted.manifest import MANIFEST, read_manifest
+from viewfuse.methods.registry import load
+from viewfuse.report.html import join, paragraphs, tag
+from viewfuse.report.page import run_page
+from viewfuse.report.run_folder import read_run
+from viewfuse.report.verdict import Say
+from viewfuse.serve.answers import plain_names
+
+if TYPE_CHECKING:
+    from viewfuse.methods.base import MultiViewClusterer
+
+_STYLE = "max-width: 45em; margin: 2em auto; padding: 0 1em; font: 16px/1.5 sans-serif"
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model that is ready.
+
+    Attributes
+    ----------
+    facts : what /model says
+    page : the report of a run; of a model alone, a few words
+    """
+
+    fitted: MultiViewClusterer
+    facts: dict[str, Any]
+    page: str
+
+
+def open_folder(folder: Path, device: str, say: Say = str) -> Opened:
+    """Open a model, or the folder of a run with the model inside."""
+    is_run = (folder / "model" / MANIFEST).is_file() and not (folder / MANIFEST).exists()
+    model = folder / "model" if is_run else folder
+    fitted = load(model, device=device)
+    facts = _facts(read_manifest(model), fitted)
+    return Opened(fitted, facts, run_page(read_run(folder), say=say) if is_run else _page(facts))
+
+
+def _facts(manifest: dict[str, Any], fitted: MultiViewClusterer) -> dict[str, Any]:
+    return {
+        "method": manifest["method"]["name"],
+        "clusters": len(fitted.cluster_centers_),
+        "samples": len(fitted.ids_),
+        "views": {str(view["name"]): _columns(view) for view in manifest["views"]},
+        "scaling": manifest.get("scaling"),
+        "versions": manifest["versions"],
+    }
+
+
+def _columns(view: dict[str, Any]) -> list[str | int]:
+    """What the columns of a view are called; their numbers, where they have no names."""
+    return plain_names(view.get("columns") or range(view["width"]))
+
+
+def _page(facts: dict[str, Any]) -> str:
+    """A few words about a model; the report of a run says more."""
+    title = f"A model of {facts['clusters']} clusters"
+    views = [tag("li", f"{name}: {len(columns)} columns") for name, columns in facts["views"].items()]
+    body = join(
+        [
+            tag("h1", title),
+            paragraphs(f"Fitted on {facts['samples']:,} samples with these views:"),
+            tag("ul", *views),
+            paragraphs(
+                "POST samples to /predict, /impute or /explain; GET /model says what the model is, and /openapi.json "
+                "how to ask. Serve the folder of a run, and its report stands here."
+            ),
+        ]
+    )
+    head = join([tag("title", title), tag("style", f"body {{ {_STYLE} }}")])
+    return f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}</head><body>{body}</body></html>\n'
