@@ -93,6 +93,13 @@ def test_a_sparse_view_is_scaled_like_the_dense_one(pair, kind):
         assert one == pytest.approx(other, abs=1e-6)
 
 
+def test_a_value_far_from_others_is_judged_by_all_zeros_of_a_sparse_column():
+    column = np.zeros((30, 1))
+    column[:3, 0] = -999.0, 2.0, -2.0
+    for table in (column, sparse.csr_array(column)):
+        assert suspicious_columns(Views([table]), 0) == {}
+
+
 @given(both_kinds(), st.integers(1, 60))
 def test_parts_are_few_cells_and_together_all_present_rows(pair, cells):
     dense, thin = pair

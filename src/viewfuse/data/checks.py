@@ -39,7 +39,7 @@ def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
         return {}
     if not is_sparse(values) and np.isnan(values).any():
         values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
-    reasons = _sparse_reasons(values) if is_sparse(values) else _reasons(values)
+    reasons = _sparse_reasons(values) if is_sparse(values) else _reasons(values, (values == 0).mean(axis=0))
     found = {why: np.flatnonzero(which) for why, which in reasons.items()}
     return {why: [str(views.columns[v][int(c)]) for c in which] for why, which in found.items() if len(which)}
 
@@ -120,9 +120,9 @@ def isolated_views(views: Views) -> list[str]:
     return lines
 
 
-def _reasons(rows: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
-    """Per reason, which columns; `rows` of shape (samples, columns)."""
-    far = np.where((rows == 0).mean(axis=0) > 0.5, _FAR_BESIDE_ZEROS, _FAR)
+def _reasons(rows: NDArray[np.float32], zeros: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:
+    """Per reason, which columns; `rows` of shape (samples, columns), `zeros` the share of zeros in each column."""
+    far = np.where(zeros > 0.5, _FAR_BESIDE_ZEROS, _FAR)
     ordered = np.sort(rows, axis=0)
     counting = (ordered[1:] - ordered[:-1] == 1).all(axis=0) & (len(rows) > 2)
     return {
@@ -136,8 +136,10 @@ def _reasons(rows: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
 def _sparse_reasons(rows: csr_array) -> dict[str, NDArray[np.bool_]]:
     """As `_reasons`, some columns at a time."""
     found: dict[str, NDArray[np.bool_]] = {}
+    filled = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
+    zeros = 1.0 - filled / rows.shape[0]  # blocks leave most of them out
     for columns, values in column_blocks(rows):
-        for why, which in _reasons(values).items():
+        for why, which in _reasons(values, zeros[columns]).items():
             found.setdefault(why, np.zeros(rows.shape[1], dtype=bool))[columns] = which
     return found
 
