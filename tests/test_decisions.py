@@ -471,6 +471,7 @@ def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
     assert runs[0].seed == 5
 
 
+@pytest.mark.slow
 def test_on_noise_trainings_do_not_agree(monkeypatch):
     monkeypatch.setattr("viewfuse.data.scaling.views_as_a_whole", lambda views: (True, *(False,) * 5))
     rng = np.random.default_rng(0)

@@ -377,6 +377,7 @@ def test_views_in_another_order_or_beside_others_are_found(tmp_path, monkeypatch
 # --- tables and figures
 
 
+@pytest.mark.slow
 def test_tables_from_the_csv_alone_are_those_from_the_runs(whole, tmp_path):
     for name, source in (("from-runs", whole), ("from-csv", whole / "results.csv")):
         told = CliRunner().invoke(main, ["bench", "tables", str(source), "--out", str(tmp_path / name)])
@@ -391,6 +392,7 @@ def test_tables_from_the_csv_alone_are_those_from_the_runs(whole, tmp_path):
     assert drawn[0] == drawn[1] | {f"tiny-tiny-paper-{kind}.{ending}" for kind in kinds for ending in ("png", "svg")}
 
 
+@pytest.mark.slow
 def test_runs_without_their_arrays_are_drawn_as_far_as_they_go(whole, tmp_path):
     copied = shutil.copytree(whole, tmp_path / "copied")
     for folder in copied.glob("*/arrays.npz"):
@@ -404,6 +406,7 @@ def test_runs_without_their_arrays_are_drawn_as_far_as_they_go(whole, tmp_path):
     assert "tiny-tiny-paper-convergence.png" in names
 
 
+@pytest.mark.slow
 def test_embeddings_that_were_not_copied_are_not_drawn(whole, tmp_path):
     copied = shutil.copytree(whole, tmp_path / "copied")
     for arrays in copied.glob("*/arrays.npz"):
