@@ -31,7 +31,7 @@ def cells(found: pd.DataFrame, dataset: str, method: str) -> set[str]:
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 100
+    assert len(README.splitlines()) <= 80
 
 
 def test_the_comparison_has_the_figures_of_the_results():
