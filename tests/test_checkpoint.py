@@ -119,3 +119,15 @@ def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, mon
     assert signal.getsignal(signal.SIGINT) is before
     resumed = URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, URRL(3, **TINY, **LENGTH, scaling="standard").fit(views).embedding_)
+
+
+def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(views, tmp_path, monkeypatch):
+    settings = {**TINY, "scaling": "standard", "cluster_range": (2, 4), "pretrain_epochs": 3, "joint_epochs": 2}
+    whole = URRL(**settings).fit(views)
+    kill_after(3, URRL(**settings, checkpoint=tmp_path), views, monkeypatch)
+    counted = []
+    monkeypatch.setattr(training, "run_epoch", lambda *args, go=training.run_epoch: counted.append(go(*args)))
+    resumed = URRL(**settings, checkpoint=tmp_path).fit(views)
+    assert len(counted) == 2  # the joint stage; pre-training was done
+    assert np.array_equal(resumed.embedding_, whole.embedding_)
+    assert resumed.decisions_ == whole.decisions_

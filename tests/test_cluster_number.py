@@ -170,7 +170,7 @@ def test_what_is_chosen_is_a_peak_near_the_highest(scores):
         (number_decision([], alone=True), "1, as there are too few samples to tell more"),
         (number_decision(curve([0.2, 1.0, 0.1], 0.0), alone=True), "if there must be more, 3 hold best"),
         (number_decision(curve([0.2, 1.0, 0.1]), alone=True), r"3, which .* \(score 1.00\)$"),
-        (number_decision(curve([0.2, 1.0, 0.1, 0.98]), alone=True), "next 5 with 0.98.; 3 and 5 both hold"),
+        (number_decision(curve([0.2, 1.0, 0.1, 0.98]), alone=True), "next peak is 5 with 0.98.; 3 and 5 both hold"),
         (number_decision(curve([0.9, 0.2, 0.91, 0.1, 0.92]), alone=True), "2, 4 and 6 all hold"),
         (number_decision(curve([0.2, 1.0], 0.0), alone=False), "although hardly anything holds together"),
     ],

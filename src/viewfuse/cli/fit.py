@@ -180,7 +180,7 @@ def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         if checkpoint.is_dir():
             raise KeyboardInterrupt(
-                f"interrupted; go on with the same files and --resume {checkpoint.parent}"
+                f"interrupted; go on with the same files and options and --resume {checkpoint.parent}"
             ) from None
         raise
     except CheckpointDiffers:

@@ -8,13 +8,14 @@ replaced as a whole.
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +32,14 @@ _SECONDS_BETWEEN = 60.0
 _FACTS = "fit.json"
 
 
+@dataclass
+class _Clock:
+    """When the last file was written, and whether somebody asked to stop."""
+
+    written: float = field(default_factory=time.monotonic)
+    stop: bool = False
+
+
 class Checkpoint:
     """A folder that keeps the stages of one fit.
 
@@ -41,7 +50,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
-        self._folder, self._written, self._stop = folder, time.monotonic(), False
+        self._folder, self._prefix, self._clock = folder, "", _Clock()
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
         known = None if folder is None else _read_json(folder / _FACTS)
         if known is not None:
@@ -60,6 +69,12 @@ class Checkpoint:
         if self._folder is not None and not (self._folder / _FACTS).exists():
             write_file(self._folder / _FACTS, json.dumps(self._facts, indent=1).encode())
 
+    def part(self, name: str) -> Checkpoint:
+        """The same one for trainings of which others may have the same seeds."""
+        own = copy.copy(self)
+        own._prefix = f"{name}-"
+        return own
+
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Inside, the first Ctrl-C waits for the end of the epoch, which is kept; the second ends at once."""
@@ -68,7 +83,7 @@ class Checkpoint:
             return
 
         def wait(number: int, frame: FrameType | None) -> None:
-            self._stop = True
+            self._clock.stop = True
             signal.signal(signal.SIGINT, before)
 
         before = signal.signal(signal.SIGINT, wait)
@@ -76,25 +91,25 @@ class Checkpoint:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-        if self._stop:  # there was no epoch to wait for
+        if self._clock.stop:  # there was no epoch to wait for
             raise KeyboardInterrupt
 
     def stage(
         self, name: str, runs: Sequence[TrainState], replicates: Replicates, watches: Sequence[EarlyStopping] = ()
     ) -> Stage:
         """A stage of trainings that run side by side, as far as it is kept."""
-        file = "-".join([name, *(str(run.seed) for run in runs)]) + ".safetensors"
+        file = self._prefix + "-".join([name, *(str(run.seed) for run in runs)]) + ".safetensors"
         return Stage(self, None if self._folder is None else self._folder / file, runs, replicates, watches)
 
     @property
     def is_due(self) -> bool:
         """Whether the last file is old enough."""
-        return self._stop or time.monotonic() - self._written >= _SECONDS_BETWEEN
+        return self._clock.stop or time.monotonic() - self._clock.written >= _SECONDS_BETWEEN
 
     def written(self) -> None:
         """A file was written just now; stop here if somebody asked for it."""
-        self._written = time.monotonic()
-        if self._stop:
+        self._clock.written = time.monotonic()
+        if self._clock.stop:
             raise KeyboardInterrupt
 
 

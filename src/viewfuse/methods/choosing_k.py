@@ -12,6 +12,7 @@ import torch
 from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
+from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import SILENT, Progress
@@ -53,6 +54,7 @@ def choose_n_clusters(
     fill: str = "neighbors",
     reduction: Asked = "auto",
     progress: Progress = SILENT,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> Choice:
     """How many clusters the samples have, with the evidence for every number.
 
@@ -73,7 +75,8 @@ def choose_n_clusters(
         return Choice(number_decision([], alone=True), None)
     source = Source.of(some, fill, reduction)
     check_memory(source.reduced, config, device)
-    run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, progress=progress)
+    ways: dict[str, Any] = {"progress": progress, "checkpoint": checkpoint.part("choice")}
+    run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, **ways)
     return Choice(number_decision(evidence_curve(run, ks), alone=alone), run)
 
 
@@ -84,7 +87,14 @@ def _drawn(views: Views, seed: int) -> Views:
 
 
 def pretrained(
-    source: Source, config: Config, scaling: str, seed: int, device: torch.device, *, progress: Progress = SILENT
+    source: Source,
+    config: Config,
+    scaling: str,
+    seed: int,
+    device: torch.device,
+    *,
+    progress: Progress = SILENT,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> TrainState:
     """A network under the first scaling with which training does not diverge."""
     runs: list[TrainState] = []
@@ -93,7 +103,7 @@ def pretrained(
         stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
         place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
-        pretrain(runs[-1:], config.trial_epochs(len(present)), progress=progress)
+        pretrain(runs[-1:], config.trial_epochs(len(present)), progress=progress, checkpoint=checkpoint)
         if not runs[-1].diverged:
             return runs[-1]
     check_diverged(runs)

@@ -237,7 +237,7 @@ class URRL(MultiViewClusterer):
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
-                    number, begun = self._chosen(views, seeds[0], progress)
+                    number, begun = self._chosen(views, seeds[0], progress, checkpoint)
                 chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
             ways = {**self._ways(), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
@@ -261,8 +261,9 @@ class URRL(MultiViewClusterer):
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1)[0], progress).decision
         return told({"n_clusters": number})["n_clusters"]
 
-    def _chosen(self, views: Views, seed: int, progress: Progress) -> Choice:
-        config, ways = replace(self._config(), n_clusters=1), {**self._ways(), "progress": progress}
+    def _chosen(self, views: Views, seed: int, progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT) -> Choice:
+        config = replace(self._config(), n_clusters=1)
+        ways = {**self._ways(), "progress": progress, "checkpoint": checkpoint}
         device = chosen_device(self.device)
         return choose_n_clusters(views, config, self.cluster_range, self.scaling, seed, device, **ways)
 

@@ -47,7 +47,8 @@ def pretrain(
     groups = list(stacked_groups(waiting))
     for number, group in enumerate(groups, 1):
         name = "pre-training" if len(groups) == 1 else f"pre-training {number} of {len(groups)}"
-        progress.begin(name)
+        if group[0].n_epochs < until:
+            progress.begin(name)
         _pretrain_together(group, range(group[0].n_epochs, until), progress, checkpoint)
 
 
