@@ -91,7 +91,7 @@ def _ended_tidily() -> Iterator[None]:
 
 def _terminated(*_: object) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _stop("terminated; nothing was written", 143)
+    _stop("terminated; no results were written", 143)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ A method is a class derived from `PublishedMethod`: its parameters, the network 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
@@ -120,13 +121,13 @@ class PublishedMethod(MultiViewClusterer):
 
     # What a method defines.
 
+    @abstractmethod
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """The network for reduced views of these widths; its weights are drawn later."""
-        raise NotImplementedError
 
+    @abstractmethod
     def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Train networks side by side, all but their centres; returns their histories."""
-        raise NotImplementedError
 
     def start(self, network: ClusterNetwork, seed: int) -> None:
         """Draw the weights."""

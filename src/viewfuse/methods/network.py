@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _KMEANS_ROUNDS = 300
 
 
-class ClusterNetwork(nn.Module):
+class ClusterNetwork(nn.Module, ABC):
     """What a method fits: weights, and centres of clusters of shape (clusters, embedding)."""
 
     centers: Tensor
@@ -32,9 +33,9 @@ class ClusterNetwork(nn.Module):
         self.register_buffer("centers", torch.empty(n_clusters, embedding_dim))
         self._memory: tuple[Samples, Any] | None = None
 
+    @abstractmethod
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """Embeddings of samples with any of the views, of shape (samples, embedding)."""
-        raise NotImplementedError
 
     def assign(self, embedding: Tensor) -> Tensor:
         """Probabilities of shape (samples, clusters), the larger the nearer a centre (Student's t)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -22,7 +23,7 @@ _GREY = (0.6, 0.6, 0.6)
 _NUMBERS = ("confidence", "stability")
 
 
-class FittedPlots:
+class FittedPlots(ABC):
     """Methods that draw a fitted model; each returns matplotlib's Axes, and takes one as `ax`."""
 
     labels_: NDArray[np.int64]
@@ -33,9 +34,9 @@ class FittedPlots:
     view_names_: list[str]
     _places: tuple[NDArray[np.float32], Places] | None = None
 
+    @abstractmethod
     def _present(self) -> NDArray[np.bool_]:
         """Which views the training samples have, of shape (samples, views)."""
-        raise NotImplementedError
 
     def plot_map(self, color: Any = "cluster", *, ax: Any = None) -> Any:
         """Draw the training samples in two dimensions, as t-SNE places their embedding.
