@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -13,15 +14,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
 from conftest import make_blobs
 from viewfuse import URRL, load
 from viewfuse.cli import main
+from viewfuse.engine import checkpoint
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(3600), pytest.mark.usefixtures("quick_map")]
 QUICK = ["--clusters", "2", "--pretrain-epochs", "1", "--joint-epochs", "1", "--scaling", "standard", "--device", "cpu"]
 QUICK += ["--hidden-dim", "8", "--embedding-dim", "4"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Forked processes wait for ever for the threads that their parent had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def digest(path: Path) -> str:
@@ -33,22 +45,32 @@ def invoke(*words: object) -> None:
     assert result.exit_code == 0, result.output
 
 
+def started(work: Callable[[], None]) -> int:
+    """A forked process that does `work` and ends with 0."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
 def killed(work: Callable[[], None], seconds: float) -> bool:
     """Run `work` in a forked process and kill it after so long; whether it was still at work."""
-    pid = os.fork()
-    if not pid:
-        try:
-            work()
-        finally:
-            os._exit(0)
+    pid = started(work)
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFSIGNALED(status) or not status
+    return os.WIFSIGNALED(status)
 
 
 def duration(work: Callable[[], None]) -> float:
+    """Seconds in a forked process, which is slower than this one; if it hung, kills would come before any writing."""
     began = time.monotonic()
-    work()
+    assert os.waitpid(started(work), 0)[1] == 0
     return time.monotonic() - began
 
 
@@ -78,11 +100,38 @@ def test_a_hundred_kills_during_fit(data, tmp_path):
     n_killed = attempt = 0
     while n_killed < 100:
         attempt += 1
-        n_killed += killed(lambda seed=attempt % 2: invoke(*fit, seed), float(rng.uniform(0.2, 1.0) * seconds[0]))
+        n_killed += killed(lambda seed=attempt % 2: invoke(*fit, seed), float(rng.uniform(0.2, 1.3) * seconds[0]))
         assert state(run) in known
+    assert attempt > n_killed  # so late that some were done: others were killed while they wrote
     invoke(*fit, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "run"]
     print(f"fit --force: {n_killed} of {attempt} killed at work")
+
+
+def test_fifty_kills_and_resumes_of_a_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN", 0.0)
+    views, rng = make_blobs(60, 3, missing=0.3)[0], np.random.default_rng(0)
+    settings = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "random_state": 0, "device": "cpu"}
+    settings |= {"pretrain_epochs": 6, "joint_epochs": 6}
+    whole, place, found = URRL(3, **settings).fit(views), tmp_path / "checkpoint", tmp_path / "found.npz"
+
+    def fit() -> None:
+        model = URRL(3, **settings, checkpoint=place).fit(views)
+        arrays = {name: getattr(model, name) for name in ("labels_", "soft_labels_", "embedding_")}
+        np.savez(tmp_path / "new.npz", **arrays)
+        os.replace(tmp_path / "new.npz", found)
+
+    lasts, n_killed, n_done = duration(fit), 0, 0
+    while n_killed < 50:
+        found.unlink()
+        shutil.rmtree(place)
+        while not found.exists():
+            n_killed += killed(fit, float(rng.uniform(0.1, 0.9) * lasts))
+        with np.load(found) as arrays:
+            for name in ("labels_", "soft_labels_", "embedding_"):
+                assert np.array_equal(arrays[name], getattr(whole, name))
+        n_done += 1
+    print(f"fit: {n_done} fits with {n_killed} kills and resumes")
 
 
 def test_a_hundred_kills_during_save(tmp_path):
