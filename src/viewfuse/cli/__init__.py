@@ -104,7 +104,7 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":  # newer versions of click show help in this way
             raise
         verb = error.ctx.command_path if error.ctx is not None else "viewfuse"
-        _stop(f"{options.plain(error.format_message()).rstrip('.')}; see {verb} --help")
+        _stop(f"{options.plain(_worded(error)).rstrip('.')}; see {verb} --help")
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -112,6 +112,14 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         _stop(f"{options.plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
         _stop(str(error) or "interrupted", 130)
+
+
+def _worded(error: click.UsageError) -> str:
+    """What click says, but for what its versions say in different ways."""
+    if not isinstance(error, click.NoSuchOption):
+        return error.format_message()
+    near = f" (possible: {', '.join(sorted(error.possibilities))})" if error.possibilities else ""
+    return f"No such option '{error.option_name}'{near}"
 
 
 def _say(ctx: click.Context, sentence: object) -> str:
