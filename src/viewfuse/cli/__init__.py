@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import os
@@ -78,15 +79,37 @@ class Verbs(click.Group):
 
 @contextmanager
 def _ended_tidily() -> Iterator[None]:
-    """SIGTERM, as cluster schedulers send it, ends a verb as Ctrl-C does, with exit code 143; a second one at once."""
+    """SIGTERM, as cluster schedulers send it, ends a verb as Ctrl-C does, with exit code 143; a second one at once.
+
+    Ctrl-C while Python itself ends, when nothing is left to be done, says nothing more.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    atexit.unregister(_end_at_once)
+    atexit.register(_end_at_once)  # as the last one, so that it is the first to be called
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end_at_once() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Inside, Ctrl-C is not heard."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _terminated(*_: object) -> NoReturn:
@@ -111,7 +134,8 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
     except OSError as error:  # of the system's own, such as a name that is too long
         _stop(f"{options.plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
-        _stop(str(error) or "interrupted", 130)
+        with _deaf():  # a second one would end what is about to be said
+            _stop(str(error) or "interrupted", 130)
 
 
 def _worded(error: click.UsageError) -> str:
