@@ -77,6 +77,18 @@ def test_results_are_written_into_files_by_the_other_process(seeds, tmp_path, mo
     assert sorted(one.name for one in tmp_path.iterdir()) == ["damaged.h5ad", "here.h5ad", "there.h5ad"]
 
 
+@pytest.mark.usefixtures("_forked")
+def test_a_table_on_disk_travels_though_it_is_forgotten_there(tmp_path, monkeypatch):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(spool, "_IN_MEMORY", 100)
+    pq.write_table(pa.table({"id": ["a", "b"], "x": [[1.0] * 9, [2.0] * 9]}), tmp_path / "a.parquet")
+    (view,) = open_source(tmp_path / "a.parquet").views
+    assert isinstance(view.values, spool.OnDisk)
+    assert view.values.tolist() == [[1.0] * 9, [2.0] * 9]
+
+
 @pytest.mark.fault
 def test_a_table_on_disk_travels_without_a_copy(tmp_path):
     import pyarrow as pa
