@@ -7,6 +7,7 @@ import signal
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from conftest import make_blobs
 from viewfuse import URRL
@@ -77,6 +78,10 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
     resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
+    (best,) = tmp_path.glob("joint-0-best-*.safetensors")  # older ones are gone
+    assert best.stem.endswith(f"-{3 + whole.decisions_['joint_stage']['chosen']}")
+    with safe_open(tmp_path / "pretraining-3-0.safetensors", "pt") as ended:
+        assert not [name for name in ended.keys() if name.startswith("adam")]  # noqa: SIM118  nobody needs it any more
 
 
 def test_other_data_settings_and_versions_are_refused(views, tmp_path):
