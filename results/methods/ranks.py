@@ -1,4 +1,4 @@
-"""Mean ranks of URRL and of the methods of `bench decisions` over the real sets: python results/methods/ranks.py"""
+"""Mean ranks of URRL and of the methods of `bench decisions` over the real sets: python results/methods/ranks.py."""
 
 from __future__ import annotations
 
