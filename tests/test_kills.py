@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,33 +44,24 @@ def invoke(*words: object) -> None:
     assert result.exit_code == 0, result.output
 
 
-def started(work: Callable[[], None]) -> int:
-    """A forked process that does `work` and ends with 0."""
+def done(work: Callable[[], None], seconds: float = 0.0) -> tuple[bool, float]:
+    """Do `work` in a forked process, which ends without a word when it has computed for so long; 0 lets it finish.
+
+    Returns whether it was ended at work, and the seconds of computing that it had; these do not depend on what else
+    runs on the machine.
+    """
     pid = os.fork()
-    if pid:
-        return pid
-    try:
-        work()
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def killed(work: Callable[[], None], seconds: float) -> bool:
-    """Run `work` in a forked process and kill it after so long; whether it was still at work."""
-    pid = started(work)
-    time.sleep(seconds)
-    os.kill(pid, signal.SIGKILL)
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) or not status
-    return os.WIFSIGNALED(status)
-
-
-def duration(work: Callable[[], None]) -> float:
-    """Seconds in a forked process, which is slower than this one; if it hung, kills would come before any writing."""
-    began = time.monotonic()
-    assert os.waitpid(started(work), 0)[1] == 0
-    return time.monotonic() - began
+    if not pid:
+        try:
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status, used = os.wait4(pid, 0)
+    assert status in (0, signal.SIGPROF)
+    return status != 0, used.ru_utime + used.ru_stime
 
 
 @pytest.fixture
@@ -93,14 +83,14 @@ def state(run: Path) -> tuple[int, str, str]:
 def test_a_hundred_kills_during_fit(data, tmp_path):
     run, rng = tmp_path / "run", np.random.default_rng(0)
     fit = ("fit", data, *QUICK, "--out", run, "--force", "--random-state")
-    known, seconds = set(), {}
+    known = set()
     for seed in (0, 1, 0):
-        seconds[seed] = duration(lambda seed=seed: invoke(*fit, seed))
+        _, lasts = done(lambda seed=seed: invoke(*fit, seed))
         known.add(state(run))
     n_killed = attempt = 0
     while n_killed < 100:
         attempt += 1
-        n_killed += killed(lambda seed=attempt % 2: invoke(*fit, seed), float(rng.uniform(0.2, 1.3) * seconds[0]))
+        n_killed += done(lambda seed=attempt % 2: invoke(*fit, seed), float(rng.uniform(0.2, 1.3) * lasts))[0]
         assert state(run) in known
     assert attempt > n_killed  # so late that some were done: others were killed while they wrote
     invoke(*fit, 0)
@@ -121,12 +111,12 @@ def test_fifty_kills_and_resumes_of_a_fit(tmp_path, monkeypatch):
         np.savez(tmp_path / "new.npz", **arrays)
         os.replace(tmp_path / "new.npz", found)
 
-    lasts, n_killed, n_done = duration(fit), 0, 0
+    (_, lasts), n_killed, n_done = done(fit), 0, 0
     while n_killed < 50:
         found.unlink()
         shutil.rmtree(place)
         while not found.exists():
-            n_killed += killed(fit, float(rng.uniform(0.1, 0.9) * lasts))
+            n_killed += done(fit, float(rng.uniform(0.1, 0.9) * lasts))[0]
         with np.load(found) as arrays:
             for name in ("labels_", "soft_labels_", "embedding_"):
                 assert np.array_equal(arrays[name], getattr(whole, name))
@@ -142,10 +132,10 @@ def test_a_hundred_kills_during_save(tmp_path):
     ]
     known = {model.embedding_.tobytes() for model in models}
     place, rng = tmp_path / "model", np.random.default_rng(0)
-    lasts = duration(lambda: models[0].save(place))
+    _, lasts = done(lambda: models[0].save(place))
     n_killed = 0
     for _ in range(100):
-        n_killed += killed(lambda: [models[k % 2].save(place) for k in range(50)], float(rng.uniform(0.2, 6) * lasts))
+        n_killed += done(lambda: [models[k % 2].save(place) for k in range(50)], float(rng.uniform(0.2, 6) * lasts))[0]
         assert load(place).embedding_.tobytes() in known
     models[0].save(place)
     assert len(list(place.iterdir())) == 2
@@ -156,10 +146,10 @@ def test_fifty_kills_during_predict(data, tmp_path):
     invoke("fit", data, *QUICK, "--out", tmp_path / "run")
     out, rng = tmp_path / "labels.csv", np.random.default_rng(0)
     predict = ("predict", tmp_path / "run" / "model", data, "--out", out, "--force", "--device", "cpu")
-    lasts = duration(lambda: invoke(*predict))
+    _, lasts = done(lambda: invoke(*predict))
     known, n_killed = digest(out), 0
     for _ in range(50):
-        n_killed += killed(lambda: invoke(*predict), float(rng.uniform(0.1, 1.2) * lasts))
+        n_killed += done(lambda: invoke(*predict), float(rng.uniform(0.1, 1.2) * lasts))[0]
         assert digest(out) == known
     invoke(*predict)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "labels.csv", "run"]

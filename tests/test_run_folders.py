@@ -168,6 +168,15 @@ def test_signals_end_a_fit_tidily(tmp_path, number, code, monkeypatch):
     assert names(tmp_path) == ["a.npz"]
 
 
+@pytest.fixture
+def _heard():
+    """Ctrl-C is heard, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heard")
 def test_a_second_signal_changes_nothing_about_the_last_line(tmp_path, monkeypatch):
     echo, said = cli.click.echo, []
 
@@ -187,8 +196,9 @@ def test_a_second_signal_changes_nothing_about_the_last_line(tmp_path, monkeypat
 
 
 def test_a_signal_while_python_ends_says_nothing_more(tmp_path):
-    late = "import atexit, signal; atexit.register(signal.raise_signal, signal.SIGINT)"
-    code = f"{late}; from viewfuse.cli import main; main(['info', {str(tmp_path)!r}])"
+    heard = "import atexit, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    late = "atexit.register(signal.raise_signal, signal.SIGINT)"
+    code = f"{heard}; {late}; from viewfuse.cli import main; main(['info', {str(tmp_path)!r}])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr.count("\n") == 1

@@ -96,7 +96,8 @@ def _ended_tidily() -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # programs in the background do not hear it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
