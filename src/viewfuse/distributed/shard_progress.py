@@ -27,9 +27,8 @@ class ShardProgress:
 
     def __init__(self, sizes: Sequence[int], *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
         has_bar = shown and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-        form = "{desc} {percentage:3.0f}%|{bar}| {postfix}"
+        form = "predicting {percentage:3.0f}%|{bar}| {desc}"
         self._bar = tqdm(total=sum(sizes), disable=not has_bar, leave=False, delay=1e-9, bar_format=form)
-        self._bar.set_description("predicting")
         self._has_lines = shown and not has_bar
         self._files, self._all_files, self._all_bytes = 0, len(sizes), sum(sizes)
         self._rows = self._bytes = 0
@@ -45,7 +44,7 @@ class ShardProgress:
     def advance(self, rows: int, n_bytes: int, files: int = 0) -> None:
         """So many more are done."""
         self._rows, self._bytes, self._files = self._rows + rows, self._bytes + n_bytes, self._files + files
-        self._bar.set_postfix_str(str(self), refresh=False)
+        self._bar.set_description_str(str(self), refresh=False)
         self._bar.update(n_bytes)
         if self._has_lines and self._clock() - self._told >= _SECONDS_BETWEEN:
             self._told = self._clock()
