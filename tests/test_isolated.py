@@ -21,6 +21,7 @@ from viewfuse.io.isolated import client, limits, server
 from viewfuse.io.isolated.jobs import ENDINGS, Job
 from viewfuse.io.readers import open_source
 from viewfuse.io.safety.guard import guarded
+from viewfuse.io.source import Contents, FileView
 
 pytestmark = pytest.mark.skipif(not client.POSSIBLE, reason="this system cannot pass files between processes")
 
@@ -235,6 +236,18 @@ def test_odd_names_and_folders(tmp_path, monkeypatch):
         pytest.skip("this file system has no such names")
     monkeypatch.chdir(tmp_path)
     assert read_views(odd).widths == (2,)
+
+
+@pytest.mark.usefixtures("_forked")
+def test_what_does_not_fit_together_is_the_files_fault(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    path.touch()
+    broken = sparse.csr_array(np.ones((3, 2)))
+    broken.data = broken.data[:-1]
+    contents = Contents([FileView(path, "a", broken, range(2), ["x", "y", "z"])])
+    monkeypatch.setattr(server, "parse", lambda job: contents)
+    with pytest.raises(DataError, match=r"a\.parquet is no readable \.parquet file \(indices and data should have"):
+        read_views(path)
 
 
 def test_what_comes_back_is_checked():

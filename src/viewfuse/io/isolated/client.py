@@ -20,6 +20,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Job
 from viewfuse.io.isolated.limits import limits_of
 from viewfuse.io.isolated.results import Unpacked
+from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import Contents
 from viewfuse.utils.caller import outside
 
@@ -178,7 +179,8 @@ def _understood(job: Job, answer: bytes, handles: list[int]) -> Contents:
         raise getattr(viewfuse.errors, name)(message)
     for name, message in found.facts["warnings"]:
         warnings.warn(message, getattr(viewfuse.errors, name), stacklevel=outside())
-    return found.contents(job.path)
+    with guarded(job.path):  # a reader that a damaged file has misled may hand back what does not fit together
+        return found.contents(job.path)
 
 
 def _how_it_ended(job: Job, status: int) -> str:
