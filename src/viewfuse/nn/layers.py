@@ -111,7 +111,10 @@ def _by_replicate(x: Tensor, n_replicates: int) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer."""
+    """A linear layer; whoever builds a network draws its weights."""
+
+    def reset_parameters(self) -> None:
+        """Nothing: what torch would draw is never used, and to draw it takes as long as all else in a small network."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, ..., in) to (rows, ..., out)."""
