@@ -9,8 +9,9 @@ demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
 
 # One process per core; more threads than that would only get into each other's way.
+# Compiled tests are kept, also where the environment asks for none: each process would compile them anew, for 8 s.
 test: $(READY) check
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow
