@@ -21,7 +21,8 @@ ROOMS = (
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 WITHOUT_TORCH = (
     "utils.atomic", "utils.memory", "data.views", "data.scaling", "data.checks", "io.readers", "io.writers",
-    "methods.urrl.config", "metrics", "missing", "datasets", "report.page",
+    "methods.urrl.config", "methods.urrl.cost", "metrics", "missing", "datasets", "reduction.frontend", "report.page",
+    "cli.inspect",
 )  # fmt: skip
 
 
