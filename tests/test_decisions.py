@@ -635,6 +635,7 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
         URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])
 
 
+@pytest.mark.filterwarnings("ignore::viewfuse.JointStageWarning")  # in noise the stage after it may empty a cluster
 @pytest.mark.parametrize(("apart", "pretrained_epochs"), [(9.0, 2), (0.0, 5)])
 def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_epochs):
     monkeypatch.setattr(rules, "CLEAR", inf)
