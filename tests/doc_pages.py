@@ -1,0 +1,136 @@
+"""The pages of the documentation: their code blocks, and how these are run as a reader would."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from click.testing import CliRunner
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+DATA = ROOT / "docs" / "tutorials" / "data"
+"""The tables that readers are told to have."""
+_FENCE = re.compile(r"^(```+)([^\n`]*)\n(.*?)^\1[ ]*$", re.M | re.S)
+_REASON = re.compile(r"<!-- not run: ([^>]+) -->\s*\Z")
+_LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+class Block(NamedTuple):
+    """One fenced block; `reason` says why it is not run, and is empty where it is."""
+
+    language: str
+    text: str
+    line: int
+    reason: str
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks of a page that are not directives of Sphinx."""
+    found = []
+    for match in _FENCE.finditer(text):
+        reason = _REASON.search(text, 0, match.start())
+        line = text.count("\n", 0, match.start()) + 2
+        found.append(Block(match[2].strip(), match[3], line, reason[1] if reason else ""))
+    return [block for block in found if not block.language.startswith("{")]
+
+
+def prose(text: str) -> str:
+    """A page without its blocks."""
+    return _FENCE.sub("", text)
+
+
+def commands(block: str) -> list[list[str]]:
+    """The words of every command line; comments are left out."""
+    lines = re.sub(r"\\\n", " ", block)
+    if "'{" in lines:  # JSON over several lines
+        return [shlex.split(lines, comments=True)]
+    return [words for line in lines.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+class Reader:
+    """Somebody who types in one page, block by block, in a folder with the tables."""
+
+    def __init__(self, page: Path) -> None:
+        self.page, self.scope, self.shown = page, {"__name__": "__main__"}, ""
+
+    def follow(self, *, exact: bool) -> None:
+        """Run the page; with `exact`, what it prints is what the page shows, numbers apart."""
+        for block in blocks(self.page.read_text()):
+            kind = {"python": "python", "sh": "shell", "json": "json", "toml": "toml", "text": "text"}[block.language]
+            try:
+                if kind == "text":
+                    self.compare(block, exact=exact)
+                elif not block.reason:
+                    getattr(self, kind)(block)
+            except Exception as error:
+                error.add_note(f"{self.page.relative_to(ROOT)}, line {block.line}")
+                raise
+
+    def python(self, block: Block) -> None:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            if block.text.startswith(">>>"):
+                self.session(block)
+            else:
+                exec(compile("\n" * (block.line - 1) + block.text, str(self.page), "exec"), self.scope)
+        self.shown = out.getvalue()
+
+    def session(self, block: Block) -> None:
+        """Lines with >>> and what they answer."""
+        test = doctest.DocTestParser().get_doctest(block.text, self.scope, self.page.name, None, block.line)
+        test.globs = self.scope  # a copy would forget what the block defines
+        runner = doctest.DocTestRunner(verbose=False, optionflags=_LOOSE)
+        report: list[str] = []
+        assert not runner.run(test, out=report.append, clear_globs=False).failed, "".join(report)
+
+    def shell(self, block: Block) -> None:
+        self.shown = ""
+        for program, *words in commands(block.text):
+            self.shown += {"viewfuse": viewfuse, "make": made, "pip": installed}[program](words)
+
+    def json(self, block: Block) -> None:
+        json.loads(block.text)
+
+    def toml(self, block: Block) -> None:
+        tomllib.loads(block.text)
+
+    def compare(self, block: Block, *, exact: bool) -> None:
+        if exact and not block.reason:
+            wanted, got = _without_numbers(block.text), _without_numbers(self.shown)
+            assert doctest.OutputChecker().check_output(wanted, got, _LOOSE), f"shown: {block.text}\nis: {self.shown}"
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"-?\d[\d.,]*\d|\d", "#", re.sub(r"-{2,}", "-", text)).rstrip() + "\n"
+
+
+def viewfuse(words: list[str]) -> str:
+    from viewfuse.cli import main
+
+    result = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def made(words: list[str]) -> str:
+    """What `make` would do is tested elsewhere: here the target has to exist."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert words[0] in targets, words
+    return ""
+
+
+def installed(words: list[str]) -> str:
+    """Nothing is installed: the extras have to exist."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = re.findall(r"\[([\w,]+)\]", words[-1])
+    assert words[0] == "install"
+    assert {name for one in asked for name in one.split(",")} <= set(extras), words
+    return ""
