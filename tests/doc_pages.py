@@ -65,11 +65,13 @@ class Reader:
     def follow(self, *, exact: bool) -> None:
         """Run the page; with `exact`, what it prints is what the page shows, numbers apart."""
         for block in blocks(self.page.read_text()):
-            kind = {"python": "python", "sh": "shell", "json": "json", "toml": "toml", "text": "text"}[block.language]
+            kind = {"python": "python", "sh": "shell", "json": "json", "toml": "toml", "text": "text", "bibtex": ""}[
+                block.language
+            ]
             try:
                 if kind == "text":
                     self.compare(block, exact=exact)
-                elif not block.reason:
+                elif kind and not block.reason:
                     getattr(self, kind)(block)
             except Exception as error:
                 error.add_note(f"{self.page.relative_to(ROOT)}, line {block.line}")
