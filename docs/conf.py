@@ -20,8 +20,8 @@ myst_heading_anchors = 3
 
 # Docstrings. Types are told in words there; hints of private aliases would only make signatures long.
 autodoc_typehints = "none"
+default_role = "code"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"show-inheritance": False}
 autosummary_generate = False
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -33,6 +33,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 templates_path = ["_templates"]
 html_additional_pages = {"index": "to_start.html"}  # the pages are in docs/, the site's address ends before it
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
