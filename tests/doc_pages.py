@@ -11,8 +11,14 @@ import shlex
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+import click
+import numpy as np
+import pandas as pd
 from click.testing import CliRunner
+
+from asgi_client import Client
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -71,7 +77,9 @@ class Reader:
             try:
                 if kind == "text":
                     self.compare(block, exact=exact)
-                elif kind and not block.reason:
+                elif block.reason:
+                    self.look(block)
+                elif kind:
                     getattr(self, kind)(block)
             except Exception as error:
                 error.add_note(f"{self.page.relative_to(ROOT)}, line {block.line}")
@@ -96,10 +104,17 @@ class Reader:
     def shell(self, block: Block) -> None:
         self.shown = ""
         for program, *words in commands(block.text):
-            self.shown += {"viewfuse": viewfuse, "make": made, "pip": installed}[program](words)
+            self.shown += {"viewfuse": viewfuse, "make": made, "pip": installed, "curl": asked}[program](words)
+
+    def look(self, block: Block) -> None:
+        """What is not run: commands of viewfuse have to be such that they would."""
+        for program, *words in commands(block.text) if block.language == "sh" else ():
+            if program == "viewfuse":
+                parsed(words)
 
     def json(self, block: Block) -> None:
-        json.loads(block.text)
+        """What a service answers has the same keys."""
+        assert json.loads(block.text).keys() == json.loads(self.shown).keys()
 
     def toml(self, block: Block) -> None:
         tomllib.loads(block.text)
@@ -120,6 +135,33 @@ def viewfuse(words: list[str]) -> str:
     result = CliRunner().invoke(main, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def parsed(words: list[str]) -> None:
+    """The verb and its options exist; nothing is done."""
+    from viewfuse.cli import main
+
+    verb, *rest = words
+    command = main.get_command(click.Context(main), verb)
+    if isinstance(command, click.Group):
+        command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
+    command.make_context(verb, rest)
+
+
+def asked(words: list[str]) -> str:
+    """A request to a service with a model of two views of two and three columns."""
+    from viewfuse import URRL
+    from viewfuse.serve.app import create_app
+    from viewfuse.serve.opened import open_folder
+
+    drawn = np.random.default_rng(0)
+    views = {"rna": pd.DataFrame(drawn.normal(size=(20, 2)), columns=["gene1", "gene2"]), "protein": drawn.normal(size=(20, 3))}
+    URRL(3, pretrain_epochs=1, joint_epochs=0, scaling="standard", random_state=0).fit(views).save("served")
+    answer = Client(create_app(open_folder(Path("served"), "cpu"))).post(
+        urlsplit(words[0]).path, words[words.index("-d") + 1].encode()
+    )
+    assert answer.status == 200, answer.body
+    return answer.body.decode()
 
 
 def made(words: list[str]) -> str:

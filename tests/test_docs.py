@@ -58,3 +58,101 @@ def test_code_blocks_run(page):
 @pytest.mark.usefixtures("desk")
 def test_code_blocks_show_what_the_pages_say(page):
     Reader(page).follow(exact=True)
+
+
+def test_few_blocks_do_not_run():
+    """A reason is an exception: a page that collects them is not tested."""
+    reasons = [block.reason for page in PAGES for block in blocks(page.read_text()) if block.reason]
+    assert len(reasons) <= 10
+    assert all(len(reason) > 5 for reason in reasons)
+
+
+def paragraphs(text: str) -> list[str]:
+    """Paragraphs and items of lists, each as one line."""
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose(text))
+    return [" ".join(part.split()) for part in parts if not part.lstrip().startswith(("|", "#", "<", "!["))]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *TUTORIALS], ids=short)
+def test_paragraphs_and_tables_are_short(page):
+    """Five lines of 120 characters, twelve rows."""
+    text = page.read_text()
+    assert [one for one in paragraphs(text) if len(one) > 600] == []
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    assert [table.splitlines()[0] for table in tables if len(table.splitlines()) > 2 + 12] == []
+
+
+def test_long_paragraphs_and_tables_would_be_noticed():
+    assert [len(one) for one in paragraphs(f"# Title\n\nshort\n\n{'word ' * 130}\n")] == [5, 649]
+    assert paragraphs("- one\n  more\n- two\n\n| a |\n") == ["- one more", "- two"]
+
+
+REFERENCE = [*sorted((ROOT / "docs" / "reference").glob("*.md")), ROOT / "docs" / "faq-errors.md"]
+SHOWN = {page.name: page.read_text() for page in REFERENCE}
+CODE = "\n".join(block.text for text in SHOWN.values() for block in blocks(text) if block.language == "python")
+
+
+def own_members(kind: type) -> list[str]:
+    """Public methods and properties that a class of ours has from us, not from scikit-learn."""
+    ours = [one for one in kind.__mro__ if one.__module__.startswith("viewfuse")]
+    found = {name: value for one in ours for name, value in vars(one).items() if not name.startswith("_")}
+    return sorted(
+        name for name, value in found.items() if callable(value) or isinstance(value, (property, classmethod))
+    )
+
+
+def public_names() -> list[str]:
+    """All public names, each as the path that a directive of the reference has to end with."""
+    import viewfuse
+    from viewfuse import baselines, errors, metrics, missing
+    from viewfuse.comparison.ranks import Ranks
+    from viewfuse.comparison.results import Comparison
+    from viewfuse.fitted.explanation import Explanation
+    from viewfuse.methods import __all__ as methods
+
+    names = [f"viewfuse.{name}" for name in viewfuse.__all__]
+    names += [f"viewfuse.methods.{name}" for name in methods if name != "URRL"]
+    for module in (baselines, errors, metrics, missing):
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        names += [f"{module.__name__}.{name}" for name in own if not name.startswith("_")]
+    for kind in (viewfuse.URRL, viewfuse.Views, Explanation, Comparison, Ranks):
+        names += [f"{kind.__name__}.{name}" for name in own_members(kind)]
+    return [*names, "viewfuse.datasets.load_handwritten"]
+
+
+def documented() -> str:
+    """All names in directives of the reference, one per line, members behind their class."""
+    found = []
+    for kind, name, members in re.findall(
+        r"^\.\. auto(\w+):: (\S+)(?:\n   :members: ?(.*))?", "\n".join(SHOWN.values()), re.M
+    ):
+        listed = re.split(r", ", members) if members else []
+        found += [name, *(f"{name}.{member}" for member in listed)]
+        if kind == "module" and name == "viewfuse.errors":
+            found += [f"{name}.{one}" for one in re.findall(r"^### (\w+)", SHOWN["faq-errors.md"], re.M)]
+            found += [f"viewfuse.{one}" for one in re.findall(r"^### (\w+)", SHOWN["faq-errors.md"], re.M)]
+    return "\n".join(found) + "\n"
+
+
+def test_every_public_name_is_in_the_reference_with_an_example():
+    there, names = documented(), public_names()
+    assert len(names) >= 90
+    assert [path for path in names if f"{path}\n" not in there] == []
+    assert [path for path in names if not re.search(rf"\b{path.split('.')[-1]}\b", CODE)] == []
+
+
+def test_figures_are_those_that_the_script_draws(tmp_path):
+    namespace = {"__file__": str(tmp_path / "draw.py"), "__name__": "draw"}
+    folder = ROOT / "docs" / "figures"
+    exec(compile((folder / "draw.py").read_text(), "draw.py", "exec"), namespace)
+    namespace["main"]()
+    for figure in ("data.svg", "network.svg"):
+        assert (tmp_path / figure).read_text() == (folder / figure).read_text(), "run python docs/figures/draw.py"
+
+
+def test_the_tables_of_the_tutorials_are_those_that_the_script_writes(tmp_path):
+    namespace = {"__file__": str(tmp_path / "make_data.py"), "__name__": "make_data"}
+    exec(compile((DATA / "make_data.py").read_text(), "make_data.py", "exec"), namespace)
+    namespace["main"]()
+    for table in DATA.glob("*.csv"):
+        assert (tmp_path / table.name).read_text() == table.read_text()
