@@ -1,6 +1,10 @@
 """How Sphinx builds the site: `make docs`. The source folder is the repository, as pages link to `results`."""
 
-from pathlib import PurePosixPath
+import sys
+from pathlib import Path, PurePosixPath
+
+sys.path.insert(0, str(Path(__file__).parent))
+from docstrings import convert
 
 from viewfuse import __version__
 
@@ -9,7 +13,7 @@ author = "the viewfuse authors"
 copyright = "the viewfuse authors, BSD-3 licence"
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "results/**.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 exclude_patterns = [".*", "build", "dist", "src", "tests", "demo-output", "bench-output"]
@@ -22,9 +26,7 @@ myst_heading_anchors = 3
 autodoc_typehints = "none"
 default_role = "code"
 autodoc_member_order = "bysource"
-autosummary_generate = False
-numpydoc_show_class_members = False
-numpydoc_class_members_toctree = False
+smartquotes = False  # they turn the apostrophe of KDD '24 round
 nitpicky = True
 
 html_theme = "pydata_sphinx_theme"
@@ -60,3 +62,4 @@ def add_title(app, docname, source):
 def setup(app):
     """What Sphinx calls."""
     app.connect("source-read", add_title)
+    app.connect("autodoc-process-docstring", convert)

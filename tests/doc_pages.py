@@ -155,7 +155,10 @@ def asked(words: list[str]) -> str:
     from viewfuse.serve.opened import open_folder
 
     drawn = np.random.default_rng(0)
-    views = {"rna": pd.DataFrame(drawn.normal(size=(20, 2)), columns=["gene1", "gene2"]), "protein": drawn.normal(size=(20, 3))}
+    views = {
+        "rna": pd.DataFrame(drawn.normal(size=(20, 2)), columns=["gene1", "gene2"]),
+        "protein": drawn.normal(size=(20, 3)),
+    }
     URRL(3, pretrain_epochs=1, joint_epochs=0, scaling="standard", random_state=0).fit(views).save("served")
     answer = Client(create_app(open_folder(Path("served"), "cpu"))).post(
         urlsplit(words[0]).path, words[words.index("-d") + 1].encode()

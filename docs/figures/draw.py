@@ -57,7 +57,9 @@ class Drawing:
 
     def label(self, x: float, y: float, words: str, width: float) -> None:
         """Words on a light pill."""
-        self.parts.append(f'<rect x="{x - width / 2}" y="{y - 13}" width="{width}" height="26" rx="13" fill="{PAPER}"/>')
+        self.parts.append(
+            f'<rect x="{x - width / 2}" y="{y - 13}" width="{width}" height="26" rx="13" fill="{PAPER}"/>'
+        )
         self.text(x, y, words)
 
     def table(self, x: float, y: float, name: str, *, filled: bool) -> None:
@@ -118,8 +120,8 @@ def network() -> Drawing:
     d = Drawing(
         640, 770, "The network",
         "For each view a list of four neighbours goes through a neighbour encoder. A view encoder with a mask of three "
-        "levels makes one embedding of all views. In training the same sample goes through it twice, the second time with "
-        "views dropped. Decoders rebuild the views, centres give the clusters, and both embeddings are kept close.",
+        "levels makes one embedding of all views. In training the same sample goes through it twice, the second time "
+        "with views dropped. Decoders rebuild the views, centres give the clusters, and both embeddings are kept close.",
     )  # fmt: skip
     states = {"rna": "the sample has it", "protein": "filled by donors", "image": "nothing known"}
     for number, (name, state) in enumerate(states.items()):
@@ -127,7 +129,9 @@ def network() -> Drawing:
         there = name != "image"
         d.box(x, 8, 180, 46, VIEWS[name] if name == "rna" else PALE[name], f"{name}\n{state}", dashed=name != "rna")
         for k in range(4):
-            d.box(x + 47 * k, 70, 39, 34, (VIEWS if name == "rna" else PALE)[name] if there else "none", dashed=not there)
+            d.box(
+                x + 47 * k, 70, 39, 34, (VIEWS if name == "rna" else PALE)[name] if there else "none", dashed=not there
+            )
             if there:
                 d.text(x + 47 * k + 20, 88, f"x{'₁₂₃₄'[k]}", size=15)
         d.arrow((x + 90, 108), (x + 90, 136))

@@ -18,7 +18,9 @@ def main() -> None:
     model = URRL(10, effort="quick", random_state=0).fit(shown)
     print(f"accuracy {clustering_accuracy(digits, model.labels_):.3f}")
     figure, axes = pyplot.subplots(figsize=(9, 4.6), layout="constrained")
-    model.plot_map(ax=axes).set_title("2,000 handwritten digits, found without labels; half of them lack four of six views")
+    model.plot_map(ax=axes).set_title(
+        "2,000 handwritten digits, found without labels; half of them lack four of six views"
+    )
     for side in axes.spines.values():
         side.set_visible(False)
     figure.savefig(Path(__file__).parents[1] / "images" / "map.png", dpi=110)
