@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 DATA = ROOT / "docs" / "tutorials" / "data"
 """The tables that readers are told to have."""
+KINDS = {"python": "python", "sh": "shell", "json": "json", "toml": "toml", "text": "text", "bibtex": ""}
+"""What is done with blocks of a language; a block of another one, or of none, is a mistake."""
 _FENCE = re.compile(r"^(```+)([^\n`]*)\n(.*?)^\1[ ]*$", re.M | re.S)
 _REASON = re.compile(r"<!-- not run: ([^>]+) -->\s*\Z")
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -65,15 +68,14 @@ def commands(block: str) -> list[list[str]]:
 class Reader:
     """Somebody who types in one page, block by block, in a folder with the tables."""
 
-    def __init__(self, page: Path) -> None:
-        self.page, self.scope, self.shown = page, {"__name__": "__main__"}, ""
+    def __init__(self, page: Path, runs: Path | None = None) -> None:
+        """`runs` is a folder that keeps what fits of the same tables wrote, for other pages."""
+        self.page, self.runs, self.scope, self.shown = page, runs, {"__name__": "__main__"}, ""
 
     def follow(self, *, exact: bool) -> None:
         """Run the page; with `exact`, what it prints is what the page shows, numbers apart."""
         for block in blocks(self.page.read_text()):
-            kind = {"python": "python", "sh": "shell", "json": "json", "toml": "toml", "text": "text", "bibtex": ""}[
-                block.language
-            ]
+            kind = KINDS[block.language]
             try:
                 if kind == "text":
                     self.compare(block, exact=exact)
@@ -103,8 +105,20 @@ class Reader:
 
     def shell(self, block: Block) -> None:
         self.shown = ""
+        programs = {"viewfuse": self.viewfuse, "make": made, "pip": installed, "curl": asked}
         for program, *words in commands(block.text):
-            self.shown += {"viewfuse": viewfuse, "make": made, "pip": installed, "curl": asked}[program](words)
+            self.shown += programs[program](words)
+
+    def viewfuse(self, words: list[str]) -> str:
+        """A verb; a fit that another page has asked for is not done again."""
+        if self.runs is None or words[:3] != ["fit", "rna.csv", "protein.csv"]:
+            return viewfuse(words)
+        kept, out = self.runs / "_".join(words), words[words.index("--out") + 1]
+        if not kept.exists():
+            viewfuse(words)
+            shutil.copytree(out, kept)
+        shutil.copytree(kept, out, dirs_exist_ok=True)
+        return ""
 
     def look(self, block: Block) -> None:
         """What is not run: commands of viewfuse have to be such that they would."""

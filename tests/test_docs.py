@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -38,8 +39,15 @@ def hurry(monkeypatch):
 
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 1))
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: Path(path).write_bytes(b""))
     for category in (EmptyClusterWarning, JointStageWarning):
         warnings.simplefilter("ignore", category)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """What fits wrote that several pages ask for."""
+    return tmp_path_factory.mktemp("runs")
 
 
 RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.read_text()))]
@@ -48,8 +56,8 @@ RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.r
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
 @pytest.mark.parametrize("page", RUN, ids=short)
 @pytest.mark.usefixtures("desk", "hurry", "quick_map")
-def test_code_blocks_run(page):
-    Reader(page).follow(exact=False)
+def test_code_blocks_run(page, runs):
+    Reader(page, runs).follow(exact=False)
 
 
 @pytest.mark.slow

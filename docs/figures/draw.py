@@ -121,7 +121,7 @@ def network() -> Drawing:
         640, 770, "The network",
         "For each view a list of four neighbours goes through a neighbour encoder. A view encoder with a mask of three "
         "levels makes one embedding of all views. In training the same sample goes through it twice, the second time "
-        "with views dropped. Decoders rebuild the views, centres give the clusters, and both embeddings are kept close.",
+        "with views dropped. Decoders rebuild the views, centres give the clusters, both embeddings stay close.",
     )  # fmt: skip
     states = {"rna": "the sample has it", "protein": "filled by donors", "image": "nothing known"}
     for number, (name, state) in enumerate(states.items()):
