@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -189,3 +191,14 @@ def test_the_tables_of_the_tutorials_are_those_that_the_script_writes(tmp_path):
     namespace["main"]()
     for table in DATA.glob("*.csv"):
         assert (tmp_path / table.name).read_text() == table.read_text()
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    """What `make docs` does: a link or a name that leads nowhere is a warning, and warnings are errors."""
+    pytest.importorskip("sphinx", reason="needs the packages of the extra docs")
+    command = re.search(r"^docs:.*\n\t\$\(PY\) (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1)
+    words = command.replace("build/", f"{tmp_path}/").split()
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"index.html", "docs", "results"} <= {path.name for path in (tmp_path / "docs").iterdir()}
