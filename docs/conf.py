@@ -54,9 +54,10 @@ html_theme_options = {
 
 
 def add_title(app, docname, source):
-    """Tables that `viewfuse bench` wrote have no title, and pages link to them without a place in the menu."""
-    if docname.startswith("results/") and not source[0].startswith("# "):
-        source[0] = f"---\norphan: true\n---\n\n# {PurePosixPath(docname).name}\n\n{source[0]}"
+    """Pages of results have no place in the menu but their README; tables that `viewfuse bench` wrote have no title."""
+    if docname.startswith("results/") and not docname.endswith("README"):
+        title = "" if source[0].startswith("# ") else f"# {PurePosixPath(docname).name}\n\n"
+        source[0] = f"---\norphan: true\n---\n\n{title}{source[0]}"
 
 
 def setup(app):
