@@ -73,7 +73,7 @@ def test_code_blocks_show_what_the_pages_say(page):
 def test_few_blocks_do_not_run():
     """A reason is an exception: a page that collects them is not tested."""
     reasons = [block.reason for page in PAGES for block in blocks(page.read_text()) if block.reason]
-    assert len(reasons) <= 10
+    assert len(reasons) <= 16
     assert all(len(reason) > 5 for reason in reasons)
 
 
