@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import click
 import pytest
 
 from doc_pages import DATA, PAGES, ROOT, TUTORIALS, Reader, blocks, prose
@@ -202,3 +203,25 @@ def test_the_site_builds_without_a_warning(tmp_path):
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {"index.html", "docs", "results"} <= {path.name for path in (tmp_path / "docs").iterdir()}
+
+
+def test_commands_in_sentences_exist():
+    """`viewfuse verb --option` between backticks: the verb and the option are there."""
+    from viewfuse.cli import main
+
+    wrong = []
+    for page in PAGES:
+        for text in re.findall(r"`viewfuse ([a-z][^`]*)`", page.read_text()):
+            verb, *words = text.split()
+            command = main.get_command(click.Context(main), verb)
+            known = options_of(command) if command else set()
+            wrong += [f"{short(page)}: {text}" for word in words if word.startswith("--") and word not in known]
+            wrong += [] if command else [f"{short(page)}: {text}"]
+    assert wrong == []
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Options of a verb and of the verbs below it."""
+    below = [command.get_command(click.Context(command), name) for name in getattr(command, "commands", ())]
+    own = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+    return own.union(*(options_of(one) for one in below))
