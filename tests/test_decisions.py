@@ -154,7 +154,7 @@ def test_partitions_of_different_scalings_are_judged_by_the_same_neighbours():
     candidates = [Candidate("minmax", cross, crossed, 1.0), Candidate("standard", side, pairs, 1.0)]
     scores = neighbor_agreements(candidates)
     assert scores[0] == pytest.approx(scores[1])  # each fits its own neighbours, and only these
-    assert rules.best_scaling({"minmax": scores[0], "standard": scores[1]}) == "standard"
+    assert rules.best_scaling({"standard": scores[1], "minmax": scores[0]}) == "standard"
     assert rules.best_scaling({"standard": 0.2, "minmax": 0.3}) == "minmax"
     assert rules.best_scaling({"standard": 0.20, "minmax": 0.21}) == "standard"  # not clearly better
 
@@ -386,12 +386,11 @@ def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
     assert model.decisions_["scaling"]["why"] == f"scaling: mixed, as asked; one scale for all columns of {names}"
 
 
-def test_scalings_with_less_reason_have_to_be_better():
-    assert rules.best_scaling({"standard": 0.5, "minmax": 0.53}) == "standard"
-    assert rules.best_scaling({"standard": 0.5, "minmax": 0.55}) == "minmax"
-    assert rules.best_scaling({"mixed": 0.5, "standard": 0.509}) == "mixed"
-    assert rules.best_scaling({"mixed": 0.5, "standard": 0.511}) == "standard"
-    assert rules.best_scaling({"mixed": 0.5, "minmax": 0.549}) == "mixed"
+def test_a_scaling_that_comes_later_has_to_be_better():
+    assert rules.best_scaling({"standard": 0.5, "minmax": 0.519}) == "standard"
+    assert rules.best_scaling({"standard": 0.5, "minmax": 0.521}) == "minmax"
+    assert rules.best_scaling({"mixed": 0.5, "standard": 0.525, "minmax": 0.54}) == "standard"
+    assert rules.best_scaling({"mixed": 0.5, "standard": 0.51, "minmax": 0.525}) == "minmax"
     assert rules.best_scaling({"none": 0.1}) == "none"
 
 
