@@ -47,7 +47,7 @@ bench: $(READY)
 
 # The site, in build/docs: warnings are errors, and a link that leads nowhere is a warning.
 docs: $(READY)
-	$(PY) -m sphinx -q -W --keep-going -n -b html -c docs -d build/docs-cache . build/docs
+	$(PY) -m sphinx -q -E -W --keep-going -n -b html -c docs -d build/docs-cache . build/docs
 	@echo "Open this page in a browser: build/docs/index.html"
 
 # The sdist and the wheel, in dist/.

@@ -64,6 +64,7 @@ def test_code_blocks_run(page, runs):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
 @pytest.mark.parametrize("page", RUN, ids=short)
 @pytest.mark.usefixtures("desk")
