@@ -14,7 +14,7 @@ import pytest
 
 from doc_pages import DATA, PAGES, ROOT, TUTORIALS, Reader, blocks, prose
 
-SHORT = {"embedding_dim": 16, "hidden_dim": 16}
+SHORT = {"embedding_dim": 16, "hidden_dim": 16, "scaling": "standard"}
 
 
 def short(page) -> str:
@@ -38,10 +38,14 @@ def desk(tmp_path, monkeypatch):
 def hurry(monkeypatch):
     """Small networks that hardly train, so that a page takes a second; with `-m slow` pages run as they are."""
     from viewfuse import URRL, EmptyClusterWarning, JointStageWarning
+    from viewfuse.methods import COMPLETER, CPSPAN, DCP, DSIMVC, SURE
     from viewfuse.methods.urrl.config import Config
 
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 1))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 1))
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)
+    for method in (COMPLETER, CPSPAN, DCP, DSIMVC, SURE):
+        defaults = method.__init__.__kwdefaults__ | {"hidden_dims": (16,)}
+        monkeypatch.setattr(method.__init__, "__kwdefaults__", defaults)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: Path(path).write_bytes(b""))
     for category in (EmptyClusterWarning, JointStageWarning):
         warnings.simplefilter("ignore", category)
