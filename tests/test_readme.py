@@ -10,7 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "results").rglob("*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "results").rglob("*.md"),
+]
 DATA = {
     "TCGA-BRCA": "tcga_brca150", "Caltech, re-extracted": "caltech7x200_reextracted", "Handwritten": "handwritten",
     "BDGP": "bdgp", "ProteinFold": "proteinfold", "Reuters": "reuters1200", "CITE-seq": "citeseq_inhouse1182",
