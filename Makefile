@@ -32,8 +32,9 @@ test-lowest:
 	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile
 
+# One thread: forked processes, which are killed here, would wait for those of their parent.
 faults: $(READY)
-	$(PY) -m pytest -q -m fault
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m fault
 
 # Damages real files at random; FUZZ_SECONDS=3600 goes on for an hour. What ends a reader is kept as a fixture.
 FUZZ_SECONDS ?= 60

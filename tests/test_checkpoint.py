@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from conftest import make_blobs
 from viewfuse import URRL
+from viewfuse.datasets import load_handwritten
 from viewfuse.engine import checkpoint as module
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.methods.urrl import training
@@ -77,6 +80,10 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
     resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
+    (best,) = tmp_path.glob("joint-0-best-*.safetensors")  # older ones are gone
+    assert best.stem.endswith(f"-{3 + whole.decisions_['joint_stage']['chosen']}")
+    with safe_open(tmp_path / "pretraining-3-0.safetensors", "pt") as ended:
+        assert not [name for name in ended.keys() if name.startswith("adam")]  # noqa: SIM118  nobody needs it any more
 
 
 def test_other_data_settings_and_versions_are_refused(views, tmp_path):
@@ -131,3 +138,24 @@ def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(vi
     assert len(counted) == 2  # the joint stage; pre-training was done
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert resumed.decisions_ == whole.decisions_
+
+
+@pytest.mark.fault
+def test_a_checkpoint_of_handwritten_is_small_and_quick(tmp_path, monkeypatch):
+    """The size depends on columns only, so few rows do; computing is timed, which other programs do not disturb."""
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
+    own, sizes, seconds = module.Stage.keep, [], []
+
+    def timed(stage, *args, **others):
+        began = time.process_time()
+        own(stage, *args, **others)
+        seconds.append(time.process_time() - began)
+        sizes.append(stage._path.stat().st_size / 1e6)
+
+    monkeypatch.setattr(module.Stage, "keep", timed)
+    given = [view[::10] for view in load_handwritten()[0]]
+    URRL(10, scaling="standard", random_state=0, device="cpu", checkpoint=tmp_path).fit(given)
+    folder = sum(path.stat().st_size for path in tmp_path.iterdir()) / 1e6
+    print(f"{max(sizes):.1f} MB, in all {folder:.1f} MB; {np.median(seconds):.3f} s, at most {max(seconds):.3f} s")
+    assert max(sizes) <= 60
+    assert np.median(seconds) <= 0.3

@@ -106,7 +106,7 @@ def fitted(omics, first_fit):
 
 def test_embeddings_in_three_formats(fitted, tmp_path, monkeypatch):
     files, out = fitted
-    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 17)  # block by block gives the same
+    monkeypatch.setattr(options, "ROWS_AT_A_TIME", 17)  # block by block gives the same
     expected = np.load(out / "embedding.npy")
     for ending in (".npy", ".csv", ".parquet"):
         assert run("embed", out / "model", *files, "--out", tmp_path / f"z{ending}").exit_code == 0
@@ -121,14 +121,14 @@ def test_embeddings_in_three_formats(fitted, tmp_path, monkeypatch):
 
 def test_predict_streams(fitted, tmp_path, monkeypatch):
     files, out = fitted
-    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 17)
+    monkeypatch.setattr(options, "ROWS_AT_A_TIME", 17)
     assert run("predict", out / "model", *files, "--out", tmp_path / "again.csv").exit_code == 0
     assert same_labels(tmp_path / "again.csv", out / "labels.csv")
 
 
 def test_imputed_files_are_whole_and_keep_what_was_there(fitted, tmp_path, monkeypatch):
     files, out = fitted
-    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 17)
+    monkeypatch.setattr(options, "ROWS_AT_A_TIME", 17)
     filled = tmp_path / "filled"
     assert run("impute", out / "model", *files, "--out", filled).exit_code == 0
     before, after = read_views(files), read_views([filled / "rna.csv", filled / "protein.csv"])

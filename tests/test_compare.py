@@ -123,10 +123,32 @@ def test_what_is_done_is_not_done_again_unless_something_changed(blobs, tmp_path
     (tmp_path / "runs/one/rate-0-seed-1.json").write_text("{")  # cut off
     viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=3, seeds=3, out=tmp_path)
     assert len(Told.seen) == 4
+    (tmp_path / "plan.json").unlink()  # nobody knows that it is another comparison
     viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 7
+    (tmp_path / "plan.json").unlink()
     viewfuse.compare([2 * view for view in blobs[0]], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 10
+
+
+def test_a_folder_of_another_comparison_is_refused(blobs, tmp_path):
+    def compared(methods, n_clusters=3, views=blobs[0], **asked):
+        return viewfuse.compare(views, methods, n_clusters=n_clusters, out=tmp_path, device="cpu", **asked)
+
+    compared({"one": Told()}, seeds=1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for other, said in (
+        ({"n_clusters": 2}, "clusters was 3, is 2"),
+        ({"views": [2 * view for view in blobs[0]]}, "data was "),
+        ({"missing_number": 1, "rates": [0.5]}, "missing_number was 2, is 1"),
+        ({"methods": {"one": Told(fails=True)}}, "fails of one was False, is True"),
+    ):
+        with pytest.raises(viewfuse.CannotWrite, match=rf"holds another comparison \({said}.*; give another folder"):
+            compared(**{"methods": {"one": Told()}, **other})
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    Told.seen.clear()
+    compared({"one": Told(), "two": Told()}, seeds=2, rates=(0, 0.5))
+    assert len(Told.seen) == 7
 
 
 def test_more_views_are_hidden_where_some_are_missing_already():

@@ -33,6 +33,7 @@ from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.reduction.frontend import no_front_end
 from viewfuse.reduction.views import Reduction
+from viewfuse.selection.typical_samples import N_TYPICAL, typical_samples
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
 NAMES = ("sound", "image", "touch")
@@ -158,15 +159,23 @@ def test_new_samples_have_donors_from_training(data, fitted):
 def test_typical_samples_are_the_surest(data, fitted, explained):
     for c in range(3):
         members = [i for i in range(80) if explained.labels[i] == c]
-        members.sort(key=lambda i: (-fitted.soft_labels_[i, c], i))
-        assert explained.typical[c] == tuple(f"s{i}" for i in members[:TOP])
+        members.sort(key=lambda i: (-float(f"{fitted.soft_labels_[i, c]:.4f}"), i))
+        assert explained.typical[c] == tuple(f"s{i}" for i in members[:N_TYPICAL])
         assert explained.sizes[c] == len(members)
 
 
 def test_of_equally_sure_samples_the_first_are_typical():
     inside, sure = np.ones(500, dtype=bool), np.full(500, 0.5, dtype=np.float32)
     inside[1], sure[1], sure[400] = False, 0.9, 0.8
-    assert explanation._typical(np.arange(500), inside, sure) == (400, 0, 2, 3, 4)
+    assert typical_samples(np.flatnonzero(inside), sure).tolist() == [400, 0, 2, 3, 4]
+
+
+@given(st.lists(st.integers(0, 40).map(lambda k: 0.5 + k * 3e-6), min_size=2, max_size=8))
+def test_files_which_round_have_the_same_typical_samples(sure):
+    """A page is made from files, an explanation from the model; both name the same samples in the same order."""
+    rows, confidence = np.arange(len(sure)), np.array(sure, dtype=np.float32)
+    in_files = np.array([float(f"{one:.4f}") for one in confidence])
+    assert typical_samples(rows, confidence).tolist() == typical_samples(rows, in_files).tolist()
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 4_000_000])

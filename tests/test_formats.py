@@ -183,7 +183,16 @@ def test_wide_files(tmp_path, frames, ending):
         read_views(path, blocks={"a": ["rna_9"]})
 
 
-@pytest.mark.parametrize("kind", ["list", "fixed"])
+OLD_PYARROW = int(pa.__version__.split(".")[0]) < 26
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "list",
+        pytest.param("fixed", marks=pytest.mark.skipif(OLD_PYARROW, reason="pyarrow before 26 cannot read these")),
+    ],
+)
 def test_parquet_columns_of_lists_are_views(tmp_path, views, kind):
     def column(view):
         width = view.shape[1]
@@ -196,6 +205,18 @@ def test_parquet_columns_of_lists_are_views(tmp_path, views, kind):
         assert_reads(Views(views, ids=IDS), tmp_path / "items.parquet")
     only = read_views(tmp_path / "items.parquet", blocks={"picture": "rna", "price": "price"})
     assert only.widths == (3, 1)
+
+
+def test_lists_that_an_old_pyarrow_cannot_read_are_told_so(tmp_path, monkeypatch):
+    """Before 26 it fails at the first list of fixed length that is not there."""
+    pq.write_table(pa.table({"id": ["a"], "x": [[1.0, 2.0]]}), tmp_path / "items.parquet")
+
+    def fail(*_, **__):
+        raise pa.ArrowInvalid("Expected all lists to be of size=2 but index 2 had size=0")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail)
+    with pytest.raises(DataError, match=r"column 'x': pyarrow .* cannot read lists of fixed length .*; pyarrow 26 can"):
+        read_views(tmp_path / "items.parquet", trusted=True)
 
 
 def make_mudata(views, layer=False):

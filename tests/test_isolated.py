@@ -16,7 +16,7 @@ from scipy import sparse
 
 from fuzz.seeds import write_seeds
 from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chunks, read_views
-from viewfuse.io import spool
+from viewfuse.io import annotation, spool
 from viewfuse.io.isolated import client, limits, server
 from viewfuse.io.isolated.jobs import ENDINGS, Job
 from viewfuse.io.readers import open_source
@@ -60,6 +60,33 @@ def test_nothing_is_imported_here_and_chunks_go_the_same_way(seeds):
         parts = list(read_chunks(path, 5))
     assert [len(part) for part in parts] == [5, 5, 2]
     assert len(asked) == 1
+
+
+def test_results_are_written_into_files_by_the_other_process(seeds, tmp_path, monkeypatch):
+    path = next(path for path in seeds if path.suffix == ".h5ad")
+    ids = opened(path, False).ids
+    results = annotation.Results(ids, np.eye(len(ids), 2, dtype=np.float32), np.ones((len(ids), 3), dtype=np.float32))
+    annotation.write_annotated(path, tmp_path / "here.h5ad", results, trusted=True)
+    monkeypatch.setattr(annotation, "annotate_copy", lambda job: pytest.fail("it was opened in this process"))
+    annotation.write_annotated(path, tmp_path / "there.h5ad", results)
+    assert (tmp_path / "there.h5ad").read_bytes() == (tmp_path / "here.h5ad").read_bytes()
+    damaged = tmp_path / "damaged.h5ad"
+    damaged.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(DataError, match=r"damaged\.h5ad is no readable \.h5ad file"):
+        annotation.write_annotated(damaged, tmp_path / "there.h5ad", results)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["damaged.h5ad", "here.h5ad", "there.h5ad"]
+
+
+@pytest.mark.usefixtures("_forked")
+def test_a_table_on_disk_travels_though_it_is_forgotten_there(tmp_path, monkeypatch):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(spool, "_IN_MEMORY", 100)
+    pq.write_table(pa.table({"id": ["a", "b"], "x": [[1.0] * 9, [2.0] * 9]}), tmp_path / "a.parquet")
+    (view,) = open_source(tmp_path / "a.parquet").views
+    assert isinstance(view.values, spool.OnDisk)
+    assert view.values.tolist() == [[1.0] * 9, [2.0] * 9]
 
 
 @pytest.mark.fault

@@ -121,7 +121,7 @@ def files(frames, model, tmp_path_factory):
 
 @pytest.mark.filterwarnings("default")
 def test_predict_streams_views_by_name_and_tells_once(files, model, monkeypatch):
-    monkeypatch.setattr(options, "_ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr(options, "ROWS_AT_A_TIME", 7)
     given = (files / "model", f"rna={files / 'batch2.csv'}", files / "protein.csv")
     said = run("predict", *given, "--out", files / "labels.csv", "--force")
     assert said.exit_code == 0, said.output

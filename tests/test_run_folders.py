@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from viewfuse import CannotWrite
+from viewfuse import CannotWrite, cli
 from viewfuse.cli import main
 from viewfuse.utils import atomic, folders
 from viewfuse.utils.folders import replacing
@@ -166,3 +166,40 @@ def test_signals_end_a_fit_tidily(tmp_path, number, code, monkeypatch):
     assert result.exit_code == code
     assert len(result.output.splitlines()) == 1
     assert names(tmp_path) == ["a.npz"]
+
+
+@pytest.fixture
+def _heard():
+    """Ctrl-C is heard, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heard")
+def test_a_second_signal_changes_nothing_about_the_last_line(tmp_path, monkeypatch):
+    echo, said = cli.click.echo, []
+
+    def interrupted(line, **others):
+        signal.raise_signal(signal.SIGINT)
+        said.append(line)
+        echo(line, **others)
+
+    np.savez(tmp_path / "a.npz", a=np.ones((4, 2)))
+    monkeypatch.setattr("viewfuse.io.readers.parse", lambda job: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(cli.click, "echo", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    result = CliRunner().invoke(main, ["inspect", str(tmp_path / "a.npz"), "--trusted"])
+    assert result.exit_code == 130
+    assert said == ["viewfuse: interrupted"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_while_python_ends_says_nothing_more(tmp_path):
+    heard = "import atexit, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    late = "atexit.register(signal.raise_signal, signal.SIGINT)"
+    code = f"{heard}; {late}; from viewfuse.cli import main; main(['info', {str(tmp_path)!r}])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr.count("\n") == 1
+    assert "is not a viewfuse model" in ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import os
@@ -78,15 +79,38 @@ class Verbs(click.Group):
 
 @contextmanager
 def _ended_tidily() -> Iterator[None]:
-    """SIGTERM, as cluster schedulers send it, ends a verb as Ctrl-C does, with exit code 143; a second one at once."""
+    """SIGTERM, as cluster schedulers send it, ends a verb as Ctrl-C does, with exit code 143; a second one at once.
+
+    Ctrl-C while Python itself ends, when nothing is left to be done, says nothing more.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    atexit.unregister(_end_at_once)
+    atexit.register(_end_at_once)  # as the last one, so that it is the first to be called
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end_at_once() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # programs in the background do not hear it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Inside, Ctrl-C is not heard."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _terminated(*_: object) -> NoReturn:
@@ -104,14 +128,23 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":  # newer versions of click show help in this way
             raise
         verb = error.ctx.command_path if error.ctx is not None else "viewfuse"
-        _stop(f"{options.plain(error.format_message()).rstrip('.')}; see {verb} --help")
+        _stop(f"{options.plain(_worded(error)).rstrip('.')}; see {verb} --help")
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # of the system's own, such as a name that is too long
         _stop(f"{options.plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
-        _stop(str(error) or "interrupted", 130)
+        with _deaf():  # a second one would end what is about to be said
+            _stop(str(error) or "interrupted", 130)
+
+
+def _worded(error: click.UsageError) -> str:
+    """What click says, but for what its versions say in different ways."""
+    if not isinstance(error, click.NoSuchOption):
+        return error.format_message()
+    near = f" (possible: {', '.join(sorted(error.possibilities))})" if error.possibilities else ""
+    return f"No such option '{error.option_name}'{near}"
 
 
 def _say(ctx: click.Context, sentence: object) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
+from viewfuse.data.filling.filled_counts import Filled
 from viewfuse.io.writers import write_embedding
 
 
@@ -25,7 +26,7 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
     fitted = load(model, device=device)
     source = inputs.open()
     width = fitted.cluster_centers_.shape[1]
-    filled = options.Filled(fitted)
+    filled = Filled(fitted)
     chunks = map(filled.complete, options.chunks(source, "embedding"))
     write_embedding(out, len(source), width, ((views, fitted.transform(views)) for views in chunks))
     facts = {"samples": len(source), "columns": width, **filled.facts(as_json)}

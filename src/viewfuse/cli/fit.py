@@ -234,7 +234,7 @@ def _fit(
         "command": options.typed(),
     }
     write_labels(out / "labels.csv", [(views, model.soft_labels_)], uncertain_below)
-    _write_results(out, model, views, inputs.annotated())
+    _write_results(out, model, views, inputs)
     model.save(out / "model", keep=keep)
     write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
     _write_report(out, place.resolve().name)
@@ -261,15 +261,16 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     return facts | decided | remarked
 
 
-def _write_results(out: Path, model: URRL, views: Views, annotated: Sequence[Path]) -> None:
+def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs) -> None:
     n, width = model.embedding_.shape
     places = place_samples(model.embedding_)
     write_evidence(out, model, views, places)
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
     write_stability(out / "stability.csv", views, model.stability_)
-    for file in annotated:
-        write_annotated(file, out / file.name, Results(views.ids, model.soft_labels_, model.embedding_))
+    for file in inputs.annotated():
+        results = Results(views.ids, model.soft_labels_, model.embedding_)
+        write_annotated(file, out / file.name, results, trusted=inputs.trusted)
     try:
         title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
         draw_map(out / "map.png", places, model.labels_, views.mask, views.names, title=title)

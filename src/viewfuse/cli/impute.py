@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
+from viewfuse.data.filling.filled_counts import Filled
 from viewfuse.io.writers import write_views
 
 
@@ -24,7 +25,7 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
 
         fitted = load(model, device=device)
         source = inputs.open()
-        filled = options.Filled(fitted)
+        filled = Filled(fitted)
         parts = map(filled.complete, options.chunks(source, "imputing"))
         write_views(folder, fitted.view_names_, map(fitted.impute, parts))
     facts = {"samples": len(source), "views": fitted.view_names_, **filled.facts(as_json)}

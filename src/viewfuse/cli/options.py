@@ -10,25 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from viewfuse.data.filling.empty_cells import EmptyCells, in_words
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.readers import open_source
-from viewfuse.io.source import Source
+from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.utils.folders import replacing
 
-if TYPE_CHECKING:
-    from viewfuse.methods.base import MultiViewClusterer
-
 PATH = click.Path(path_type=Path)
-_ROWS_AT_A_TIME = 10_000
 ARGUMENTS = "viewfuse.arguments"
 """Where click's context keeps what was typed after `viewfuse`."""
 
@@ -98,16 +93,12 @@ class Inputs:
 
     def open(self) -> Source:
         """Open them, without reading all."""
-        return open_source(
-            self._paths(),
-            id_column=self.id_column,
-            blocks=self.blocks,
-            use=self.use,
-            header=self.header,
-            transpose=self.transpose,
-            allow_disjoint=self.allow_disjoint,
-            trusted=self.trusted,
-        )
+        return open_source(self._paths(), **self.reading())
+
+    def reading(self) -> dict[str, Any]:
+        """How they are read, as `open_source` takes it."""
+        own = ("id_column", "blocks", "use", "header", "transpose", "allow_disjoint", "trusted")
+        return {name: getattr(self, name) for name in own}
 
     def _paths(self) -> tuple[Path, ...] | dict[str, Path]:
         """The files, by the names of their views where the command line names one; others are called like the file."""
@@ -211,35 +202,13 @@ def with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | d
     return named | dict.fromkeys(views, "log1p")
 
 
-class Filled:
-    """Counts what a model fills in empty cells of new samples."""
-
-    def __init__(self, fitted: MultiViewClusterer) -> None:
-        self._fitted = fitted
-        self._cells: dict[str, EmptyCells] = {}
-
-    def complete(self, views: Views) -> Views:
-        """Samples as the model takes them."""
-        complete, found = self._fitted.complete(views)
-        for cells in found:
-            self._cells[cells.view] = self._cells[cells.view] + cells if cells.view in self._cells else cells
-        return complete
-
-    def facts(self, as_json: bool) -> dict[str, Any]:
-        """For the output of a verb; nothing where no cell was empty."""
-        facts = {name: cells.facts() for name, cells in self._cells.items()}
-        if not facts:
-            return {}
-        return {"filled_cells": facts if as_json else [in_words(*pair) for pair in facts.items()]}
-
-
 def chunks(source: Source, what: str) -> Iterator[Views]:
     """The samples a few at a time, with a progress bar where there are many."""
     from tqdm.auto import tqdm
 
-    quiet = len(source) <= _ROWS_AT_A_TIME
+    quiet = len(source) <= ROWS_AT_A_TIME
     with tqdm(total=len(source), disable=quiet, unit="row", desc=what) as bar:
-        for views in source.chunks(_ROWS_AT_A_TIME):
+        for views in source.chunks(ROWS_AT_A_TIME):
             yield views
             bar.update(len(views))
 

@@ -2,51 +2,92 @@
 
 from __future__ import annotations
 
+import glob
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from viewfuse.cli import options
-from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite
-from viewfuse.io.writers import write_predictions
+from viewfuse.errors import CannotWrite, DataError
 
 
 @click.command()
 @options.model
 @options.inputs
-@options.out("File for the labels (.csv).")
+@options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'.")
 @options.uncertain_below
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Who predicts the files of a pattern: this process, or tasks on a Ray cluster.",
+)
 @options.device
 @options.force
 @options.as_json
 def command(
-    model: Path, inputs: options.Inputs, out: Path, uncertain_below: float, device: str, force: bool, as_json: bool
+    model: Path,
+    inputs: options.Inputs,
+    out: Path,
+    uncertain_below: float,
+    engine: str,
+    device: str,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Filled in by the group."""
+    if any(map(_is_pattern, inputs.files)):
+        facts = _many(model, inputs, out, force, uncertain_below=uncertain_below, device=device, engine=engine)
+    else:
+        facts = _one(model, inputs, out, force, uncertain_below, device, as_json)
+    options.show({**facts, "written to": str(out)}, as_json)
+
+
+def _is_pattern(file: Path) -> bool:
+    return glob.has_magic(str(file)) and not file.exists()
+
+
+def _one(
+    model: Path, inputs: options.Inputs, out: Path, force: bool, uncertain_below: float, device: str, as_json: bool
+) -> dict[str, Any]:
+    """Labels of one set of samples."""
     options.check_new_path(out, force, inputs)
     if out.suffix != ".csv":
-        raise CannotWrite(f"{out}: labels are written as .csv; give this ending")
+        many = "; a quoted pattern, such as 'shards/*.parquet', gives each file its own in a folder"
+        raise CannotWrite(f"{out}: labels are written as .csv; give this ending{many if len(inputs.files) > 1 else ''}")
     from viewfuse import load
+    from viewfuse.distributed.streamed_predict import predict_parts
 
     fitted = load(model, device=device)
-    source = inputs.open()
-    filled = options.Filled(fitted)
-    sizes = np.zeros(len(fitted.cluster_centers_), dtype=np.int64)
-    far_out: list[int] = []
-    uncertain: list[int] = []
+    placed = predict_parts(fitted, options.chunks(inputs.open(), "predicting"), out, uncertain_below)
+    return {**placed.facts(), **placed.filled.facts(as_json)}
 
-    def place(views: Views) -> tuple[Views, NDArray[np.float32], NDArray[np.bool_]]:
-        complete = filled.complete(views)
-        probabilities, far = fitted.predict_proba(complete), fitted.out_of_range(complete)
-        sizes[:] += np.bincount(probabilities.argmax(axis=1), minlength=len(sizes))
-        far_out.append(int(far.sum()))
-        uncertain.append(int((probabilities.max(axis=1) < uncertain_below).sum()))
-        return views, probabilities, far
 
-    write_predictions(out, map(place, options.chunks(source, "predicting")), uncertain_below)
-    facts = {"samples": int(sizes.sum()), "cluster_sizes": sizes.tolist()}
-    facts |= {"uncertain": sum(uncertain), "out_of_range": sum(far_out)}
-    options.show({**facts, **filled.facts(as_json), "written to": str(out)}, as_json)
+def _many(model: Path, inputs: options.Inputs, out: Path, force: bool, **asked: Any) -> dict[str, Any]:
+    """Labels of many files, each by itself."""
+    from viewfuse.distributed.sharded_predict import DONE, predict_shards
+
+    inputs = _matched(inputs)
+    options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
+    asked |= {"view": inputs.names[0], "reading": inputs.reading()}
+    return predict_shards(model, inputs.files, out, again=force, verbose=True, **asked)
+
+
+def _matched(inputs: options.Inputs) -> options.Inputs:
+    """The files that patterns mean."""
+    if len(set(inputs.names)) > 1:
+        named = " and ".join(str(name) for name in dict.fromkeys(inputs.names) if name)
+        raise DataError(
+            f"{named}: files of a pattern are predicted one by one, so each must hold all views of its samples; "
+            "put them into one file and name them by --block"
+        )
+    files: list[Path] = []
+    for pattern in inputs.files:
+        found = sorted(Path(name) for name in glob.glob(str(pattern), recursive=True)) or [pattern]
+        if found == [pattern] and _is_pattern(pattern):
+            raise DataError(f"{pattern} means no file; check the pattern")
+        files += [file for file in found if not file.is_dir()]
+    return replace(inputs, files=tuple(dict.fromkeys(files)), names=inputs.names[:1])

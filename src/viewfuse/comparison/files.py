@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isnan
 from pathlib import Path
@@ -16,12 +16,13 @@ import numpy as np
 
 from viewfuse.comparison.results import COSTS, Comparison, Run
 from viewfuse.data.views import Views
-from viewfuse.errors import MissingPackage
+from viewfuse.errors import CannotWrite, MissingPackage
 from viewfuse.io.writers import as_json
 from viewfuse.plots.critical_difference import draw_critical_difference
 from viewfuse.utils.atomic import write_file
 
 RUNS = "runs"
+_PLAN = "plan.json"
 
 
 def data_checksum(views: Views) -> str:
@@ -32,6 +33,24 @@ def data_checksum(views: Views) -> str:
         for part in parts:
             found.update(np.ascontiguousarray(part).tobytes())
     return found.hexdigest()
+
+
+def take_plan(folder: Path, plan: Mapping[str, Any]) -> None:
+    """Keep what is compared in the folder, by name; refuse a folder of another comparison.
+
+    Methods that come in addition are kept as well.
+    """
+    own: dict[str, Any] = json.loads(as_json(plan))
+    try:
+        known: dict[str, Any] = dict(json.loads((folder / _PLAN).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        known = {}
+    differs = [name for name in own if name in known and known[name] != own[name]]
+    if differs:
+        told = ", ".join(f"{name} was {known[name]}, is {own[name]}" for name in differs[:3])
+        raise CannotWrite(f"{folder} holds another comparison ({told}); give another folder for this one")
+    if known | own != known:
+        write_file(folder / _PLAN, as_json(known | own, indent=1).encode())
 
 
 def run_file(folder: Path, method: str, missing_rate: float, seed: int) -> Path:

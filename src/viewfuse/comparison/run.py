@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 from viewfuse import __version__
 from viewfuse.comparison.evidence import Evidence
-from viewfuse.comparison.files import data_checksum, read_run, run_file, write_comparison, write_run
+from viewfuse.comparison.files import data_checksum, read_run, run_file, take_plan, write_comparison, write_run
 from viewfuse.comparison.results import Comparison, Run
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
@@ -66,7 +66,8 @@ def compare(
     seeds : runs of each method and rate; each has its own mask and training, the same mask for all methods
     labels : known class of each sample, None where it is not known; without any, methods are compared by how well
         their clusters hold together in all views (`viewfuse.comparison.evidence`)
-    out : folder for tables, the picture of ranks and all runs; runs that it holds already are not done again
+    out : folder for tables, the picture of ranks and all runs; runs that it holds already are not done again. A folder
+        of another comparison is refused
     log : is told of each run
     """
     given = Views.of(views)
@@ -98,7 +99,10 @@ class _Asked:
 
 def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Log) -> Iterator[Run]:
     """All runs: those that the folder holds, and the others now."""
-    evidence, checksum, kind = Evidence(views), data_checksum(views), chosen_device(device).type
+    checksum, kind = data_checksum(views), chosen_device(device).type
+    if folder is not None:
+        take_plan(folder, _plan(asked, checksum, kind))
+    evidence = Evidence(views)
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]
     for number, (rate, seed, name) in enumerate(todo):
         own = _prepared(asked.estimators[name], asked.n_clusters, seed, device)
@@ -112,6 +116,18 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
                 write_run(path, run, mark)
             log(f"{number + 1} of {len(todo)}: {name}, rate {rate:g}, seed {seed}: {_in_words(run)}")
         yield run
+
+
+def _plan(asked: _Asked, checksum: str, device: str) -> dict[str, Any]:
+    """What all runs of a comparison have in common; more methods, rates and seeds can come in addition."""
+    facts = {"data": checksum, "clusters": asked.n_clusters, "missing_number": asked.missing_number}
+    own = {
+        f"{parameter} of {name}": value
+        for name, estimator in asked.estimators.items()
+        for parameter, value in _settings(estimator).items()
+        if parameter not in ("n_clusters", "random_state")
+    }
+    return {**facts, "device": device, "version": __version__, **own}
 
 
 def _in_words(run: Run) -> str:
@@ -162,13 +178,14 @@ def _checked(labels: Any, n: int) -> NDArray[np.int64]:
 
 def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, device: str) -> str:
     """Of all that decides a run: data, mask, method, parameters, version, kind of device."""
-    params = {
-        name: str(value)
-        for name, value in estimator.get_params().items()
-        if name not in ("device", "verbose", "checkpoint")
-    }
+    params = _settings(estimator)
     what = [type(estimator).__module__, type(estimator).__name__, params, rate, seed, asked.missing_number]
     return hashlib.sha256(as_json([*what, checksum, device, __version__]).encode()).hexdigest()
+
+
+def _settings(estimator: Any) -> dict[str, str]:
+    """Parameters that change results."""
+    return {name: str(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
 
 
 def _estimators(methods: str | Sequence[str] | Mapping[str, Any]) -> Mapping[str, Any]:

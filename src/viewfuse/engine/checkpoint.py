@@ -3,7 +3,7 @@
 All that is random follows from seeds and epoch numbers, and all that comes before training is repeated in the same way.
 So weights, the moments of Adam and what was recorded are enough: a fit that goes on ends with the same numbers as one
 that was never interrupted, to the bit on a CPU with as many threads. Each stage of each training is one file, which is
-replaced as a whole.
+replaced as a whole; the best weights of a joint stage lie beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -132,11 +133,13 @@ class Stage:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs
         self._replicates, self._watches = replicates, watches
         self.epoch: int | None = None
+        self._end = inf
         if path is not None and path.exists():
             self._restore(*_read(path))
 
     def left(self, epochs: range) -> range:
         """Those that are still to come."""
+        self._end = epochs.stop
         return epochs if self.epoch is None else range(self.epoch, epochs.stop)
 
     def keep(self, epoch: int, *, last: bool = False) -> None:
@@ -145,18 +148,35 @@ class Stage:
             from safetensors.torch import save_file
 
             self._checkpoint.begin()
+            best = self._keep_best(self._path)
             with writing(self._path) as temporary:
-                save_file(self._tensors(), temporary, {"facts": json.dumps(self._facts(epoch))})
+                save_file(self._tensors(epoch), temporary, {"facts": json.dumps(self._facts(epoch))})
+            for old in set(self._path.parent.glob(f"{self._path.stem}-best-*")) - {best}:
+                old.unlink()
             self._checkpoint.written()
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _keep_best(self, path: Path) -> Path:
+        """The best weights are a file of their own, which is written when there are better ones."""
+        from safetensors.torch import save_file
+
+        found = {f"{i}.{name}": x for i, watch in enumerate(self._watches) for name, x in watch.best_weights.items()}
+        best = self._best_file(path, [run.joint_stage.kept for run in self._runs])
+        if self._watches and not best.exists():
+            with writing(best) as temporary:
+                save_file(_on_cpu(found), temporary)
+        return best
+
+    def _best_file(self, path: Path, kept: Sequence[int]) -> Path:
+        """The file of the weights after these epochs."""
+        return path.with_name(f"{path.stem}-best-{'-'.join(map(str, kept))}.safetensors")
+
+    def _tensors(self, epoch: int) -> dict[str, Tensor]:
+        """Weights, and the moments of Adam unless the stage is over."""
         found = {f"network.{name}": x for name, x in self._replicates.network.state_dict().items()}
-        for i, adam in enumerate(self._replicates.adams):
+        for i, adam in enumerate(self._replicates.adams if epoch < self._end else ()):
             for j, state in adam.state_dict()["state"].items():
                 found |= {f"adam.{i}.{j}.{name}": x for name, x in state.items()}
-        for i, watch in enumerate(self._watches):
-            found |= {f"best.{i}.{name}": x for name, x in watch.best_weights.items()}
-        return {name: x.detach().cpu().contiguous().clone() for name, x in found.items()}
+        return _on_cpu(found)
 
     def _facts(self, epoch: int) -> dict[str, Any]:
         runs = [
@@ -175,9 +195,19 @@ class Stage:
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
             _recall(run.joint_stage, known["joint_stage"])
-        for i, (watch, known) in enumerate(zip(self._watches, facts["watches"], strict=True)):
-            watch.recall(known, {name: x.to(self._runs[0].device) for name, x in _below(f"best.{i}", tensors).items()})
+        self._recall_best(facts["watches"])
         self.epoch = facts["epoch"]
+
+    def _recall_best(self, counters: Sequence[Mapping[str, float]]) -> None:
+        if not self._watches or self._path is None:
+            return
+        weights = _read_tensors(self._best_file(self._path, [run.joint_stage.kept for run in self._runs]))[0]
+        for i, (watch, known) in enumerate(zip(self._watches, counters, strict=True)):
+            watch.recall(known, {name: x.to(self._runs[0].device) for name, x in _below(str(i), weights).items()})
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
 
 
 def _recall(stage: JointStage, known: Mapping[str, Any]) -> None:
@@ -191,11 +221,20 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors, facts = _read_tensors(path)
+    if not isinstance(facts, dict) or "epoch" not in facts:
+        raise CheckpointDiffers(f"{path} cannot be read (it says nothing); delete the folder to train anew")
+    return tensors, facts
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """The tensors of a file, and what it says of them; None where it says nothing."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118
+            facts = json.loads((file.metadata() or {}).get("facts", "null"))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
 

@@ -21,12 +21,13 @@ from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.selection.typical_samples import typical_samples
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TOP = 5
-"""Typical samples per cluster, and distinguishing features per cluster and view."""
+"""Distinguishing features per cluster and view."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,7 +126,10 @@ def explain(
         weights=_weights(model, samples),
         donors=_donors(model, samples, training_ids),
         sizes=np.bincount(labels, minlength=n_clusters),
-        typical=tuple(_typical(views.ids, labels == c, confidence) for c in range(n_clusters)),
+        typical=tuple(
+            tuple(views.ids[typical_samples(np.flatnonzero(labels == c), confidence)].tolist())
+            for c in range(n_clusters)
+        ),
         effects=tuple(view_effects(views, v, labels, n_clusters) for v in range(len(views.names))),
         stability=stability,
         merges=merges,
@@ -229,10 +233,3 @@ def _donors(model: Model, samples: Samples, training_ids: NDArray[Any]) -> NDArr
     for i, v in np.argwhere(~present).tolist():
         donors[i, v] = tuple(names[j] for j in members[i, v].tolist() if j != NO_NEIGHBOR)
     return donors
-
-
-def _typical(ids: NDArray[Any], inside: NDArray[np.bool_], confidence: NDArray[np.float32]) -> tuple[Hashable, ...]:
-    """Ids of the samples inside that are surest of it; of equals those that come first."""
-    members = np.flatnonzero(inside)
-    order = np.argsort(-confidence[members], kind="stable")[:TOP]
-    return tuple(ids[members[order]].tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 
 from viewfuse.data.annotated import is_annotated, is_mudata
 from viewfuse.errors import DataError, SettingError
+from viewfuse.io.isolated import client
+from viewfuse.io.isolated.jobs import Job
+from viewfuse.io.safety.guard import guarded
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
 
@@ -50,21 +54,36 @@ def annotate(data: Any, results: Results, key: str = KEY) -> None:
     data.obsm[f"X_{key}"] = _placed(results.embedding, rows)
 
 
-def write_annotated(source: Path, target: Path, results: Results) -> None:
-    """A copy of the .h5mu or .h5ad file `source` at `target` with the results in it, as `annotate` sets them."""
-    anndata, h5py = needed("anndata.io", "omics", source), needed("h5py", "omics", source)
-    with writing(target) as temporary:
+def write_annotated(source: Path, target: Path, results: Results, *, trusted: bool = False) -> None:
+    """A copy of the .h5mu or .h5ad file `source` at `target` with the results in it, as `annotate` sets them.
+
+    Another process opens it, as it does when files are read, unless it is `trusted`.
+    """
+    with writing(target) as temporary, TemporaryDirectory() as folder:
         shutil.copyfile(source, temporary)
-        with h5py.File(temporary, "r+") as file:
-            rows = _rows(anndata.read_elem(file["obs"]).index.tolist(), results.ids)
-            if "mod" in file and (rows >= 0).sum() < len(results.ids):
-                raise DataError(f"{source}: 'obs' lacks a cell that a modality has; update it with mudata's update()")
-            new = _columns(rows, results, KEY)
-            for name, values in new.items():
-                anndata.write_elem(file["obs"], name, values)
-            before = [str(name) for name in file["obs"].attrs.get("column-order", ())]
-            file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *new]))
-            anndata.write_elem(file.require_group("obsm"), f"X_{KEY}", _placed(results.embedding, rows))
+        names = np.array([str(name) for name in results.ids.tolist()])
+        np.savez(Path(folder) / "results.npz", **results._replace(ids=names)._asdict())
+        job = Job(source, copy=str(temporary.absolute()), results=str(Path(folder) / "results.npz"))
+        if trusted or not client.POSSIBLE:
+            annotate_copy(job)
+        else:
+            client.read_isolated(job)
+
+
+def annotate_copy(job: Job) -> None:
+    """Write results, which lie in a .npz file, into the copy of an .h5mu or .h5ad file."""
+    anndata, h5py = needed("anndata.io", "omics", job.path), needed("h5py", "omics", job.path)
+    with guarded(job.path), np.load(str(job.results)) as arrays, h5py.File(job.copy, "r+") as file:
+        results = Results(**arrays)
+        rows = _rows(anndata.read_elem(file["obs"]).index.tolist(), results.ids)
+        if "mod" in file and (rows >= 0).sum() < len(results.ids):
+            raise DataError(f"{job.path}: 'obs' lacks a cell that a modality has; update it with mudata's update()")
+        new = _columns(rows, results, KEY)
+        for name, values in new.items():
+            anndata.write_elem(file["obs"], name, values)
+        before = [str(name) for name in file["obs"].attrs.get("column-order", ())]
+        file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *new]))
+        anndata.write_elem(file.require_group("obsm"), f"X_{KEY}", _placed(results.embedding, rows))
 
 
 def _rows(cells: Sequence[str], ids: NDArray[Any]) -> NDArray[np.int64]:

@@ -21,6 +21,8 @@ from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
 
 ABSENT = -1
+ROWS_AT_A_TIME = 10_000
+"""Samples that are read together where not all are."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from viewfuse.io.writers import Sheet, as_json
 from viewfuse.plots.fitted import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report.run_folder import Run
-
-N_TYPICAL = 5
+from viewfuse.selection.typical_samples import typical_samples
 
 
 class Feature(NamedTuple):
@@ -57,11 +56,10 @@ def clusters_of(run: Run) -> list[Cluster]:
 
 def _cluster(run: Run, label: int) -> Cluster:
     rows = run.of_cluster(label)
-    surest = rows[np.argsort(-run.confidence[rows], kind="stable")[:N_TYPICAL]]
     mean = run.confidence[rows].mean() if len(rows) else math.nan
     stability = run.stability[rows].mean() if len(rows) else math.nan
     has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
-    typical = tuple(run.ids[row] for row in surest.tolist())
+    typical = tuple(run.ids[row] for row in typical_samples(rows, run.confidence).tolist())
     facts = (label, len(rows), len(rows) / max(len(run.ids), 1), float(mean), int(run.uncertain[rows].sum()))
     again = run.found_again[label] if run.found_again else (math.nan, "")
     return Cluster(*facts, float(stability), again, tuple(has.tolist()), typical)

@@ -9,14 +9,14 @@ from typing import Any
 from viewfuse.errors import MissingPackage
 
 
-def needed(package: str, extra: str, path: Path) -> Any:
-    """The package, or an error that says how to install it."""
+def needed(package: str, extra: str, what: Path | str) -> Any:
+    """The package that `what` needs, or an error that says how to install it."""
     try:
         return importlib.import_module(package)
     except ImportError:
         name = package.split(".")[0]
         raise MissingPackage(
-            f"{path} needs the package {name}, which is not installed; {how_to_install(name, extra)}"
+            f"{what} needs the package {name}, which is not installed; {how_to_install(name, extra)}"
         ) from None
 
 

@@ -27,6 +27,8 @@ class Job:
     ----------
     blocks : as `read_views` takes them
     use : for .h5mu what `read_views` takes; for .h5ad per view its place
+    copy, results : where nothing is to be read, but results in an .npz file are to be written into this copy of an
+        .h5mu or .h5ad file
     """
 
     path: Path
@@ -34,6 +36,8 @@ class Job:
     blocks: Mapping[str, str | Sequence[str]] | None = None
     use: str | Mapping[str, str] | None = None
     header: bool | None = None
+    copy: str | None = None
+    results: str | None = None
 
     @property
     def ending(self) -> str:

@@ -35,6 +35,7 @@ class Packed:
         in_memory = hasattr(os, "memfd_create")
         self._file: Any = os.fdopen(os.memfd_create("viewfuse"), "wb", 0) if in_memory else TemporaryFile(buffering=0)  # noqa: SIM115
         self.files = [self._file.fileno()]
+        self._tables: list[OnDisk] = []  # their files are open as long as they are there
         self._end = 0
 
     def close(self) -> None:
@@ -61,6 +62,7 @@ class Packed:
         facts: dict[str, Any] = {"dtype": array.dtype.str, "shape": array.shape}
         if isinstance(array, OnDisk) and len(self.files) <= _MOST_TABLES:
             self.files.append(array.handle)
+            self._tables.append(array)
             return facts | {"file": len(self.files) - 1}
         turned = array.flags.f_contiguous and not array.flags.c_contiguous
         plain = np.ascontiguousarray(array.T if turned else array)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
     if not _is_numeric(kind):
         raise DataError(f"{path}, column {column!r} holds lists of {kind}, not of numbers; drop the column")
     spool, before = None, 0
-    for batch in file.iter_batches(columns=[column]):
+    for batch in _list_batches(path, file, column):
         cells = batch.column(column)
         lengths = _plain(cells.value_lengths().cast("int64"), -1, np.int64)
         if spool is None and lengths.max(initial=-1) > 0:
@@ -186,6 +186,21 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
     if spool is None:
         raise DataError(f"{path}, column {column!r}: every list is empty, so nothing can be learned; leave it out")
     return spool.table(), range(spool.width)
+
+
+def _list_batches(path: Path, file: Any, column: str) -> Iterator[Any]:
+    """The column of lists, part by part; pyarrow before 26 fails where lists of fixed length are missing."""
+    import pyarrow
+
+    try:
+        yield from file.iter_batches(columns=[column])
+    except pyarrow.ArrowInvalid as error:
+        if "Expected all lists to be of size" not in str(error):
+            raise
+        raise DataError(
+            f"{path}, column {column!r}: pyarrow {pyarrow.__version__} cannot read lists of fixed length some of which "
+            "are missing; pyarrow 26 can, or write lists of variable length"
+        ) from None
 
 
 def _check_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:

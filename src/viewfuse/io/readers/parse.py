@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from viewfuse.io.annotation import annotate_copy
 from viewfuse.io.isolated.jobs import Job
 from viewfuse.io.readers.annotated import read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
@@ -12,12 +13,18 @@ from viewfuse.io.source import Contents
 
 
 def parse(job: Job) -> Contents:
-    """What is in a file; of a .npy file, what is in its folder. Any error names the file."""
+    """What is in a file; of a .npy file, what is in its folder. Any error names the file.
+
+    Nothing where results are written into a file; that is done here since it opens the file as well.
+    """
     with guarded(job.path):
         return _parse(job)
 
 
 def _parse(job: Job) -> Contents:
+    if job.copy is not None:
+        annotate_copy(job)
+        return Contents([])
     if job.ending == ".npz":
         return read_npz(job.path)
     if job.ending == ".npy":

@@ -1,0 +1,252 @@
+"""Labels of samples in many files: each file by itself, so that a run that was stopped goes on with what is left.
+
+A shard is one file with all views of its samples. It is read and predicted a few samples at a time, and its labels
+become one file, named after it, as a whole. Then a record says of which file, model and options they are. A shard whose
+record is true already is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from viewfuse import __version__
+from viewfuse.data.views import Views
+from viewfuse.distributed.ray_tasks import ray_outcomes
+from viewfuse.distributed.shard_progress import ShardProgress
+from viewfuse.distributed.streamed_predict import predict_parts
+from viewfuse.errors import BadModelFile, CannotWrite, DataError, SettingError
+from viewfuse.fitted.manifest import MANIFEST, read_manifest
+from viewfuse.io.readers import open_source
+from viewfuse.io.safety.guard import guarded
+from viewfuse.io.source import ROWS_AT_A_TIME, Source
+from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
+from viewfuse.methods.registry import load
+from viewfuse.utils.atomic import exclusive, write_file
+from viewfuse.utils.caller import outside
+
+DONE = "done"
+"""The folder of records; a folder that has one was written here."""
+Found = dict[str, Any]
+"""Counts of what was found in samples, in a form that JSON can hold."""
+Advance = Callable[[int, int], None]
+"""Is told how many more rows are done, and how many bytes of the file that is."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is done with every shard.
+
+    Attributes
+    ----------
+    mark : of the model, to know it again
+    view : the name of the view where each file is one table that is not called like it
+    reading : options of `read_views`
+    """
+
+    model: Path
+    mark: str
+    device: str = "auto"
+    uncertain_below: float = UNCERTAIN_BELOW
+    view: str | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """All on which labels depend besides the samples."""
+        reading = {name: value for name, value in self.reading.items() if name != "trusted"}
+        known = {"model": self.mark, "uncertain_below": self.uncertain_below, "view": self.view, "reading": reading}
+        return {**known, "version": __version__}
+
+    def open(self, file: Path) -> Source:
+        """The samples of one shard."""
+        return open_source(file if self.view is None else {self.view: file}, **self.reading)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file as it was when it was listed, and the places of its labels and of their record."""
+
+    file: Path
+    n_bytes: int
+    changed: int
+    labels: Path
+    record: Path
+
+    def known(self, asked: Asked) -> Found | None:
+        """What was found when the labels were written; None where they have to be written."""
+        try:
+            record = json.loads(self.record.read_bytes())
+            return record["found"] if record["of"] == self.facts(asked) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def facts(self, asked: Asked) -> dict[str, Any]:
+        """What tells these labels from those of a changed file, of another model or other options, or from a part."""
+        own = {"file": self.file.name, "bytes": self.n_bytes, "changed": self.changed}
+        return json.loads(as_json({**own, **asked.facts(), "bytes_of_labels": self.labels.stat().st_size}))
+
+
+def predict_shards(
+    model: Path,
+    files: Sequence[Path],
+    out: Path,
+    *,
+    engine: str = "local",
+    again: bool = False,
+    verbose: bool = False,
+    **asked: Any,
+) -> Found:
+    """Write labels of the samples of each file into the folder `out`; files that are done already are skipped.
+
+    Parameters
+    ----------
+    model : folder of a saved model
+    files : each with all views of its samples
+    engine : "local", or "ray" for one task per file on a Ray cluster, all of which sees the same paths
+    again : whether files that are done are done again
+    verbose : whether rows per second and the time left are shown
+    asked : other attributes of `Asked`
+
+    Returns
+    -------
+    dict
+        How many shards, samples, samples per cluster, uncertain and out of range; rows per second of what was done now.
+    """
+    if engine not in _ENGINES:
+        raise SettingError(f"engine must be one of {', '.join(_ENGINES)}; got {engine!r}")
+    wanted = Asked(model.absolute(), model_mark(model), **asked)
+    shards = shards_of(files, out)
+    with exclusive(out, patience=0):
+        known = {} if again else {shard: found for shard in shards if (found := shard.known(wanted)) is not None}
+        todo = [shard for shard in shards if shard not in known]
+        began = time.monotonic()
+        done = _predicted(wanted, todo, engine, verbose)
+    speed = sum(one["samples"] for one in done) / max(time.monotonic() - began, 1e-9)
+    facts = {"shards": len(shards), "skipped": len(known), **_added_up([*known.values(), *done])}
+    return facts | ({"rows_per_second": round(speed)} if done else {})
+
+
+def model_mark(model: Path) -> str:
+    """A checksum of the manifest, which has those of all tensors."""
+    read_manifest(model)
+    return hashlib.sha256((model / MANIFEST).read_bytes()).hexdigest()
+
+
+def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
+    """Files with the places of their labels, which are called like them."""
+    named: dict[str, Path] = {}
+    shards = []
+    for file in files:
+        other = named.setdefault(file.stem.lower(), file)  # some systems take a and A for one name
+        if other is not file:
+            where = f"{out / file.stem}.csv"
+            raise DataError(f"{other} and {file} would both be predicted into {where}; rename one, or use two folders")
+        if out.resolve() in file.resolve().parents:
+            raise CannotWrite(f"{out} holds {file}, which is read; give another folder for the labels")
+        with guarded(file):
+            facts = file.stat()
+        labels, record = out / f"{file.stem}.csv", out / DONE / f"{file.stem}.json"
+        shards.append(Shard(file.absolute(), facts.st_size, facts.st_mtime_ns, labels.absolute(), record.absolute()))
+    return shards
+
+
+def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = lambda rows, size: None) -> Found:
+    """Write the labels of one shard, and then that they are there."""
+    shard.record.unlink(missing_ok=True)  # whatever was there is true no longer
+    source = asked.open(shard.file)
+
+    def parts() -> Iterator[Views]:
+        for views in source.chunks(ROWS_AT_A_TIME):
+            yield views
+            advance(len(views), round(shard.n_bytes * len(views) / len(source)))
+
+    placed = predict_parts(fitted, parts(), shard.labels, asked.uncertain_below)
+    found = {**placed.facts(), "filled_cells": placed.filled.totals()}
+    write_file(shard.record, as_json({"of": shard.facts(asked), "found": found}, indent=1).encode())
+    return found
+
+
+def _outcome(fitted: Any, asked: Asked, shard: Shard, advance: Advance = lambda rows, size: None) -> Found | DataError:
+    """As `predict_shard`; what is wrong with one file does not stop the others, but a full disk does."""
+    try:
+        with guarded(shard.file):
+            return predict_shard(fitted, asked, shard, advance)
+    except DataError as error:
+        return error
+
+
+def _loaded(model: Path, mark: str, device: str) -> Any:
+    """The model, if it is still the same."""
+    fitted = load(model, device=device)
+    if model_mark(model) != mark:
+        raise BadModelFile(f"{model} was replaced while its labels were written; begin again")
+    return fitted
+
+
+def _here(asked: Asked, todo: Sequence[Shard], progress: ShardProgress) -> Iterator[Found | DataError]:
+    fitted = _loaded(asked.model, asked.mark, asked.device)
+    for shard in todo:
+        outcome = _outcome(fitted, asked, shard, progress.advance)
+        progress.advance(0, 0, files=1)
+        yield outcome
+
+
+def _on_ray(asked: Asked, todo: Sequence[Shard], progress: ShardProgress) -> Iterator[Found | DataError]:
+    works = [(asked, shard) for shard in todo]
+    for (_, shard), (outcome, told) in ray_outcomes(_in_a_task, works, num_gpus=asked.device != "cpu"):
+        for category, message in told:
+            warnings.warn(message, category, stacklevel=outside())
+        rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
+        progress.advance(rows, shard.n_bytes, files=1)
+        yield outcome
+
+
+def _in_a_task(work: tuple[Asked, Shard]) -> tuple[Found | DataError, list[tuple[type[Warning], str]]]:
+    """What comes of a shard in another process, and what was warned of there."""
+    asked, shard = work
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always")
+        outcome = _outcome(_loaded_once(asked.model, asked.mark, asked.device), asked, shard)
+    return outcome, [(one.category, str(one.message)) for one in noticed]
+
+
+_loaded_once = lru_cache(maxsize=1)(_loaded)
+_ENGINES = {"local": _here, "ray": _on_ray}
+
+
+def _predicted(asked: Asked, todo: Sequence[Shard], engine: str, verbose: bool) -> list[Found]:
+    """What was found in shards; an error at the end where some have no labels."""
+    done: list[Found] = []
+    failed: list[DataError] = []
+    try:
+        with ShardProgress([shard.n_bytes for shard in todo], shown=verbose) as progress:
+            for outcome in _ENGINES[engine](asked, todo, progress) if todo else ():
+                if isinstance(outcome, DataError):
+                    failed.append(outcome)
+                else:
+                    done.append(outcome)
+    except KeyboardInterrupt:
+        told = f"{len(done)} of {len(todo)} files were done; the same command goes on with the others"
+        raise KeyboardInterrupt(f"interrupted; {told}") from None
+    if failed:
+        told = f"{len(failed)} of {len(todo)} files have no labels, the others have"
+        raise DataError(f"{told}: {failed[0]}; then the same command goes on with what is left")
+    return done
+
+
+def _added_up(found: Sequence[Found]) -> Found:
+    """What was found in all shards."""
+    sizes = np.sum([one["cluster_sizes"] for one in found], axis=0).tolist()
+    facts = {name: sum(one[name] for one in found) for name in ("samples", "uncertain", "out_of_range")}
+    cells = sum((Counter(one["filled_cells"]) for one in found), Counter[str]())
+    return {**facts, "cluster_sizes": sizes} | ({"filled_cells": dict(cells)} if cells else {})

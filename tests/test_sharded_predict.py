@@ -1,0 +1,251 @@
+"""viewfuse predict MODEL 'shards/*': each file by itself, and never twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+import types
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from conftest import make_blobs
+from viewfuse import URRL, load
+from viewfuse.cli import main
+from viewfuse.distributed import ray_tasks, sharded_predict
+from viewfuse.distributed.shard_progress import ShardProgress
+from viewfuse.distributed.sharded_predict import predict_shards
+
+ROWS = (7, 12, 5)
+TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    views = dict(zip("ab", make_blobs(40, 2, missing=0.2)[0], strict=False))
+    folder = tmp_path_factory.mktemp("sharded") / "model"
+    URRL(2, **TINY, random_state=0, device="cpu").fit(views).save(folder)
+    return folder
+
+
+def write(path, seed, rows):
+    views = make_blobs(rows, 2, missing=0, seed=seed)[0]
+    np.savez(path, a=views[0], b=views[1], ids=np.array([f"{path.stem}-{i}" for i in range(rows)]))
+
+
+@pytest.fixture
+def shards(tmp_path):
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for number, rows in enumerate(ROWS):
+        write(folder / f"part-{number}.npz", number, rows)
+    return sorted(folder.iterdir())
+
+
+def predict(model, pattern, out, *options):
+    words = ["predict", model, pattern, "--out", out, "--trusted", "--device", "cpu", *options]
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def many(model, shards, out, *options):
+    return predict(model, shards[0].parent / "*.npz", out, "--json", *options)
+
+
+def changed(out):
+    return {path.name: path.stat().st_mtime_ns for path in out.glob("*.csv")}
+
+
+def test_each_file_gets_the_labels_that_it_would_get_alone(model, shards, tmp_path):
+    result = many(model, shards, tmp_path / "labels")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert (facts["shards"], facts["skipped"], facts["samples"]) == (3, 0, sum(ROWS))
+    assert sum(facts["cluster_sizes"]) == sum(ROWS)
+    for shard in shards:
+        alone = tmp_path / f"alone-{shard.stem}.csv"
+        assert predict(model, shard, alone).exit_code == 0
+        assert (tmp_path / "labels" / f"{shard.stem}.csv").read_bytes() == alone.read_bytes()
+
+
+def test_what_is_done_is_skipped_and_what_changed_is_done_again(model, shards, tmp_path):
+    out = tmp_path / "labels"
+    first = json.loads(many(model, shards, out).stdout)
+    before = changed(out)
+    again = json.loads(many(model, shards, out).stdout)
+    assert again == {**{k: v for k, v in first.items() if k != "rows_per_second"}, "skipped": 3}
+    assert changed(out) == before
+    write(shards[1], 9, 12)
+    (out / "part-2.csv").write_text("cut")
+    assert json.loads(many(model, shards, out).stdout)["skipped"] == 1
+    after = changed(out)
+    assert [name for name in before if before[name] == after[name]] == ["part-0.csv"]
+    assert json.loads(many(model, shards, out, "--uncertain-below", "0.9").stdout)["skipped"] == 0
+    assert json.loads(many(model, shards, out, "--force", "--uncertain-below", "0.9").stdout)["skipped"] == 0
+
+
+def test_another_model_makes_all_labels_anew(model, shards, tmp_path):
+    predict_shards(model, shards, tmp_path / "labels", device="cpu")
+    load(model).save(tmp_path / "other", keep=20)
+    assert predict_shards(tmp_path / "other", shards, tmp_path / "labels", device="cpu")["skipped"] == 0
+
+
+@pytest.mark.parametrize("where", ["predict_parts", "write_file"])
+def test_a_run_that_was_stopped_goes_on_with_the_same_labels(model, shards, tmp_path, monkeypatch, where):
+    """Between labels and record, too, where the labels are there but nothing says so."""
+    out, own, left = tmp_path / "labels", getattr(sharded_predict, where), [1]
+
+    def stopping(*args):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return own(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sharded_predict, where, stopping)
+        stopped = many(model, shards, out)
+    assert stopped.exit_code == 130
+    assert "interrupted; 1 of 3 files were done; the same command goes on with the others" in stopped.stderr
+    assert json.loads(many(model, shards, out).stdout)["skipped"] == 1
+    many(model, shards, tmp_path / "whole")
+    for path in sorted((tmp_path / "whole").glob("*.csv")):
+        assert (out / path.name).read_bytes() == path.read_bytes()
+    assert sorted(path.name for path in out.iterdir()) == ["done", "part-0.csv", "part-1.csv", "part-2.csv"]
+
+
+def test_a_broken_file_does_not_stop_the_others(model, shards, tmp_path):
+    shards[1].write_bytes(b"not an archive")
+    result = many(model, shards, tmp_path / "labels")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "1 of 3 files have no labels, the others have:" in result.stderr
+    assert "part-1.npz" in result.stderr
+    write(shards[1], 1, 12)
+    assert json.loads(many(model, shards, tmp_path / "labels").stdout)["skipped"] == 2
+
+
+def test_rows_are_never_all_in_memory(model, shards, tmp_path, monkeypatch):
+    monkeypatch.setattr(sharded_predict, "ROWS_AT_A_TIME", 5)
+    own, seen = sharded_predict.predict_parts, []
+
+    def watching(fitted, parts, *others):
+        return own(fitted, (seen.append(len(views)) or views for views in parts), *others)
+
+    monkeypatch.setattr(sharded_predict, "predict_parts", watching)
+    assert predict_shards(model, shards, tmp_path / "labels", device="cpu")["samples"] == sum(ROWS)
+    assert seen == [5, 2, 5, 5, 2, 5]
+
+
+def test_each_file_can_be_one_table_of_a_named_view(model, tmp_path):
+    for number in range(2):
+        with (tmp_path / f"t{number}.csv").open("w", newline="") as file:
+            rows = make_blobs(6, 2, missing=0, seed=number)[0][0]
+            csv.writer(file).writerows([["id", *range(rows.shape[1])], *([i, *row] for i, row in enumerate(rows))])
+    result = predict(model, f"a={tmp_path}/t*.csv", tmp_path / "labels")
+    assert result.exit_code == 0, result.output
+    assert ",a," in (tmp_path / "labels" / "t1.csv").read_text()
+
+
+def test_mistakes_are_one_line(model, shards, tmp_path):
+    folder, out = shards[0].parent, tmp_path / "labels"
+    (folder / "part-0.csv").write_text("id,x\n")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.txt").touch()
+    for words, message in {
+        (f"{folder}/*.npz", tmp_path / "labels.csv"): "--out is a folder here, for several files; leave off .csv",
+        (f"{folder}/x*.npz", out): "means no file; check the pattern",
+        (f"{folder}/*", out): "would both be predicted into",
+        (f"{folder}/*.npz", folder): "which is read; give another --out",
+        (f"{tmp_path}/**/*.npz", tmp_path, "--force"): "which is read; give another",
+        (f"{folder}/*.npz", tmp_path / "taken"): "exists already",
+        (shards[0], out, shards[1]): "a quoted pattern, such as 'shards/*.parquet'",
+        (f"a={folder}/*.npz", out, f"b={folder}/*.npz"): "a and b: files of a pattern are predicted one by one",
+    }.items():
+        result = predict(model, *words)
+        assert result.exit_code == 2, message
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert not out.exists()
+
+
+def test_rows_per_second_and_the_time_left_are_told(capsys):
+    now = [0.0]
+    with ShardProgress([100, 300], shown=True, clock=lambda: now[0]) as progress:
+        now[0] = 10.0
+        progress.advance(1000, 100, files=1)
+        assert capsys.readouterr().err == ""
+        assert str(progress) == "1 of 2 files, 1,000 rows, 100 rows/s, 30 s left"
+        now[0] = 40.0
+        progress.advance(3000, 100)
+    assert capsys.readouterr().err == "1 of 2 files, 4,000 rows, 100 rows/s, 40 s left\n"
+
+
+def test_without_ray_one_line_says_what_to_install(model, shards, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = many(model, shards, tmp_path / "labels", "--engine", "ray")
+    assert result.exit_code == 2
+    assert "--engine ray needs the package ray, which is not installed; pip install ray" in result.stderr
+
+
+class _Ray(types.ModuleType):
+    """A Ray whose tasks run here, the last first."""
+
+    def __init__(self):
+        super().__init__("ray")
+        self.is_up, self.asked = False, {}
+
+    def init(self, **_):
+        self.is_up = True
+
+    def shutdown(self):
+        self.is_up = False
+
+    def is_initialized(self):
+        return self.is_up
+
+    def cluster_resources(self):
+        return {"CPU": 2.0}
+
+    def remote(self, **asked):
+        self.asked = asked
+        return lambda function: types.SimpleNamespace(remote=lambda work: _Handle(function, work))
+
+    def wait(self, handles, num_returns):
+        return handles[-num_returns:], handles[:-num_returns]
+
+    def get(self, handle):
+        return handle.function(handle.work)
+
+    def cancel(self, handle):
+        raise AssertionError("nothing is left to cancel")
+
+
+class _Handle:
+    def __init__(self, function, work):
+        self.function, self.work = function, work
+
+
+def test_tasks_of_ray_write_the_same(model, shards, tmp_path, monkeypatch):
+    ray = _Ray()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    here = json.loads(many(model, shards, tmp_path / "here").stdout)
+    there = json.loads(many(model, shards, tmp_path / "there", "--engine", "ray").stdout)
+    assert all(here[name] == there[name] for name in set(here) - {"rows_per_second", "written to"})
+    assert ray.asked == {"num_cpus": 1, "num_gpus": 0, "max_retries": ray_tasks._RETRIES}
+    assert not ray.is_up
+    for path in (tmp_path / "here").glob("*.csv"):
+        assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(600)
+def test_a_real_ray_writes_the_same(model, shards, tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    places = [place for place in sys.path if place]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
+    predict_shards(model, shards, tmp_path / "here", device="cpu")
+    predict_shards(model, shards, tmp_path / "there", device="cpu", engine="ray")
+    for path in (tmp_path / "here").glob("*.csv"):
+        assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
