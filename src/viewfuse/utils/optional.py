@@ -9,8 +9,8 @@ from typing import Any
 from viewfuse.errors import MissingPackage
 
 
-def needed(package: str, extra: str, path: Path) -> Any:
-    """The package, or an error that says how to install it."""
+def needed(package: str, extra: str, path: Path | str) -> Any:
+    """The package, which a file or a setting needs, or an error that says how to install it."""
     try:
         return importlib.import_module(package)
     except ImportError:
