@@ -101,6 +101,7 @@ _PLAN_OPTIONS = (
     _DATA_DIR,
     options.out("Folder for the runs; one that holds some of them already is gone on with."),
     options.device,
+    options.engine,
     click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; by default the plan's."),
     click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
     click.option("--method", "methods", multiple=True, type=click.Choice((*METHODS, ALL)),

@@ -54,11 +54,13 @@ class Outcome:
     ----------
     error : what it raised; None where it returned
     notices : its warnings, as `warnings.warn_explicit` takes them
+    news : what it reported, where nobody listened
     """
 
     result: Any = None
     error: BaseException | None = None
     notices: tuple[tuple[Any, ...], ...] = ()
+    news: tuple[Any, ...] = ()
 
     def unwrapped(self) -> Any:
         """The result; warns and raises here as the job did there."""
@@ -105,7 +107,7 @@ def in_worker() -> bool:
 
 
 def report(news: Any) -> None:
-    """Tell whoever waits for the job how far it is; small things only. On Ray nobody listens."""
+    """Tell whoever waits for the job how far it is; small things only. On Ray that is told when the job is done."""
     listener = _listener.get()
     if listener is not None:
         listener(news)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from viewfuse.errors import SettingError, WorkerLost
@@ -54,6 +55,8 @@ class OnRay:
                     self._let_end(places)
                     raise KeyboardInterrupt
                 for place, outcome in [(places.pop(one), self._outcome(one)) for one in done]:
+                    for news in outcome.news if listener is not None else ():
+                        listener(news)
                     try:
                         result = outcome.unwrapped()
                     except Exception as error:
@@ -112,5 +115,7 @@ def _task(facts: tuple[int | None, int], function: bytes, *args: bytes) -> bytes
 
     work_in_turn()
     job = Job(cloudpickle.loads(function), tuple(cloudpickle.loads(arg) for arg in args), *facts)
-    text: bytes = cloudpickle.dumps(perform_apart(job))
+    news: list[Any] = []
+    outcome = perform_apart(job, news.append)
+    text: bytes = cloudpickle.dumps(replace(outcome, news=tuple(news)))
     return text

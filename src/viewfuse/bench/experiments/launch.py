@@ -10,12 +10,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from viewfuse import parallel
 from viewfuse.bench.experiments.catalogue import CATALOGUE
 from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, check_known, read_plan
 from viewfuse.bench.experiments.records import read_records, write_records
 from viewfuse.bench.experiments.runner import Choice, Log, run_plan
 from viewfuse.bench.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
+from viewfuse.parallel.engines import ENGINES
 from viewfuse.utils.devices import chosen_device
 
 RESULTS = "results.csv"
@@ -31,6 +33,9 @@ def bench(
     setting: str | None = None,
     methods: Sequence[str] = (),
     data: Sequence[str] = (),
+    engine: str = "local",
+    jobs: int | None = None,
+    address: str | None = None,
     log: Log = print,
 ) -> Path:
     """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
@@ -40,6 +45,7 @@ def bench(
     name : of a plan, or a .toml file
     setting : "paper", "default" or "both"; None is what the plan says
     methods, data : only these
+    engine, jobs, address : who runs the groups, see `viewfuse.parallel.use`
     """
     plan = read_plan(name)
     settings = SETTINGS if setting == "both" else (setting,) if setting else ()
@@ -50,7 +56,8 @@ def bench(
         raise SettingError(f"seeds must be at least 1; got {seeds}")
     chosen = chosen_device(device)
     choice = Choice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data))
-    folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", log)
+    with parallel.use(engine, jobs=jobs, address=address):
+        folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", log)
     records = read_records(folder)
     write_records(folder / RESULTS, records)
     write_tables(folder / "tables", records)
@@ -70,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--setting", choices=(*SETTINGS, "both"))
     parser.add_argument("--method", dest="methods", action="append", default=[], choices=(*METHODS, ALL))
     parser.add_argument("--data", action="append", default=[], choices=tuple(CATALOGUE))
+    parser.add_argument("--engine", choices=ENGINES, default="local")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--address")
     try:
         bench(**vars(parser.parse_args(arguments)), log=_log)
     except ViewfuseError as error:
