@@ -53,8 +53,9 @@ def compare(
 ) -> Comparison:
     """Fit methods on the same masks, and compare what they find.
 
-    Runs are independent jobs, see `viewfuse.parallel`; on a CPU each has one thread, and `seconds` are those. Labels are looked at when all is done, and by nothing but the scores. A method that fails has no scores, and the
-    last rank; the others go on.
+    Runs are independent jobs (`viewfuse.parallel`); on a CPU each has one thread, and its seconds are those. Labels are
+    looked at when all is done, and by nothing but the scores. A method that fails has no scores, and the last rank; the
+    others go on.
 
     Parameters
     ----------

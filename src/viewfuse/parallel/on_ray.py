@@ -55,8 +55,9 @@ class OnRay:
                     self._let_end(places)
                     raise KeyboardInterrupt
                 for place, outcome in [(places.pop(one), self._outcome(one)) for one in done]:
-                    for news in outcome.news if listener is not None else ():
-                        listener(news)
+                    if listener is not None:
+                        for news in outcome.news:
+                            listener(news)
                     try:
                         result = outcome.unwrapped()
                     except Exception as error:

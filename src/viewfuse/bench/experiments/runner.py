@@ -96,9 +96,8 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
     for number, group in enumerate(groups):
         kind = "cpu" if group[0].method in ON_THE_CPU else choice.device.type
         marks = [fingerprint(run, group, checksum, kind) for run in group]
-        undone = [
-            run for run, mark in zip(group, marks, strict=True) if not is_done(out / run.folder, mark, data.labels)
-        ]
+        pairs = zip(group, marks, strict=True)
+        undone = [run for run, mark in pairs if not is_done(out / run.folder, mark, data.labels)]
         if not undone:
             continue
         for run in undone:
