@@ -33,19 +33,17 @@ def bench(
     setting: str | None = None,
     methods: Sequence[str] = (),
     data: Sequence[str] = (),
-    engine: str = "local",
-    jobs: int | None = None,
-    address: str | None = None,
     log: Log = print,
 ) -> Path:
     """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
+
+    `viewfuse.parallel.use` says who does the runs.
 
     Parameters
     ----------
     name : of a plan, or a .toml file
     setting : "paper", "default" or "both"; None is what the plan says
     methods, data : only these
-    engine, jobs, address : who runs the groups, see `viewfuse.parallel.use`
     """
     plan = read_plan(name)
     settings = SETTINGS if setting == "both" else (setting,) if setting else ()
@@ -56,8 +54,7 @@ def bench(
         raise SettingError(f"seeds must be at least 1; got {seeds}")
     chosen = chosen_device(device)
     choice = Choice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data))
-    with parallel.use(engine, jobs=jobs, address=address):
-        folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", log)
+    folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", log)
     records = read_records(folder)
     write_records(folder / RESULTS, records)
     write_tables(folder / "tables", records)
@@ -80,8 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=ENGINES, default="local")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--address")
+    asked = vars(parser.parse_args(arguments))
+    who = {name: asked.pop(name) for name in ("engine", "jobs", "address")}
     try:
-        bench(**vars(parser.parse_args(arguments)), log=_log)
+        with parallel.use(**who):
+            bench(**asked, log=_log)
     except ViewfuseError as error:
         print(f"viewfuse: {error}", file=sys.stderr)
         return 2
