@@ -259,6 +259,7 @@ def test_a_comparison_is_the_same_with_workers(two, views):
         assert np.array_equal(run.labels, other.labels)
 
 
+@pytest.mark.fault
 def test_a_lost_worker_is_replaced_and_its_job_begun_again(two, tmp_path):
     (tmp_path / "once").mkdir()
     jobs = [Job(known.dies, (tmp_path / "once", 1, result)) for result in (5, 6)]
