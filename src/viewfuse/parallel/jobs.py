@@ -6,6 +6,8 @@ on who runs it, and its result does not depend on that either.
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,10 +15,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
+
+import viewfuse.errors
 
 _MOST_THREADS = 2
 """Of one training: its products are small, and two threads take 1.7 times the computing of one for the same step."""
@@ -104,6 +109,12 @@ def perform_apart(job: Job, listener: Listener | None = None) -> Outcome:
 def in_worker() -> bool:
     """Whether this process does jobs for another one."""
     return _in_worker
+
+
+def module_path() -> str:
+    """Where this process looks for modules, so that another one can look there."""
+    own = str(Path(viewfuse.errors.__file__).parents[1])
+    return os.pathsep.join([own, *(place or str(Path.cwd()) for place in sys.path)])
 
 
 def report(news: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from viewfuse.errors import SettingError, WorkerLost
 from viewfuse.parallel.engines import work_in_turn
-from viewfuse.parallel.jobs import Job, Listener, Outcome, perform_apart
+from viewfuse.parallel.jobs import Job, Listener, Outcome, module_path, perform_apart
 from viewfuse.utils.optional import needed
 
 RETRIES = 2
@@ -36,7 +36,8 @@ class OnRay:
             try:
                 self._ray.init(address="auto", **quiet)
             except ConnectionError:
-                self._ray.init(address="local", include_dashboard=False, **quiet)
+                here = {"env_vars": {"PYTHONPATH": module_path()}}
+                self._ray.init(address="local", include_dashboard=False, runtime_env=here, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise SettingError(f"Ray at {address!r} does not answer ({reason}); see `ray status` there") from error
@@ -85,10 +86,12 @@ class OnRay:
         return task.remote(facts, rest, *(shared[id(arg)] for arg in job.args))
 
     def _outcome(self, task: Any) -> Outcome:
-        from ray.exceptions import RayError
+        from ray.exceptions import RayError, RayTaskError
 
         try:
             return self._ray.cloudpickle.loads(self._ray.get(task))
+        except RayTaskError as error:  # before the job began, such as for want of a package there
+            return Outcome(error=error.cause)
         except RayError as error:
             reason = (str(error).splitlines() or [""])[0]
             return Outcome(error=WorkerLost(f"a worker of Ray was lost {RETRIES + 1} times: {reason}"))

@@ -18,15 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
-from pathlib import Path
 from typing import Any
 
 import torch
 
-import viewfuse.errors
 from viewfuse.errors import WorkerLost
 from viewfuse.parallel.engines import InTurn
-from viewfuse.parallel.jobs import Job, Listener, Outcome, perform
+from viewfuse.parallel.jobs import Job, Listener, Outcome, module_path, perform
 from viewfuse.parallel.parcels import Parcel
 from viewfuse.parallel.worker import DONE, REFUSED, REPORT
 from viewfuse.utils import memory
@@ -258,7 +256,5 @@ def _ready(busy: dict[_Worker, int]) -> list[_Worker]:
 
 
 def _environment() -> dict[str, str]:
-    """Modules are looked for where this process looks for them; threads that wait do not spin for long."""
-    own = str(Path(viewfuse.errors.__file__).parents[1])
-    path = os.pathsep.join([own, *(place or str(Path.cwd()) for place in sys.path)])
-    return {"GOMP_SPINCOUNT": "2000", **os.environ, "PYTHONPATH": path}
+    """Threads that wait do not spin for long."""
+    return {"GOMP_SPINCOUNT": "2000", **os.environ, "PYTHONPATH": module_path()}
