@@ -349,7 +349,7 @@ def test_ray_begins_a_lost_job_again(on_ray, tmp_path):
 
 @pytest.mark.fault
 @pytest.mark.filterwarnings("default")
-def test_ctrl_c_on_ray_keeps_the_epoch(on_ray, views, whole, tmp_path):
+def test_ctrl_c_on_ray_leaves_what_can_be_gone_on_with(on_ray, views, whole, tmp_path):
     settings = {"n_init": 2, "pretrain_epochs": 4, "joint_epochs": 3, **TINY, "checkpoint": tmp_path}
     before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, 1.0)

@@ -1,7 +1,7 @@
 """How much more cores help: the same trainings on few and on many cores of one machine, one after the other.
 
-`python results/speed/cores.py` needs torch, numpy, scipy and scikit-learn only. It measures on the CPU, with Handwritten
-and the mask .5/4:
+`python results/speed/cores.py` needs torch, numpy, scipy and scikit-learn only. It measures on the CPU, with
+Handwritten and the mask .5/4:
 
 - a fit with three starts under each scaling, as effort="thorough" makes it, with fewer epochs;
 - twelve separate fits under one scaling, as a bench or a comparison makes them;
@@ -82,6 +82,7 @@ def measured(name: str, cores: int, asked: argparse.Namespace, jobs: int | None 
 
 
 def handwritten(rows: int) -> list:
+    """Its views, evenly thinned."""
     from viewfuse.datasets import load_handwritten
 
     return [view[:: 2000 // rows] for view in load_handwritten()[0]]
@@ -107,6 +108,7 @@ def fit(views: list, seed: int, starts: int, scaling: str, epochs: tuple[int, in
 
 
 def thorough(asked: argparse.Namespace) -> dict:
+    """Three starts under each scaling."""
     from viewfuse import parallel
 
     views = handwritten(asked.rows)
@@ -115,6 +117,7 @@ def thorough(asked: argparse.Namespace) -> dict:
 
 
 def twelve(asked: argparse.Namespace) -> dict:
+    """Twelve fits that have nothing to do with each other."""
     import cores
 
     from viewfuse import parallel
@@ -126,6 +129,7 @@ def twelve(asked: argparse.Namespace) -> dict:
 
 
 def timed(work) -> dict:
+    """Seconds of the work, and a checksum of what it gave."""
     from hashlib import sha256
 
     began = time.perf_counter()
