@@ -24,7 +24,7 @@ from viewfuse.cli import main
 from viewfuse.engine import checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
-from viewfuse.parallel import Job, threads_for, workers
+from viewfuse.parallel import Job, cores, threads_for, workers
 from viewfuse.parallel.jobs import limited
 from viewfuse.parallel.workers import Workers
 
@@ -130,7 +130,7 @@ def test_what_cannot_travel_back_is_told(two):
 
 
 def test_workers_are_started_where_they_pay(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 16)
     count, long = Workers().count, Job(pow, threads=2, seconds=60.0)
     assert count([long] * 3) == 3
     assert count([long] * 30) == 8
@@ -147,10 +147,28 @@ def test_workers_are_started_where_they_pay(monkeypatch):
 
 def test_threads_of_a_training_depend_on_cores_and_starts_alone(monkeypatch):
     found = {}
-    for cores in (1, 2, 4, 16):
-        monkeypatch.setattr(torch, "get_num_threads", lambda cores=cores: cores)
-        found[cores] = [threads_for(n) for n in (1, 3, 10)]
+    monkeypatch.setattr(cores, "_quota", lambda: 99)
+    for n_cores in (1, 2, 4, 16):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=n_cores: n)
+        found[n_cores] = [threads_for(n) for n in (1, 3, 10)]
     assert found == {1: [1, 1, 1], 2: [2, 1, 1], 4: [2, 1, 1], 16: [2, 2, 1]}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "whole"), [("cpu.max", "250000 100000", 2), ("cpu.max", "max 100000", 2**31), (None, "", 2**31)]
+)
+def test_a_container_with_few_cores_gets_few_workers(tmp_path, file, text, whole):
+    if file:
+        (tmp_path / file).write_text(text)
+    assert cores._quota(tmp_path) == whole
+
+
+def test_older_containers_say_it_elsewhere(tmp_path):
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    for limit, whole in ((400000, 4), (-1, 2**31)):
+        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(str(limit))
+        assert cores._quota(tmp_path) == whole
 
 
 def test_threads_are_given_back_after_an_error():

@@ -26,7 +26,7 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError, ViewfuseError
 from viewfuse.io.writers import as_json
-from viewfuse.methods.registry import estimator_of, method_names
+from viewfuse.methods.registry import estimator_of, method_names, rough_seconds
 from viewfuse.missing import hide_more
 from viewfuse.parallel import Job, as_done
 from viewfuse.utils.devices import chosen_device
@@ -128,7 +128,8 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
 def _job(what: tuple[str, Any, float, int], views: Views, missing_number: int, kind: str) -> Job:
     """One run; on a CPU it has one thread, whoever does it."""
     on_gpu, n_bytes = kind == "cuda", 4 * 4 * len(views) * sum(views.widths) + 16 * len(views) ** 2
-    return Job(_masked_and_done, (*what, views, missing_number), None if on_gpu else 1, int(on_gpu), n_bytes=n_bytes)
+    seconds, args = rough_seconds(what[1].get_params(deep=False), len(views)), (*what, views, missing_number)
+    return Job(_masked_and_done, args, None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
 
 
 def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, missing_number: int) -> Run:

@@ -4,7 +4,8 @@
 machine, with as many workers as its cores and its memory allow, where that pays.
 """
 
+from viewfuse.parallel.cores import threads_for
 from viewfuse.parallel.engines import as_done, opened, run, use
-from viewfuse.parallel.jobs import Job, in_worker, report, threads_for
+from viewfuse.parallel.jobs import Job, in_worker, report
 
 __all__ = ["Job", "as_done", "in_worker", "opened", "report", "run", "threads_for", "use"]

@@ -23,8 +23,6 @@ from threadpoolctl import threadpool_limits
 
 import viewfuse.errors
 
-_MOST_THREADS = 2
-"""Of one training: its products are small, and two threads take 1.7 times the computing of one for the same step."""
 Listener = Callable[[Any], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _in_worker = False
@@ -74,11 +72,6 @@ class Outcome:
         if self.error is not None:
             raise self.error
         return self.result
-
-
-def threads_for(n_starts: int) -> int:
-    """Threads of each training of a fit with so many starts, which may run side by side; the same whoever runs them."""
-    return max(1, min(_MOST_THREADS, torch.get_num_threads() // n_starts))
 
 
 def perform(job: Job, listener: Listener | None = None) -> Any:

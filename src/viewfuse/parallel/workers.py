@@ -20,9 +20,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from typing import Any
 
-import torch
-
 from viewfuse.errors import WorkerLost
+from viewfuse.parallel.cores import usable_cores
 from viewfuse.parallel.engines import InTurn
 from viewfuse.parallel.jobs import Job, Listener, Outcome, module_path, perform
 from viewfuse.parallel.parcels import Parcel
@@ -70,7 +69,7 @@ class Workers:
         if most is None:
             if max(job.seconds for job in jobs) < _WORTH:
                 return 1
-            most = torch.get_num_threads() // max(job.threads or 1 for job in jobs)
+            most = usable_cores() // max(job.threads or 1 for job in jobs)
         each = _WORKER_BYTES + max(job.n_bytes for job in jobs)
         return min(most, len(jobs), memory.available() // each + len(self._idle))
 

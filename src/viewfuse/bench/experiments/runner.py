@@ -36,7 +36,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine import footprint
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, Diverged
-from viewfuse.methods.registry import estimator_of
+from viewfuse.methods.registry import estimator_of, rough_seconds
 from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
@@ -118,10 +118,10 @@ def _job(group: Sequence[Run], data: Loaded, device: torch.device, line: str) ->
     """One task for the runs of a group; on a CPU it has one thread, whoever runs it and however many there are."""
     on_gpu, n = device.type == "cuda", len(data.labels)
     n_bytes = 4 * sum(view.nbytes for view in data.views) + 16 * n**2  # some methods compare all samples with all
+    seconds = rough_seconds(group[0].params or ("epochs",), n)
     if group[0].settings is not None:
         n_bytes += fit_bytes(n, [view.shape[1] for view in data.views], group[0].settings)
-    args = (group, data, device, line)
-    return Job(_outcomes, args, None if on_gpu else 1, int(on_gpu), n_bytes=n_bytes)
+    return Job(_outcomes, (group, data, device, line), None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
 
 
 def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> list[Outcome] | Diverged:
