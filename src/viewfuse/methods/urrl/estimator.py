@@ -91,7 +91,8 @@ class URRL(MultiViewClusterer):
         Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
-        (:mod:`viewfuse.selection`). They run side by side (:mod:`viewfuse.parallel`). "auto" is one; three with effort="thorough".
+        (:mod:`viewfuse.selection`). They run side by side (:mod:`viewfuse.parallel`). "auto" is one; three with
+        effort="thorough".
     ablation : dict, optional
         Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
     device : str, default "auto"
