@@ -29,6 +29,7 @@ from viewfuse.parallel.jobs import limited
 from viewfuse.parallel.workers import Workers
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 20, "random_state": 0, "device": "cpu"}
+TWICE = {"n_init": 2, "scaling": "standard", "pretrain_epochs": 4, "joint_epochs": 3, **TINY}
 
 
 @pytest.fixture(scope="module")
@@ -231,18 +232,18 @@ def same(model, other):
 def whole(views):
     """A fit whose trainings ran in turn."""
     with parallel.use(jobs=1):
-        return URRL(3, n_init=2, pretrain_epochs=4, joint_epochs=3, **TINY).fit(views)
+        return URRL(3, **TWICE).fit(views)
 
 
 def test_a_fit_is_the_same_with_workers(two, views, whole, monkeypatch):
     heard = []
     monkeypatch.setattr(Progress, "advance", lambda self, loss: heard.append(loss))
-    assert same(URRL(3, n_init=2, pretrain_epochs=4, joint_epochs=3, **TINY).fit(views), whole)
-    assert len(heard) == 2 * 4 * len(whole.decisions_["scaling"]["evidence"]) + 2 * 3
+    assert same(URRL(3, **TWICE).fit(views), whole)
+    assert len(heard) == 2 * (4 + 3)
 
 
 def test_ctrl_c_lets_all_workers_keep_their_epoch(two, views, whole, tmp_path, monkeypatch):
-    settings = {"n_init": 2, "pretrain_epochs": 4, "joint_epochs": 3, **TINY, "checkpoint": tmp_path}
+    settings = {**TWICE, "checkpoint": tmp_path}
     asked = [False] * 99 + [True]  # once: the second one would end all at once
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "advance", lambda self, loss: asked.pop() and signal.raise_signal(signal.SIGINT))
@@ -343,7 +344,7 @@ def on_ray():
 @pytest.mark.fault
 @pytest.mark.filterwarnings("default")
 def test_ray_gives_the_same(on_ray, views, whole):
-    assert same(URRL(3, n_init=2, pretrain_epochs=4, joint_epochs=3, **TINY).fit(views), whole)
+    assert same(URRL(3, **TWICE).fit(views), whole)
     jobs = [Job(known.root, (number,)) for number in (4, -1, -2, 9)]
     with pytest.raises(ZeroDivisionError, match=r"^no root of -1(\n|$)"):
         parallel.run(jobs)
@@ -368,7 +369,7 @@ def test_ray_begins_a_lost_job_again(on_ray, tmp_path):
 @pytest.mark.fault
 @pytest.mark.filterwarnings("default")
 def test_ctrl_c_on_ray_leaves_what_can_be_gone_on_with(on_ray, views, whole, tmp_path):
-    settings = {"n_init": 2, "pretrain_epochs": 4, "joint_epochs": 3, **TINY, "checkpoint": tmp_path}
+    settings = {**TWICE, "checkpoint": tmp_path}
     before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, 1.0)
     try:

@@ -11,22 +11,22 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from viewfuse.parallel.engines import work_in_turn
-from viewfuse.parallel.jobs import Outcome, perform_apart
+from viewfuse.parallel.jobs import Job, Outcome, perform_apart
 from viewfuse.parallel.parcels import unpacked
 
 REPORT, DONE, REFUSED = "report", "done", "refused"
 
 
 def main(channel: int, lifeline: int) -> None:
-    """Serve until the other end of `channel` is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Serve until the other end of `channel` is closed, or until an interruption while there is nothing to do."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background may have begun without
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     work_in_turn()
     connection = Connection(channel)
     try:
         while True:
             _serve(connection, *connection.recv())
-    except (EOFError, OSError):
+    except (EOFError, OSError, KeyboardInterrupt):
         os._exit(0)
 
 
@@ -37,21 +37,29 @@ def _end_with(lifeline: int) -> None:
 
 
 def _serve(connection: Connection[Any, Any], text: bytes, places: list[tuple[int, int]]) -> None:
-    handle = recv_handle(connection)
     try:
-        job = unpacked(text, places, handle)
-    except Exception as error:  # its function or a class is not to be found here
+        job = _unpacked(text, places, recv_handle(connection))
+        outcome = perform_apart(job, lambda news: connection.send((REPORT, news)))
+    except KeyboardInterrupt as before_it_began:
+        outcome = Outcome(error=before_it_began)
+    except _Unknown as error:
         connection.send((REFUSED, repr(error)))
         return
+    connection.send((DONE, _pickled(outcome)))
+
+
+class _Unknown(Exception):
+    """The function of a job, or a class of its arguments, is not to be found here."""
+
+
+def _unpacked(text: bytes, places: list[tuple[int, int]], handle: int) -> Job:
+    try:
+        job: Job = unpacked(text, places, handle)
+    except Exception as error:
+        raise _Unknown from error
     finally:
         os.close(handle)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        outcome = perform_apart(job, lambda news: connection.send((REPORT, news)))
-    except KeyboardInterrupt as late:
-        outcome = Outcome(error=late)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection.send((DONE, _pickled(outcome)))
+    return job
 
 
 def _pickled(outcome: Outcome) -> bytes:
