@@ -291,6 +291,16 @@ def test_a_job_whose_workers_are_always_lost_is_given_up(two, tmp_path):
         parallel.run([Job(known.dies, (tmp_path, 9, 1)), Job(math.sqrt, (4,))])
 
 
+@pytest.mark.fault
+def test_where_no_worker_starts_jobs_are_done_here(monkeypatch):
+    monkeypatch.setattr(workers, "_PROGRAM", "import nothing_of_that_name")
+    with parallel.use(jobs=2):
+        assert parallel.run([Job(known.process)] * 2) == [(os.getpid(), False)] * 2
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with parallel.use(jobs=2):
+        assert parallel.run([Job(known.process)] * 2) == [(os.getpid(), False)] * 2
+
+
 PARENT = """
 import sys
 from pathlib import Path

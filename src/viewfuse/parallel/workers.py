@@ -114,10 +114,10 @@ class _Spread:
     def _begin(self, place: int) -> Iterator[tuple[int, Any]]:
         try:
             packed = self._parcel.packed(self._jobs[place])
-        except Exception:  # it cannot travel
+            worker = self._idle.pop() if self._idle else _Worker()
+        except Exception:  # it cannot travel, or nobody can be started
             yield from self._done_here(place)
             return
-        worker = self._idle.pop() if self._idle else _Worker()
         self._busy[worker] = place
         with suppress(OSError):  # it is gone, which is found out when nothing comes back
             worker.send(packed, self._parcel.handle)
@@ -127,7 +127,7 @@ class _Spread:
         try:
             kind, what = worker.receive()
         except (EOFError, OSError):
-            self._lose(worker)
+            yield from self._lose(worker)
             return
         if kind == REPORT:
             if self._listener is not None:
@@ -168,20 +168,19 @@ class _Spread:
             del self._busy[worker]
             worker.kill()
 
-    def _lose(self, worker: _Worker) -> None:
+    def _lose(self, worker: _Worker) -> Iterator[tuple[int, Any]]:
         """A worker ended that nobody asked to: its job is begun again, a few times."""
         place = self._busy.pop(worker)
-        how = worker.kill()
+        code = worker.kill()
         self._lost[place] += 1
         if self._stopped:
             return
         if self._lost[place] <= RETRIES:
             self._waiting.appendleft(place)
-            return
-        self._fail(place, WorkerLost(
-            f"a worker process was lost {RETRIES + 1} times ({how}), perhaps for want of memory; "
-            "use fewer jobs, such as parallel.use('local', jobs=1) or --jobs 1"
-        ))  # fmt: skip
+        elif code > 0:  # nobody killed them: workers do not start here
+            yield from self._done_here(place)
+        else:
+            self._fail(place, _lost_for_good(code))
 
     def _look_whether_to_stop(self) -> None:
         if self._stopping is not None and self._stopping() and not self._stopped:
@@ -201,18 +200,23 @@ class _Worker:
     """A worker process, and the way to talk to it."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
+        (ours, theirs), (lifeline, self._lifeline) = socket.socketpair(), os.pipe()
         command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(lifeline)]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno(), lifeline],
-            env=_environment(),
-            start_new_session=True,  # Ctrl-C is for the process that the user sees
-        )
-        theirs.close()
-        os.close(lifeline)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno(), lifeline],
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for the process that the user sees
+            )
+        except OSError:
+            ours.close()
+            os.close(self._lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
         self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     def send(self, packed: tuple[Any, ...], file: int) -> None:
@@ -236,8 +240,8 @@ class _Worker:
             self._process.wait(5)
         self.kill()
 
-    def kill(self) -> str:
-        """End it at once, if it has not ended yet; how it ended."""
+    def kill(self) -> int:
+        """End it at once, if it has not ended yet; its exit code, negative where a signal ended it."""
         self._process.kill()
         code = self._process.wait()
         if not self.connection.closed:
@@ -245,13 +249,21 @@ class _Worker:
         if self._lifeline >= 0:
             os.close(self._lifeline)
         self._lifeline = -1
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return code
 
 
 def _ready(busy: dict[_Worker, int]) -> list[_Worker]:
     """The workers that have something to say, after a moment at the latest."""
     by_connection = {worker.connection: worker for worker in busy}
     return [by_connection[one] for one in wait(list(by_connection), _OFTEN)]  # type: ignore[index]
+
+
+def _lost_for_good(code: int) -> WorkerLost:
+    how = signal.Signals(-code).name if code < 0 else "it ended by itself"
+    return WorkerLost(
+        f"a worker process was lost {RETRIES + 1} times ({how}), perhaps for want of memory; "
+        "use fewer jobs, such as parallel.use('local', jobs=1) or --jobs 1"
+    )
 
 
 def _environment() -> dict[str, str]:
