@@ -48,6 +48,14 @@ cluster_range = click.option(
     show_default=True,
     help="Numbers of clusters that auto looks at; one cluster is an answer, too, unless LEAST is above 2.",
 )
+_ENGINE = (
+    click.option("--jobs", type=click.IntRange(1), metavar="N",
+                 help="Runs side by side on this machine's CPU; by default as many as cores and memory allow."),
+    click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
+                 help="Who does the runs: this machine, or a Ray cluster."),
+    click.option("--address", metavar="HOST:PORT",
+                 help="Of the Ray cluster; auto finds one, or starts Ray here."),
+)  # fmt: skip
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 _INPUTS = (
     click.argument("files", nargs=-1, required=True, type=PATH, metavar="[VIEW=]FILE..."),
@@ -128,6 +136,13 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_INPUTS):
         collected = option(collected)
     return collected
+
+
+def engine(function: Callable[..., None]) -> Callable[..., None]:
+    """Who does the runs, and how many at a time; see `viewfuse.parallel.use`."""
+    for option in reversed(_ENGINE):
+        function = option(function)
+    return function
 
 
 def prepare_to_read(words: Sequence[str]) -> None:

@@ -57,6 +57,10 @@ class Checkpoint:
         if known is not None:
             self._check(known)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process has a clock of its own."""
+        return {**self.__dict__, "_clock": _Clock()}
+
     def _check(self, known: Mapping[str, Any]) -> None:
         facts = self._facts
         differs = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
@@ -101,6 +105,10 @@ class Checkpoint:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + "-".join([name, *(str(run.seed) for run in runs)]) + ".safetensors"
         return Stage(self, None if self._folder is None else self._folder / file, runs, replicates, watches)
+
+    def is_stopping(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._clock.stop
 
     @property
     def is_due(self) -> bool:
