@@ -11,7 +11,8 @@ from viewfuse.distributed.fit_large import fit_large
 
 N = 330
 QUICK = {
-    "bank": 120, "steps": 9, "batch_size": 96, "hidden_dim": 8, "embedding_dim": 8, "pretrain_epochs": 2,
+    "bank": 120, "steps": 6, "batch_size": 128, "learning_rate": 1e-4, "clustering_weight": 0.01,
+    "hidden_dim": 8, "embedding_dim": 8, "pretrain_epochs": 2,
     "joint_epochs": 2, "scaling": "standard", "device": "cpu",
 }  # fmt: skip
 

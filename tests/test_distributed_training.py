@@ -24,7 +24,7 @@ from viewfuse.engine.checkpoint import NO_CHECKPOINT
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.loop import TrainState
 from viewfuse.engine.progress import SILENT
-from viewfuse.errors import Diverged
+from viewfuse.errors import DataError, Diverged
 from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -89,9 +89,7 @@ def trained_by(prepared, size, path, patch=False):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("fork")
-    workers = [
-        context.Process(target=_worker, args=(prepared, port, rank, size, path, patch)) for rank in range(size)
-    ]
+    workers = [context.Process(target=_worker, args=(prepared, port, rank, size, path, patch)) for rank in range(size)]
     [worker.start() for worker in workers]
     [worker.join(60) for worker in workers]
     assert [worker.exitcode for worker in workers] == [0] * size
@@ -118,6 +116,12 @@ def test_processes_train_the_network_that_one_alone_trains(prepared, alone, tmp_
 def test_the_sizes_of_the_clusters_are_those_of_the_whole_batch(prepared, alone, tmp_path):
     (own, _), _ = trained_by(prepared, 2, tmp_path / "w", patch=True)
     assert (own - weights(alone)).abs().max() > 1e-9
+
+
+def test_an_error_in_one_process_is_one_in_all(monkeypatch):
+    monkeypatch.setattr(Processes, "gather", lambda self, value: [value, DataError("the shard of another process")])
+    with pytest.raises(DataError, match="of another process"):
+        ALONE.together(lambda: 1)
 
 
 def test_different_weights_are_noticed(prepared, monkeypatch):

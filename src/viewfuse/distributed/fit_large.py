@@ -38,10 +38,11 @@ from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.errors import CannotWrite, EmptyCellsWarning, EmptySampleWarning, SettingError
+from viewfuse.errors import CannotWrite, EmptyCellsWarning, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
 from viewfuse.methods.urrl.fit import Fitted, calibrated
 from viewfuse.methods.urrl.method import URRLMethod
@@ -99,7 +100,7 @@ def fit_large(
     """
     with joined(device) as processes:
         shards = Shards(paths, id_column, blocks)
-        job = _Job(shards, Path(out), processes, n_clusters, random_state, batch_size, params)
+        job = _Job(shards, Path(out), processes, n_clusters, random_state, batch_size, params, verbose)
         job.size(bank, steps)
         job.begin(force)
         with Progress(shown=verbose and processes.is_first) as progress:
@@ -115,6 +116,7 @@ class _Job:
     seed: int
     batch_size: int
     params: dict[str, Any]
+    verbose: bool = False
     bank: int = 0
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -124,24 +126,28 @@ class _Job:
         kind = self.processes.device.type
         self.bank = _count("bank", bank, BANK[kind], 1)
         self.steps = _count("steps", steps, STEPS[kind], 0)
-        _count("batch_size", self.batch_size, 0, 1)
+        groups, needed = _count("batch_size", self.batch_size, 0, 1) // Config.batch_size, self.processes.size
+        if needed > max(1, groups):
+            raise SettingError(f"batch_size={self.batch_size} is less than {Config.batch_size} rows per process")
         (self.seed,) = replicate_seeds(self.seed, 1)
 
     def begin(self, force: bool) -> None:
         """Refuse a folder with other results, or with those of another fit."""
-        if self.processes.is_first:
-            if force and self.out.is_dir():
-                for name in (_CHECKPOINT, _MODEL, _LABELS):
-                    shutil.rmtree(self.out / name, ignore_errors=True)
-                for name in (_SUMMARY, _COLUMNS):
-                    (self.out / name).unlink(missing_ok=True)
-            if self.out.exists() and not self.out.is_dir():
-                raise CannotWrite(f"{self.out} is a file; give a folder as --out")
-            if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / _CHECKPOINT).is_dir():
-                raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")
-            self._checkpoint().begin()
-        self.processes.wait()
-        self.checkpoint = self._checkpoint()
+        self.processes.together(lambda: self._clear(force) if self.processes.is_first else None)
+        self.checkpoint = self.processes.together(self._checkpoint)
+
+    def _clear(self, force: bool) -> None:
+        if force and self.out.is_dir():
+            for name in (_CHECKPOINT, _MODEL, _LABELS):
+                shutil.rmtree(self.out / name, ignore_errors=True)
+            for name in (_SUMMARY, _COLUMNS):
+                (self.out / name).unlink(missing_ok=True)
+        if self.out.exists() and not self.out.is_dir():
+            raise CannotWrite(f"{self.out} is a file; give a folder as --out")
+        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / _CHECKPOINT).is_dir():
+            raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")
+        self._checkpoint().begin()
+        self._tell_ignored()
 
     def _checkpoint(self) -> Checkpoint:
         """Refuses to go on with other data, settings or versions."""
@@ -163,6 +169,7 @@ class _Job:
         trained = max(self.bank, self.steps * self.batch_size)
         buckets = Buckets.of(len(self.shards), trained, self.bank)
         folder, widths = self.out / _CHECKPOINT, self.shards.layout.widths
+        progress.tell(f"reading {len(self.shards):,} rows of {len(self.shards.paths):,} shards")
         with self.timed("reading"):
             facts = run_pass_zero(self.shards, folder / "rows", buckets, self.processes)
             self._tell_lost(facts)
@@ -173,7 +180,7 @@ class _Job:
             self._train(start, reader, progress)
         fitted = URRL.load(self.out / _MODEL, device=str(self.processes.device))
         with self.timed("labels"):
-            progress.begin("labels")
+            progress.tell("writing the labels of all rows")
             files = LabelFiles(self.out / _LABELS, self.shards, fitted._model, with_embedding=with_embedding)
             sizes = files.write(self.processes)
         summary = self._summary(fitted, facts, sizes.tolist())
@@ -183,6 +190,16 @@ class _Job:
             shutil.rmtree(folder)
         self.processes.wait()
         return summary
+
+    def _tell_ignored(self) -> None:
+        names = self.shards.ignored
+        if names:
+            warnings.warn(
+                f"{len(names)} column(s) beside those of lists are not looked at: {', '.join(names[:8])}; "
+                "name the columns of all views (blocks) if they matter",
+                SuspiciousDataWarning,
+                stacklevel=outside(),
+            )
 
     def _tell_lost(self, facts: ColumnFacts) -> None:
         lost = len(self.shards) - facts.n_rows
@@ -196,13 +213,16 @@ class _Job:
     def _start(self, reader: BucketReader, progress: Progress) -> URRL:
         """The model of the bank, which the first process fits and all read."""
         folder = self.out / _CHECKPOINT
-        if self.processes.is_first and not (folder / "start" / "manifest.json").exists():
+
+        def fit() -> None:
             ids, values = reader.bank()
             progress.tell(f"fitting {len(ids):,} of {len(self.shards):,} rows")
             ways = {**self.params, "random_state": self.seed, "device": str(self.processes.device)}
-            model = URRL(self.n_clusters, checkpoint=folder / "fit", **ways)
+            model = URRL(self.n_clusters, checkpoint=folder / "fit", verbose=self.verbose, **ways)
             model.fit(self.shards.layout.views(values, ids)).save(folder / "start")
-        self.processes.wait()
+
+        is_there = (folder / "start" / "manifest.json").exists()
+        self.processes.together(lambda: fit() if self.processes.is_first and not is_there else None)
         return URRL.load(folder / "start", device=str(self.processes.device))
 
     def _train(self, start: URRL, reader: BucketReader, progress: Progress) -> None:
@@ -211,7 +231,7 @@ class _Job:
         rows = PreparedRows(self.out / _CHECKPOINT / "prepared", _widths(start), model.stored.neighbor_ids.shape[2])
         with self.timed("neighbours"), warnings.catch_warnings():
             warnings.simplefilter("ignore", EmptyCellsWarning)
-            progress.begin("neighbours of all rows")
+            progress.tell("finding the neighbours of all rows in the bank")
             rows.prepare(reader, self.shards.layout, model, processes)
         run = _state(start, self.seed)
         size = run.method.optimization.batch_size

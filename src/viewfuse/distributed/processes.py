@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from viewfuse.errors import ViewfuseError
 from viewfuse.utils.devices import chosen_device
 
 T = TypeVar("T")
@@ -69,6 +70,18 @@ class Processes(NamedTuple):
     def from_first(self, value: T) -> T:
         """What the first process has."""
         return self.gather(value)[0]
+
+    def together(self, work: Callable[[], T]) -> T:
+        """What `work` gives in this process; an error of data or settings in one process is one in all."""
+        error, result = None, None
+        try:
+            result = work()
+        except ViewfuseError as found:
+            error = found
+        errors = [one for one in self.gather(error) if one is not None]
+        if errors:
+            raise errors[0]
+        return cast(T, result)
 
     def wait(self) -> None:
         """Until all are here."""

@@ -22,6 +22,7 @@ from viewfuse.engine.loop import TrainState
 from viewfuse.engine.rng import Draws, epoch_keys, segments
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.streams import join_streams
 
 
 class SharedStep:
@@ -95,6 +96,7 @@ class SharedStep:
         # Each group is a small batch; the loss is the mean over those of all processes.
         loss = self._method.total(terms, self._numbers).sum() / self._plan.groups
         torch.autograd.backward(loss)
+        join_streams()
         self._processes.sum_gradients(self._method.trained_weights(self.network, joint=True))
         self.adams[0].step()
         self._terms += torch.stack([term.detach().sum() for term in terms])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.cli.fit import int_or_text
+from viewfuse.errors import ViewfuseError
 
 _AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "default": "auto", "show_default": True}
 
@@ -42,7 +44,15 @@ def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Filled in by the group."""
     from viewfuse.distributed.fit_large import fit_large
 
-    summary = fit_large(**given, blocks=options.pairs("--block", block), verbose=True)
-    if os.environ.get("RANK", "0") == "0":
+    is_first = os.environ.get("RANK", "0") == "0"
+    try:
+        summary = fit_large(**given, blocks=options.pairs("--block", block), verbose=True)
+    except ViewfuseError:
+        if not is_first:  # who says the same
+            sys.exit(2)
+        raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; the same command goes on from here") from None
+    if is_first:
         shown = summary if as_json else {name: value for name, value in summary.items() if name != "decisions"}
         options.show({**shown, "written to": str(Path(given["out"]))}, as_json)

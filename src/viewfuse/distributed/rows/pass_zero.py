@@ -77,7 +77,7 @@ def run_pass_zero(shards: Shards, folder: Path, buckets: Buckets, processes: Pro
         shutil.rmtree(folder)
     processes.wait()
     with BucketWriter(folder, buckets, processes.rank) as writer:
-        facts = _own_rows(shards, writer, processes)
+        facts = processes.together(lambda: _own_rows(shards, writer, processes))
         writer.finish()
     found = _together(processes.gather(facts))
     _check_twice(shards, BucketReader(folder, buckets, len(found.counts)), processes)

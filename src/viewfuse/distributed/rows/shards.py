@@ -108,6 +108,12 @@ class Shards:
         chosen, sources = _plan(self.paths[0], schemas[0], id_column, blocks)
         self.layout = Layout(chosen, sources, tuple(self._columns(own, schemas[0]) for own in sources.values()))
 
+    @property
+    def ignored(self) -> list[str]:
+        """Columns that are neither the ids nor of a view."""
+        used = {self.layout.id_column, *(name for own in self.layout.sources.values() for name in own)}
+        return [name for name in self._open(self.paths[0]).schema_arrow.names if name not in used]
+
     def _open(self, path: Path) -> Any:
         try:
             return self._parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
