@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from sharded_data import QUICK, N, quick_fit, rows, write_shards, written
-from viewfuse import load
+from sharded_data import N, quick_fit, rows, write_shards, written
+from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.distributed import fit_large, label_files, training
 from viewfuse.distributed.rows.prepared_rows import PreparedRows
@@ -150,5 +150,22 @@ def test_without_pyarrow_a_line_says_what_to_install(whole, monkeypatch):
         Shards(whole[0])
 
 
-def test_the_quick_settings_are_those_of_the_tests():
-    assert QUICK["steps"] * QUICK["batch_size"] > N  # all rows are learned from, some twice
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(3))
+def test_handwritten_with_noise_is_clustered_as_well_as_in_memory(shared_data, tmp_path, seed):
+    known, rng = np.load(shared_data / "handwritten.npz"), np.random.default_rng(seed)
+    place = rng.integers(2000, size=12_000)
+    views = {name: known[name][place].astype(np.float32) for name in known if name.startswith("view")}
+    for view in views.values():
+        view += 0.3 * view.std(axis=0) * rng.standard_normal(view.shape, dtype=np.float32)
+        view[rng.random(len(view)) < 0.3] = np.nan
+    views["view_0"][np.isnan(np.concatenate(list(views.values()), axis=1)).all(axis=1)] = 0.0
+    lists = {name: [None if np.isnan(row[0]) else row for row in view] for name, view in views.items()}
+    data = write_shards(tmp_path / "rows", pa.table({"id": range(12_000), **lists}), 4)
+    fit_large.fit_large(data, tmp_path / "run", 10, bank=2_000, steps=60, batch_size=1_024, random_state=seed)
+    truth = known["labels"][place]
+    large = clustering_accuracy(truth, np.asarray(written(tmp_path / "run").column("label")))
+    memory = clustering_accuracy(truth, URRL(10, random_state=seed).fit(views).labels_)
+    print(f"seed {seed}: {100 * large:.2f} of all rows, {100 * memory:.2f} in memory")
+    assert large > memory - 0.01

@@ -50,7 +50,7 @@ from viewfuse.utils.atomic import write_file
 from viewfuse.utils.caller import outside
 from viewfuse.utils.process_memory import memory_peak
 
-BANK = {"cpu": 20_000, "cuda": 65_536}
+BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
 STEPS = {"cpu": 250, "cuda": 2_500}
 """Batches of the joint stage on all rows: a GPU makes ten times as many in less time."""
@@ -86,7 +86,7 @@ def fit_large(
     n_clusters : number of clusters; "auto" chooses it on the bank
     id_column : by default the first one; ids are text or whole numbers, each once
     blocks : per view a pattern of its columns, where they are neither lists nor called VIEW.COLUMN
-    bank : rows that every process holds; "auto" is 65,536 on a GPU and 20,000 on a CPU
+    bank : rows that every process holds; "auto" is 100,000 on a GPU and 20,000 on a CPU
     steps : batches of the joint stage on all rows; "auto" is 2,500 on a GPU and 250 on a CPU
     batch_size : rows per batch, over all processes
     embedding : whether the label files hold the embedding as well

@@ -97,12 +97,24 @@ def joined(device: str = "auto") -> Iterator[Processes]:
         yield Processes(0, 1, place)
         return
     if not known:
-        torch.distributed.init_process_group(_backend(place), timeout=_PATIENCE)
+        _meet(place)
     try:
         yield Processes(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
     finally:
         if not known:
             torch.distributed.destroy_process_group()
+
+
+def _meet(device: torch.device) -> None:
+    """Find the other processes.
+
+    After a restart the store of torchrun still holds the addresses of those that are gone: every attempt has a part of
+    the store of its own.
+    """
+    store, rank, size = next(torch.distributed.rendezvous("env://", timeout=_PATIENCE))  # type: ignore[attr-defined]
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    own = torch.distributed.PrefixStore(f"viewfuse-{attempt}", store)  # type: ignore[attr-defined]
+    torch.distributed.init_process_group(_backend(device), store=own, rank=rank, world_size=size, timeout=_PATIENCE)
 
 
 def _device(name: str) -> torch.device:
