@@ -58,6 +58,7 @@ def train_on_all(
             _look(watch, run, first + number + 1)
             stage.keep(number + 1, last=True)
         progress.advance(run.objective)
+    progress.end_stage()
     if processes.is_first and (run.joint_stage.ended or run.joint_stage.merged):
         watch.restore_best()
 
