@@ -78,9 +78,13 @@ def _worker(prepared, port, rank, size, path, patch):
     EarlyStopping.restore_best = _keep_the_last
     if patch:
         SharedStep._sizes = lambda self, assignment: assignment.sum(dim=(0, 1))
+    by_ray = size == 2 and not patch
+    if by_ray:  # which makes the group before it calls
+        torch.distributed.init_process_group("gloo")
     with joined("cpu") as processes:
         run = train(prepared, processes)
         torch.save((weights(run), run.history["total"]), f"{path}-{rank}")
+    assert torch.distributed.is_initialized() == by_ray
 
 
 def trained_by(prepared, size, path, patch=False):
