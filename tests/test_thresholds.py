@@ -47,14 +47,23 @@ def test_a_stage_is_ended_where_the_agreement_falls_too_far(monkeypatch, agreeme
     assert seen_stage(monkeypatch, agreements).ended == ended
 
 
-@pytest.mark.parametrize(("gain", "kept"), [(0.0012, 1), (0.0008, 0)])
-def test_only_a_gain_counts_as_one(monkeypatch, gain, kept):
-    assert seen_stage(monkeypatch, [0.3, 0.3 + gain]).kept == kept
+@pytest.mark.parametrize(("loss", "kept"), [(0.0028, 2), (0.0032, 1)])
+def test_among_states_as_good_as_the_best_the_last_is_kept(monkeypatch, loss, kept):
+    assert seen_stage(monkeypatch, [0.3, 0.31, 0.31 - loss]).kept == kept
+
+
+def test_losses_are_counted_from_the_best_and_do_not_add_up(monkeypatch):
+    assert seen_stage(monkeypatch, [0.3, 0.298, 0.296]).kept == 1
 
 
 def test_a_gain_renews_the_patience(monkeypatch):
-    stage = seen_stage(monkeypatch, [0.3, 0.3, 0.3, 0.31, 0.31, 0.31, 0.31, 0.31])
-    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(7)], 3, True)
+    stage = seen_stage(monkeypatch, [0.3, 0.3, 0.3, 0.3001, 0.3, 0.3, 0.3, 0.3])
+    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(7)], 6, True)
+
+
+def test_a_merged_state_sets_no_mark_for_those_that_follow(monkeypatch):
+    stage = seen_stage(monkeypatch, [0.3, 0.34, 0.3], [0.9, 0.8, 0.9])
+    assert (stage.kept, stage.merged) == (2, False)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from viewfuse.neighbors.view_index import NO_NEIGHBOR
 from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _FALL = 0.05
-_GAIN = 0.001
+_TIE = 0.003
 _PATIENCE = 3
 _MERGED = 0.01
 
@@ -51,9 +51,10 @@ class JointStage:
 class EarlyStopping:
     """Looks after the joint stage of one network.
 
-    The stage is ended where losses are no longer finite, where clusters are emptied, or where the neighbour agreement
-    is lower than its best by `_FALL`; and where `_PATIENCE` evaluations in a row found nothing better, by `_GAIN` at
-    least. A state in which the size entropy is lower than before the stage by `_MERGED` is not kept.
+    Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
+    training is the better one. A state in which the size entropy is lower than before the stage by `_MERGED` is not
+    kept. The stage is ended where losses are no longer finite, where clusters are emptied, where the agreement is lower
+    than its best by `_FALL`, and where `_PATIENCE` evaluations in a row found nothing better.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ class EarlyStopping:
         self._weights: dict[str, Tensor] = {}
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
-        """Score the clusters, and keep the network if they are better than ever.
+        """Score the clusters, and keep the network if they are as good as ever.
 
         Parameters
         ----------
@@ -95,23 +96,26 @@ class EarlyStopping:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
             self._stage.ended = f"the neighbour agreement of the clusters fell from {self._best:.3f} to {score:.3f}"
-        elif score > self._best + _GAIN or not self._tells:
-            self._keep_unless_merged(epoch, score, even)
         else:
-            self._wait()
+            self._compare(epoch, score, even)
         self._n_clusters = max(self._n_clusters, found)
 
-    def _keep_unless_merged(self, epoch: int, score: float, even: float) -> None:
-        if even < next(iter(self._stage.size_entropy.values())) - _MERGED:
-            self._stage.merged = True
-            self._wait()
-            return
-        self._best, self._stage.kept, self._stage.merged, self._waited = score, epoch, False, 0
-        self._weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
-
-    def _wait(self) -> None:
-        self._waited += 1
+    def _compare(self, epoch: int, score: float, even: float) -> None:
+        merged = even < next(iter(self._stage.size_entropy.values())) - _MERGED
+        better = score > self._best or not self._tells
+        if merged:
+            self._stage.merged |= better
+        elif better or score >= self._best - _TIE:
+            self._keep(epoch)
+        if better and not merged:
+            self._best, self._waited = score, 0
+        else:
+            self._waited += 1
         self._stage.settled = self._waited >= self._patience
+
+    def _keep(self, epoch: int) -> None:
+        self._stage.kept, self._stage.merged = epoch, False
+        self._weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
 
     @property
     def counters(self) -> dict[str, float]:
@@ -120,7 +124,7 @@ class EarlyStopping:
 
     @property
     def best_weights(self) -> dict[str, Tensor]:
-        """Weights of the network when its clusters were the best."""
+        """Weights of the network that is kept so far."""
         return self._weights
 
     def recall(self, counters: Mapping[str, float], best_weights: dict[str, Tensor]) -> None:

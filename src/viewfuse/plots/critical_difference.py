@@ -64,7 +64,7 @@ def draw_critical_difference(path: Path, ranks: Ranked, *, title: str) -> None:
     axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + ranks.critical_difference))
     axes.set_ylim(below - _LINE * half, 1.35)
     axes.axis("off")
-    words = f"mean ranks over {ranks.count} masks; bars join what may differ by chance only (Nemenyi, {_LEVEL_WORDS})"
+    words = f"mean ranks over {ranks.count} comparisons; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
     figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
     with writing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)

@@ -19,9 +19,10 @@ from typing import Any
 from viewfuse.selection.scores import Candidate, chance_corrected
 
 SCALINGS = ("mixed", "standard", "minmax")
-"""Those that are tried; of equals the first is kept."""
-_HANDICAPS = {"standard": 0.01, "minmax": 0.05}
-"""Mixed scaling has the neighbours in other views on its side; ranges hang on the two outermost values of a column."""
+"""Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that hangs on
+the two outermost values of a column comes last."""
+_SCALING_MARGIN = 0.02
+"""By which the neighbour agreement under a scaling must be higher than under those before it."""
 _SAME_SQUARES, _CLEARLY, _MUCH_LESS_EVEN = 1.001, 0.03, 0.2
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
@@ -82,8 +83,12 @@ def best_of_each(candidates: Sequence[Candidate], scores: Sequence[float]) -> di
 
 
 def best_scaling(scores: Mapping[str, float]) -> str:
-    """The one with the highest score, less a handicap; of equals the first."""
-    return max(scores, key=lambda scaling: scores[scaling] - _HANDICAPS.get(scaling, 0.0))
+    """The first one, unless one that comes later is clearly better."""
+    best, *others = scores
+    for scaling in others:
+        if scores[scaling] > scores[best] + _SCALING_MARGIN:
+            best = scaling
+    return best
 
 
 def are_clear(shared: float, n_samples: int, n_clusters: int) -> bool:

@@ -5,7 +5,8 @@ that view. How much more often than two samples of that view drawn at random do 
 Cohen's kappa the share is corrected for chance, view by view, so that few, unequal, or unequally observed clusters gain
 nothing: 1 is the most, 0 is chance. Clusters that hold together in every view, although the network was free to follow
 any of them, have a high agreement. Partitions found under different scalings are compared on the neighbours of all of
-these scalings, which favours none.
+these scalings, which favours none. Views that repeat each other count as one: the weight of a view is one over the
+number of views with its neighbours, each counted by the square of the share that they have in common.
 
 Merging clusters that overlap raises the agreement, too. It shows in the **size entropy**: the entropy of the cluster
 sizes over the largest possible one. A training is only compared with itself, so that sets of unequal clusters do not
@@ -32,6 +33,8 @@ from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 AGREEMENT_DEPTH = 9
 """Neighbours of a sample that count, whatever the method itself looks at."""
+_SEEN = 2_000
+"""Samples that are enough to see which views repeat each other."""
 
 
 def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
@@ -44,13 +47,47 @@ def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     labels : int64 tensor of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
     """
-    return _mean_of_known(_view_agreements(labels, neighbor_ids).tolist())
+    return _mean_of_known(_view_agreements(labels, neighbor_ids).tolist(), view_weights(neighbor_ids))
 
 
-def _mean_of_known(scores: Sequence[float]) -> float:
-    """The mean of all that are numbers; 0 without any."""
-    known = [score for score in scores if not isnan(score)]
-    return float(np.mean(known)) if known else 0.0
+def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
+    """The weighted mean of all that are numbers; 0 without any."""
+    known = [(score, weight) for score, weight in zip(scores, weights, strict=True) if not isnan(score)]
+    return sum(score * weight for score, weight in known) / sum(weight for _, weight in known) if known else 0.0
+
+
+def view_weights(neighbor_ids: Tensor) -> list[float]:
+    """Per view one over the number of views that repeat it, itself included: 1 for a view like no other.
+
+    Parameters
+    ----------
+    neighbor_ids : see `neighbor_agreement`; of many samples some are enough
+    """
+    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
+    there, every = (nearest != NO_NEIGHBOR).any(dim=2), -(-len(nearest) // _SEEN)
+    repeated = torch.stack([_shared(nearest[::every], there, v) for v in range(nearest.shape[1])]).square()
+    return (1.0 / repeated.sum(dim=1)).tolist()
+
+
+def _shared(nearest: Tensor, there: Tensor, view: int) -> Tensor:
+    """The share of the neighbours in a view that are neighbours in each view; of shape (views,), 1 for the view itself.
+
+    Only samples and neighbours that have both views count.
+
+    Parameters
+    ----------
+    nearest : int64 tensor of shape (some samples, views, neighbours)
+    there : boolean tensor of shape (samples, views): who has which view
+    """
+    known = nearest != NO_NEIGHBOR
+    own, others = nearest[:, view, None, :], nearest.clamp(min=0)
+    usable = known[:, view, None, :] & there[own.clamp(min=0)[:, 0]].transpose(1, 2) & known.any(dim=2, keepdim=True)
+    theirs = known & there[:, view][others] & known[:, view].any(dim=1)[:, None, None]
+    same = (own[..., None] == nearest[:, :, None, :]) & usable[..., None] & theirs[:, :, None, :]
+    possible = torch.minimum(usable.sum(dim=(0, 2)), theirs.sum(dim=(0, 2)))
+    shared = same.sum(dim=(0, 2, 3)).double() / possible.clamp(min=1)
+    shared[view] = 1.0
+    return shared
 
 
 def _view_agreements(labels: Tensor, neighbor_ids: Tensor) -> Tensor:
@@ -114,10 +151,11 @@ def neighbor_agreements(candidates: Sequence[Candidate]) -> list[float]:
     graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
     labels = [torch.from_numpy(one.labels).to(one.neighbor_ids.device) for one in candidates]
     views = [_different([ids[:, v : v + 1] for ids in graphs]) for v in range(graphs[0].shape[1])]
+    weights = np.mean([view_weights(ids) for ids in graphs], axis=0).tolist()
 
     def score(own: Tensor) -> float:
         found = [[float(_view_agreements(own, ids)) for ids in view] for view in views]
-        return _mean_of_known([float(np.mean(view)) for view in found])
+        return _mean_of_known([float(np.mean(view)) for view in found], weights)
 
     return [score(own) for own in labels]
 

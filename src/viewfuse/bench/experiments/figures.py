@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
 
 from viewfuse.bench.experiments.catalogue import title_of
-from viewfuse.bench.experiments.choices import BASELINE, Comparison, comparisons
+from viewfuse.bench.experiments.choices import Comparison, comparisons
 from viewfuse.bench.experiments.plans import OURS
 from viewfuse.bench.experiments.records import METRICS, Record
 from viewfuse.bench.experiments.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
@@ -218,19 +218,13 @@ def _choices(stem: Path, compared: Sequence[Comparison]) -> Iterator[Path]:
 
 def _draw_choices(axes: Any, compared: Sequence[Comparison], rows: Sequence[str]) -> None:
     """Later marks lie on earlier ones: what was decided lies on top."""
-    for one in compared:
-        if one.looked_at:
-            height = rows.index(one.dataset)
-            axes.axhspan(
-                height - 0.5, height + 0.5, color="#f3efe2", linewidth=0, label="looked at while the rule was made"
-            )
     fixed = [(score.value, rows.index(one.dataset)) for one in compared for score in one.fixed.values()]
     best = [(one.fixed[one.best].value, rows.index(one.dataset)) for one in compared]
-    baseline = [(one.baseline.value, rows.index(one.dataset)) for one in compared if one.baseline is not None]
+    simple = [(score.value, rows.index(one.dataset)) for one in compared for score in one.simple.values()]
     auto = [(one.auto.value, rows.index(one.dataset)) for one in compared]
     _dots(axes, fixed, "o", "fixed choices", color="0.6", markersize=5)
-    _dots(axes, baseline, "x", _STYLES[BASELINE, ""][0], color="#8a6a1f", markersize=6)
-    _dots(axes, best, "o", "the best of them, seen with labels", color=_PAPER, fillstyle="none", markersize=10)
+    _dots(axes, simple, "x", "simple methods", color="#8a6a1f", markersize=5)
+    _dots(axes, best, "o", "the best fixed choice, seen with labels", color=_PAPER, fillstyle="none", markersize=10)
     _dots(axes, auto, "o", "decided without labels", color=_STYLES[OURS, "default"][1], markersize=6)
 
 

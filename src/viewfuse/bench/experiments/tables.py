@@ -12,7 +12,7 @@ from statistics import mean
 from typing import TypeVar
 
 from viewfuse.bench.experiments.catalogue import title_of
-from viewfuse.bench.experiments.choices import AUTO, BASELINE, Comparison, Summary, comparisons, summaries
+from viewfuse.bench.experiments.choices import AUTO, SIMPLE, Comparison, Summary, comparisons, summaries
 from viewfuse.bench.experiments.plans import METHODS
 from viewfuse.bench.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from viewfuse.bench.experiments.records import METRICS, Record, Score, scores
@@ -20,7 +20,20 @@ from viewfuse.utils.atomic import write_file
 
 T = TypeVar("T")
 NOTHING = "-"
-_METHOD_NAMES = {"urrl": "URRL (viewfuse)", "kmeans-mean": "k-means, mean filled", "kmeans-knn": "k-means, KNN filled"}
+_METHOD_NAMES = {
+    "urrl": "URRL (viewfuse)",
+    "completer": "COMPLETER (viewfuse)",
+    "dcp": "DCP (viewfuse)",
+    "sure": "SURE (viewfuse)",
+    "dsimvc": "DSIMVC (viewfuse)",
+    "cpspan": "CPSPAN (viewfuse)",
+    "recformer": "RecFormer (viewfuse)",
+    "nemo": "NEMO (viewfuse)",
+    "pimvc": "PIMVC (viewfuse)",
+    "kmeans-mean": "k-means, mean filled",
+    "kmeans-knn": "k-means, KNN filled",
+}
+"""Of all methods that run here; what has another name is a printed figure."""
 _METRIC_NAMES = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
 
 
@@ -88,11 +101,11 @@ def _choices(plan: str, records: Sequence[Record]) -> list[Table]:
     compared = comparisons(records)
     if not compared:
         return []
-    title = f"{plan}: accuracy, %; best is seen with labels; looked at are those seen while the rule was made"
+    title = f"{plan}: accuracy, %; best is the fixed choice that labels would pick"
     summary = f"{plan}: accuracy of each choice, kept for all sets, less that of the best for each, seen with labels"
     return [
         _filled(plan, title, _choice_columns(compared), compared),
-        _filled(f"{plan}-summary", summary, _SUMMARY_COLUMNS, list(summaries(compared))),
+        _filled(f"{plan}-summary", summary, _SUMMARY_COLUMNS, list(summaries(records))),
     ]
 
 
@@ -100,15 +113,14 @@ def _choice_columns(compared: Sequence[Comparison]) -> dict[str, Callable[[Compa
     columns: dict[str, Callable[[Comparison], str]] = {
         "data set": lambda one: title_of(one.dataset),
         "missing rate": lambda one: f"{one.missing_rate:g}",
-        "looked at": lambda one: _yes(one.looked_at),
     }
     for choice in dict.fromkeys(choice for one in compared for choice in (AUTO, *one.fixed)):
         columns[choice] = partial(_choice_cell, choice)
+    columns |= {_METHOD_NAMES[method]: partial(_simple_cell, method) for method in SIMPLE}
     return columns | {
-        _METHOD_NAMES[BASELINE]: lambda one: str(one.baseline or ""),
         "best": lambda one: one.best,
         "auto - best": lambda one: f"{one.difference():+.2f}",
-        "below k-means": lambda one: _yes(one.below_baseline()) if one.baseline else "",
+        "below a simple method": lambda one: _yes(one.below_simple()) if one.simple else "",
         "auto chose": lambda one: ", ".join(f"{scaling} {count}" for scaling, count in one.scalings.items()),
         "runs": lambda one: str(one.runs),
     }
@@ -119,15 +131,23 @@ _SUMMARY_COLUMNS: dict[str, Callable[[Summary], str]] = {
     "choice": lambda one: one.choice,
     "count": lambda one: str(one.count),
     "mean difference": lambda one: f"{one.mean:+.2f}",
-    "worst difference": lambda one: f"{one.worst.difference(one.choice):+.2f}",
-    "where": lambda one: _place(one.worst),
-    "below k-means": lambda one: f"{len(one.below)} of {one.with_baseline}" if one.with_baseline else "",
+    "worst difference": lambda one: f"{one.worst:+.2f}",
+    "where": lambda one: _place(one.where),
+    "more than 1 below a simple method": lambda one: _of(len(one.below), one.with_simple),
     "where below": lambda one: "; ".join(_place(below) for below in one.below) if one.choice == AUTO else "",
 }
 
 
 def _choice_cell(choice: str, one: Comparison) -> str:
     return str(one.of(choice) or "")
+
+
+def _of(count: int, of: int) -> str:
+    return f"{count} of {of}" if of else ""
+
+
+def _simple_cell(method: str, one: Comparison) -> str:
+    return str(one.simple.get(method) or "")
 
 
 def _place(one: Comparison) -> str:
