@@ -54,7 +54,8 @@ BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
 STEPS = {"cpu": 250, "cuda": 2_500}
 """Batches of the joint stage on all rows: a GPU makes ten times as many in less time."""
-BATCH = 4_096
+BATCH = {"cpu": 1_024, "cuda": 4_096}
+"""Rows per batch, over all processes."""
 _CHECKPOINT, _MODEL, _LABELS, _SUMMARY, _COLUMNS = "checkpoint", "model", "labels", "summary.json", "columns.csv"
 
 
@@ -67,7 +68,7 @@ def fit_large(
     blocks: Blocks | None = None,
     bank: int | str = "auto",
     steps: int | str = "auto",
-    batch_size: int = BATCH,
+    batch_size: int | str = "auto",
     embedding: bool = True,
     device: str = "auto",
     random_state: int = 0,
@@ -88,7 +89,7 @@ def fit_large(
     blocks : per view a pattern of its columns, where they are neither lists nor called VIEW.COLUMN
     bank : rows that every process holds; "auto" is 100,000 on a GPU and 20,000 on a CPU
     steps : batches of the joint stage on all rows; "auto" is 2,500 on a GPU and 250 on a CPU
-    batch_size : rows per batch, over all processes
+    batch_size : rows per batch, over all processes; "auto" is 4,096 on a GPU and 1,024 on a CPU
     embedding : whether the label files hold the embedding as well
     device : "cpu", "cuda", ...; "auto" takes a GPU where there is one, each process its own
     params : other parameters of `URRL`, for the fit on the bank
@@ -100,8 +101,8 @@ def fit_large(
     """
     with joined(device) as processes:
         shards = Shards(paths, id_column, blocks)
-        job = _Job(shards, Path(out), processes, n_clusters, random_state, batch_size, params, verbose)
-        job.size(bank, steps)
+        job = _Job(shards, Path(out), processes, n_clusters, random_state, params, verbose)
+        job.size(bank, steps, batch_size)
         job.begin(force)
         with Progress(shown=verbose and processes.is_first) as progress:
             return job.run(progress, with_embedding=embedding)
@@ -114,22 +115,22 @@ class _Job:
     processes: Processes
     n_clusters: int | str
     seed: int
-    batch_size: int
     params: dict[str, Any]
     verbose: bool = False
     bank: int = 0
     steps: int = 0
+    batch_size: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def size(self, bank: int | str, steps: int | str) -> None:
+    def size(self, bank: int | str, steps: int | str, batch_size: int | str) -> None:
         """What "auto" means on this device."""
         kind = self.processes.device.type
         self.bank = _count("bank", bank, BANK[kind], 1)
         self.steps = _count("steps", steps, STEPS[kind], 0)
-        groups, needed = _count("batch_size", self.batch_size, 0, 1) // Config.batch_size, self.processes.size
-        if needed > max(1, groups):
+        self.batch_size = _count("batch_size", batch_size, BATCH[kind], 1)
+        if self.processes.size > max(1, self.batch_size // Config.batch_size):
             raise SettingError(f"batch_size={self.batch_size} is less than {Config.batch_size} rows per process")
-        (self.seed,) = replicate_seeds(self.seed, 1)
+        self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
 
     def begin(self, force: bool) -> None:
         """Refuse a folder with other results, or with those of another fit."""

@@ -37,8 +37,8 @@ def train_on_all(
 ) -> None:
     """Go on with the joint stage of a network, from its weights, on the rows that the plan names.
 
-    Where the clusters of the bank get worse, by the same rules as in the joint stage of an ordinary fit, the first
-    process ends with the best network that it had. Only its network is the result.
+    By the rules of the joint stage of an ordinary fit the first process ends with the network whose clusters of the
+    bank were the best, of equals the last. Only its network is the result.
     """
     epochs, step = plan.epochs(EPOCHS), SharedStep(run, plan, processes)
     watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, settles=False)
@@ -59,7 +59,7 @@ def train_on_all(
             stage.keep(number + 1, last=True)
         progress.advance(run.objective)
     progress.end_stage()
-    if processes.is_first and (run.joint_stage.ended or run.joint_stage.merged):
+    if processes.is_first:
         watch.restore_best()
 
 

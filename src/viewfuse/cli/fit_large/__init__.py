@@ -30,7 +30,7 @@ _AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "defaul
 )
 @click.option("--bank", **_AUTO, help="Rows that every process holds; auto: 100,000 on a GPU, 20,000 on a CPU.")
 @click.option("--steps", **_AUTO, help="Batches of the joint stage on all rows; auto: 2,500 on a GPU, 250 on a CPU.")
-@click.option("--batch-size", type=int, default=4096, show_default=True, help="Rows per batch, over all processes.")
+@click.option("--batch-size", **_AUTO, help="Rows per batch, over all processes; auto: 4,096 on a GPU, 1,024 on a CPU.")
 @click.option("--embedding/--no-embedding", default=True, help="Whether the label files hold the embedding as well.")
 @options.scaling
 @options.fill
