@@ -105,10 +105,13 @@ def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_labels(who
     assert written(tmp_path / "run").equals(written(run))
 
 
-def test_finished_results_are_not_overwritten_in_silence(whole, tmp_path):
-    data, run, _ = whole
+def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whole, tmp_path):
+    data, run, summary = whole
+    (run / "checkpoint").mkdir()  # as a kill may leave it
+    assert quick_fit(data, run) == json.loads(json.dumps(summary))
+    assert not (run / "checkpoint").exists()
     with pytest.raises(CannotWrite, match="exists already; give another --out, or --force"):
-        quick_fit(data, run)
+        quick_fit(data, run, steps=5)
     with pytest.raises(SettingError, match="bank must be 'auto' or an integer of at least 1; got 0"):
         quick_fit(data, tmp_path / "run", bank=0)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 import time
 import warnings
@@ -28,7 +29,7 @@ import torch
 
 from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles
-from viewfuse.distributed.processes import Processes, joined
+from viewfuse.distributed.processes import Processes, joined, was_restarted
 from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
 from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
@@ -101,11 +102,13 @@ def fit_large(
     """
     with joined(device) as processes:
         shards = Shards(paths, id_column, blocks)
-        job = _Job(shards, Path(out), processes, n_clusters, random_state, params, verbose)
+        job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, verbose)
         job.size(bank, steps, batch_size)
-        job.begin(force)
+        done = job.begin(force)
+        if done is not None:
+            return done
         with Progress(shown=verbose and processes.is_first) as progress:
-            return job.run(progress, with_embedding=embedding)
+            return job.run(progress)
 
 
 @dataclass
@@ -115,6 +118,7 @@ class _Job:
     processes: Processes
     n_clusters: int | str
     seed: int
+    embedding: bool
     params: dict[str, Any]
     verbose: bool = False
     bank: int = 0
@@ -132,32 +136,50 @@ class _Job:
             raise SettingError(f"batch_size={self.batch_size} is less than {Config.batch_size} rows per process")
         self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
 
-    def begin(self, force: bool) -> None:
-        """Refuse a folder with other results, or with those of another fit."""
-        self.processes.together(lambda: self._clear(force) if self.processes.is_first else None)
+    def begin(self, force: bool) -> dict[str, Any] | None:
+        """Refuse a folder with other results, or with those of another fit; the summary where all is done already."""
+        done = self.processes.together(lambda: self._clear(force) if self.processes.is_first else None)
         self.checkpoint = self.processes.together(self._checkpoint)
+        return self.processes.from_first(done)
 
-    def _clear(self, force: bool) -> None:
-        if force and self.out.is_dir():
-            for name in (_CHECKPOINT, _MODEL, _LABELS):
-                shutil.rmtree(self.out / name, ignore_errors=True)
-            for name in (_SUMMARY, _COLUMNS):
-                (self.out / name).unlink(missing_ok=True)
+    def _clear(self, force: bool) -> dict[str, Any] | None:
+        if force and self.out.is_dir() and not was_restarted():
+            self._remove(_SUMMARY, _COLUMNS, _CHECKPOINT, _MODEL, _LABELS)
+        done = self._finished()
+        if done is not None:
+            self._remove(_CHECKPOINT)  # a kill may have come before all of it was gone
+            return done
         if self.out.exists() and not self.out.is_dir():
             raise CannotWrite(f"{self.out} is a file; give a folder as --out")
         if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / _CHECKPOINT).is_dir():
             raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")
         self._checkpoint().begin()
         self._tell_ignored()
+        return None
+
+    def _remove(self, *names: str) -> None:
+        for path in (self.out / name for name in names):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def _finished(self) -> dict[str, Any] | None:
+        """What a run of the same fit wrote when it was done; None where there is none."""
+        try:
+            found: dict[str, Any] = json.loads((self.out / _SUMMARY).read_text())
+        except (OSError, ValueError):
+            return None
+        return found if found.get("fit") == json.loads(json.dumps(self._facts(), default=str)) else None
+
+    def _facts(self) -> dict[str, Any]:
+        """All on which the results depend."""
+        own = {"n_clusters": self.n_clusters, "random_state": self.seed, "batch_size": self.batch_size}
+        own |= {"bank": self.bank, "steps": self.steps, "embedding": self.embedding, **self.params}
+        data = {"rows": len(self.shards), "views": list(self.shards.layout.names), "shards": self.shards.digest()}
+        versions = {"version of viewfuse": __version__, "version of torch": str(torch.__version__)}
+        return {**own, **data, **versions, "device": self.processes.device.type}
 
     def _checkpoint(self) -> Checkpoint:
         """Refuses to go on with other data, settings or versions."""
-        own = {"n_clusters": self.n_clusters, "random_state": self.seed, "batch_size": self.batch_size}
-        own |= {"bank": self.bank, "steps": self.steps, **self.params}
-        data = {"rows": len(self.shards), "views": list(self.shards.layout.names), "shards": self.shards.digest()}
-        versions = {"version of viewfuse": __version__, "version of torch": str(torch.__version__)}
-        device = {"device": self.processes.device.type}
-        return Checkpoint(self.out / _CHECKPOINT, {**own, **data, **versions, **device})
+        return Checkpoint(self.out / _CHECKPOINT, self._facts())
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -165,7 +187,7 @@ class _Job:
         yield
         self.seconds[name] = round(time.perf_counter() - began, 1)
 
-    def run(self, progress: Progress, *, with_embedding: bool) -> dict[str, Any]:
+    def run(self, progress: Progress) -> dict[str, Any]:
         """All five parts."""
         trained = max(self.bank, self.steps * self.batch_size)
         buckets = Buckets.of(len(self.shards), trained, self.bank)
@@ -182,13 +204,13 @@ class _Job:
         fitted = URRL.load(self.out / _MODEL, device=str(self.processes.device))
         with self.timed("labels"):
             progress.tell("writing the labels of all rows")
-            files = LabelFiles(self.out / _LABELS, self.shards, fitted._model, with_embedding=with_embedding)
+            files = LabelFiles(self.out / _LABELS, self.shards, fitted._model, with_embedding=self.embedding)
             sizes = files.write(self.processes)
         summary = self._summary(fitted, facts, sizes.tolist())
         if self.processes.is_first:
             write_file(self.out / _COLUMNS, self._columns(facts).encode())
             write_file(self.out / _SUMMARY, as_json(summary, indent=1).encode())
-            shutil.rmtree(folder)
+            self._remove(_CHECKPOINT)
         self.processes.wait()
         return summary
 
@@ -259,6 +281,7 @@ class _Job:
             "seconds": self.seconds,
             "peak_memory_mb": round(max(self.processes.gather(memory_peak()))),
             "decisions": fitted.decisions_,
+            "fit": self._facts(),
         }
 
     def _columns(self, facts: ColumnFacts) -> str:

@@ -112,9 +112,17 @@ def _meet(device: torch.device) -> None:
     the store of its own.
     """
     store, rank, size = next(torch.distributed.rendezvous("env://", timeout=_PATIENCE))  # type: ignore[attr-defined]
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    own = torch.distributed.PrefixStore(f"viewfuse-{attempt}", store)  # type: ignore[attr-defined]
+    own = torch.distributed.PrefixStore(f"viewfuse-{_attempt()}", store)  # type: ignore[attr-defined]
     torch.distributed.init_process_group(_backend(device), store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+
+
+def was_restarted() -> bool:
+    """Whether torchrun started the processes again after one was lost."""
+    return _attempt() != "0"
+
+
+def _attempt() -> str:
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def _device(name: str) -> torch.device:

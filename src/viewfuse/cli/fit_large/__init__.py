@@ -54,5 +54,7 @@ def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; the same command goes on from here") from None
     if is_first:
-        shown = summary if as_json else {name: value for name, value in summary.items() if name != "decisions"}
+        shown = (
+            summary if as_json else {name: value for name, value in summary.items() if name not in ("decisions", "fit")}
+        )
         options.show({**shown, "written to": str(Path(given["out"]))}, as_json)
