@@ -116,6 +116,12 @@ def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whol
         quick_fit(data, tmp_path / "run", bank=0)
 
 
+def test_a_restart_does_not_clear_what_was_done(whole, monkeypatch):
+    data, run, summary = whole
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert quick_fit(data, run, force=True)["seconds"] == summary["seconds"]
+
+
 def test_rows_without_a_view_are_left_out_and_counted(table, tmp_path):
     for v in range(3):
         cells = table.column(f"v{v}").to_pylist()
