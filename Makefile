@@ -3,14 +3,15 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants bench dist test-dist check format clean
+.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants bench docs dist test-dist check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
 
 # One process per core; more threads than that would only get into each other's way.
+# Compiled tests are kept, also where the environment asks for none: each process would compile them anew, for 8 s.
 test: $(READY) check
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow
@@ -45,6 +46,11 @@ mutants: $(READY)
 
 bench: $(READY)
 	$(PY) -m viewfuse bench speed --out bench-output --force
+
+# The site, in build/docs: warnings are errors, and a link that leads nowhere is a warning.
+docs: $(READY)
+	$(PY) -m sphinx -q -E -W --keep-going -n -b html -c docs -d build/docs-cache . build/docs
+	@echo "Open this page in a browser: build/docs/index.html"
 
 # The sdist and the wheel, in dist/.
 dist: $(READY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -14,11 +15,17 @@ import pytest
 
 
 def pytest_collection():
-    """Properties are tried on the same examples in every run."""
+    """Properties are tried on the same examples in every run; what is imported is no garbage."""
     from hypothesis import settings
 
-    settings.register_profile("steady", deadline=None, derandomize=True, max_examples=40)
+    settings.register_profile("steady", deadline=None, derandomize=True, max_examples=25)
     settings.load_profile("steady")
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """From now on there may be garbage again."""
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+extras = {name: extra for name, extra in project["optional-dependencies"].items() if name != "docs"}  # builds the site
+wanted = [*project["dependencies"], *(one for extra in extras.values() for one in extra)]
 bounds = dict(re.findall(r"^([\w-]+)>=([\w.]+)", "\n".join(wanted), re.M))
 tools = ("hypothesis", "pandas", "polars", "pytest-timeout", "pytest-xdist")
 lock = (Path(__file__).parents[1] / "requirements.lock").read_text()

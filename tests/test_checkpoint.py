@@ -17,7 +17,7 @@ from viewfuse.engine import checkpoint as module
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.methods.urrl import training
 
-TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "learning_rate": 2e-3, "random_state": 0}
+TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 LENGTH = {"pretrain_epochs": 4, "joint_epochs": 5}
 
 
@@ -71,11 +71,11 @@ def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, 
 
 
 def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (3, 16))
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 3)
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
     settings = {**TINY, "scaling": "standard"}
     whole = URRL(3, **settings).fit(views)
-    for epochs in (5, 2):
+    for epochs in (4, 2):
         kill_after(epochs, URRL(3, **settings, checkpoint=tmp_path), views, monkeypatch)
     resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)

@@ -15,7 +15,7 @@ from viewfuse.selection import rules
 from viewfuse.selection.scores import chance_corrected, partition_score
 from viewfuse.selection.teaching import centers_of
 
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 16, "learning_rate": 2e-3, "random_state": 0}
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 45, "learning_rate": 2e-3, "random_state": 0}
 
 
 @pytest.fixture(scope="module")

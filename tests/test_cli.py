@@ -154,7 +154,7 @@ def test_a_folder_is_not_called_like_a_file(fitted, tmp_path, command):
 def test_a_smaller_model(fitted, tmp_path):
     files, out = fitted
     small = tmp_path / "small"
-    assert run("fit", *files, "--clusters", 2, "--out", small, "--keep", 20, *QUICK).exit_code == 0
+    assert run("fit", *files, "--clusters", 2, "--out", small, "--keep", 20, *QUICK, "--hidden-dim", 16).exit_code == 0
     assert json.loads(run("info", small / "model", "--json").output)["samples"] == 20
     assert run("predict", small / "model", *files, "--out", tmp_path / "labels.csv").exit_code == 0
     whole, thin = (pd.read_csv(path)["label"] for path in (out / "labels.csv", tmp_path / "labels.csv"))

@@ -307,7 +307,7 @@ def decided():
     data, groups, _ = make_blobs(90, 3, missing=0.3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "CLEAR", inf)  # so that all scalings are tried
-        return data, groups, URRL(3, pretrain_epochs=15, joint_epochs=10, random_state=0, **SMALL).fit(data)
+        return data, groups, URRL(3, pretrain_epochs=10, joint_epochs=2, random_state=0, **SMALL).fit(data)
 
 
 def test_an_estimator_tells_what_it_decided(decided, tmp_path):
@@ -387,10 +387,10 @@ def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
 
 
 def test_a_scaling_that_comes_later_has_to_be_better():
-    assert rules.best_scaling({"standard": 0.5, "minmax": 0.519}) == "standard"
-    assert rules.best_scaling({"standard": 0.5, "minmax": 0.521}) == "minmax"
-    assert rules.best_scaling({"mixed": 0.5, "standard": 0.525, "minmax": 0.54}) == "standard"
-    assert rules.best_scaling({"mixed": 0.5, "standard": 0.51, "minmax": 0.525}) == "minmax"
+    assert rules.best_scaling({"standard": 0.5, "minmax": 0.529}) == "standard"
+    assert rules.best_scaling({"standard": 0.5, "minmax": 0.531}) == "minmax"
+    assert rules.best_scaling({"mixed": 0.5, "standard": 0.535, "minmax": 0.56}) == "standard"
+    assert rules.best_scaling({"mixed": 0.5, "standard": 0.52, "minmax": 0.535}) == "minmax"
     assert rules.best_scaling({"none": 0.1}) == "none"
 
 
@@ -454,8 +454,8 @@ def test_a_stage_that_merged_says_so(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     decision = messages.told({"joint_stage": training.joint_stage_decision(run)})["joint_stage"]
-    assert decision["why"].startswith("joint stage: taken back after 6 epochs, as it merged clusters")
-    assert list(decision["evidence"]["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
+    assert decision["why"].startswith("joint stage: taken back after 10 epochs, as it merged clusters")
+    assert list(decision["evidence"]["size_entropy_after_epoch"]) == ["1", "3", "5", "7", "9", "11"]
 
 
 def test_scalings_that_treat_a_view_alike_count_once_there():
@@ -552,15 +552,19 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
     go_on, alive = fit_module.train_jointly, []
 
     def seen(runs, **named):
-        gc.collect()
+        gc.collect()  # of what is new: what was there before is frozen
         alive.append(sum(type(one) is MultiViewIndex for one in gc.get_objects()))
         go_on(runs, **named)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     data = make_blobs(60, 3, missing=0.3)[0]
-    for scaling in ("standard", "auto"):
-        URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
-    assert alive[0] == alive[1]
+    gc.freeze()
+    try:
+        for scaling in ("standard", "auto"):
+            URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    finally:
+        gc.unfreeze()
+    assert alive[0] == alive[1] > 0
 
 
 @pytest.mark.parametrize(
@@ -601,10 +605,10 @@ def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
     network, stage = Looked(), JointStage()
     neighbor_ids = torch.tensor([[[(i + 4) % 12]] for i in range(12)])  # every sample is with its neighbours at once
     watch = EarlyStopping(FixedClusters(), network, neighbor_ids, stage)
-    for epoch in range(5, 12):
+    for epoch in range(5, 14):
         watch.evaluate(epoch, torch.zeros(12, 1))
-    assert (stage.kept, stage.settled, stage.ended, stage.stopped) == (8, True, "", True)
-    assert list(stage.seen) == [5, 6, 7, 8]  # the last ones are not looked at
+    assert (stage.kept, stage.settled, stage.ended, stage.stopped) == (10, True, "", True)
+    assert list(stage.seen) == [5, 6, 7, 8, 9, 10]  # the last ones are not looked at
 
 
 def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
@@ -631,6 +635,7 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
         URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])
 
 
+@pytest.mark.filterwarnings("ignore::viewfuse.JointStageWarning")  # in noise the stage after it may empty a cluster
 @pytest.mark.parametrize(("apart", "pretrained_epochs"), [(9.0, 2), (0.0, 5)])
 def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_epochs):
     monkeypatch.setattr(rules, "CLEAR", inf)
@@ -681,7 +686,7 @@ def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends(monkeypatch):
     assert len(run.history["epoch"]) == 2 + settings.epochs(len(run.stored))[1]
 
 
-@pytest.mark.parametrize(("rise", "looks"), [(-0.0002, 4), (0.0002, 9)])
+@pytest.mark.parametrize(("rise", "looks"), [(-0.0002, 6), (0.0002, 9)])
 def test_any_gain_keeps_a_stage_going(monkeypatch, rise, looks):
     scores = count()
     monkeypatch.setattr(

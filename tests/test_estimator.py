@@ -110,7 +110,7 @@ def test_new_samples_with_any_subset_of_views(fitted, kept):
 
 
 def test_same_seed_same_labels_to_the_bit(data):
-    one, two, other = (small(random_state=s, pretrain_epochs=2, joint_epochs=2).fit(data[0]) for s in (3, 3, 4))
+    one, two, other = (small(random_state=s, pretrain_epochs=1, joint_epochs=1).fit(data[0]) for s in (3, 3, 4))
     assert np.array_equal(one.embedding_, two.embedding_)
     assert np.array_equal(one.labels_, two.labels_)
     assert not np.array_equal(one.embedding_, other.embedding_)
@@ -248,7 +248,7 @@ def test_prediction_input_must_fit_the_model(data, fitted):
 
 
 def test_values_far_from_all_known_ones_are_refused(data):
-    fitted = small(scaling="minmax").fit(data[0])
+    fitted = small(scaling="minmax", pretrain_epochs=1, joint_epochs=0).fit(data[0])
     strange = np.nan_to_num(data[0][0][:2]).astype(np.float64)
     strange[1] = 3e38  # so that sums overflow, whatever the weights are
     with pytest.raises(DataError, match="row 1: its values are too far from those that the model was fitted on"):
@@ -374,8 +374,9 @@ def test_progress_is_shown_on_request(data, capsys):
 
 
 @pytest.mark.parametrize("seed", [np.int64(3), np.random.RandomState(3), np.random.default_rng(3)])
-def test_every_kind_of_random_state(data, seed):
-    assert small(pretrain_epochs=1, joint_epochs=0, random_state=seed).fit(data[0]).labels_.shape == (90,)
+def test_every_kind_of_random_state(seed):
+    table = np.arange(24.0).reshape(12, 2)
+    assert small(pretrain_epochs=0, joint_epochs=0, random_state=seed).fit(table).labels_.shape == (12,)
 
 
 @pytest.mark.gpu
@@ -391,19 +392,14 @@ def test_a_gpu_finds_the_same_groups_and_its_model_moves_to_the_cpu(data):
 
 
 def test_one_of_several_trainings_is_kept(data):
-    model = small(pretrain_epochs=3, joint_epochs=2, n_init=3, scaling="minmax", random_state=0).fit(data[0])
+    model = small(pretrain_epochs=1, joint_epochs=1, n_init=3, scaling="minmax", random_state=0).fit(data[0])
     assert len(model.objectives_) == 3
     assert model.history_["total"][-1] in model.objectives_
-    alone = small(pretrain_epochs=3, joint_epochs=2, scaling="minmax", random_state=0).fit(data[0])
-    assert model.objectives_[0] == alone.history_["total"][-1]  # the first has the seed itself
+    alone = small(pretrain_epochs=1, joint_epochs=1, scaling="minmax", random_state=0).fit(data[0])
+    assert alone.objectives_ == [alone.history_["total"][-1]]  # once unless asked
+    assert model.objectives_[0] == alone.objectives_[0]  # the first has the seed itself
     assert len(set(model.objectives_)) == 3
     assert (model.predict(data[0]) == model.labels_).all()
-
-
-def test_samples_are_trained_on_once_unless_asked(data):
-    quick = {"pretrain_epochs": 1, "joint_epochs": 0, "scaling": "minmax", "random_state": 0}
-    assert len(small(**quick).fit(data[0]).objectives_) == 1
-    assert len(small(**quick, n_init=2).fit(data[0]).objectives_) == 2
 
 
 @pytest.mark.parametrize("n_init", [0, -1, 1.5, True, "3", None])

@@ -14,14 +14,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ROOMS = (
-    "errors", "utils", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted", "plots",
-    "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
+    "errors", "utils", "parallel", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted",
+    "plots", "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
     "serve", "bench", "demo", "cli", "__main__",
 )  # fmt: skip
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 WITHOUT_TORCH = (
     "utils.atomic", "utils.memory", "data.views", "data.scaling", "data.checks", "io.readers", "io.writers",
-    "methods.urrl.config", "metrics", "missing", "datasets", "report.page",
+    "methods.urrl.config", "methods.urrl.cost", "metrics", "missing", "datasets", "reduction.frontend", "report.page",
+    "cli.inspect",
 )  # fmt: skip
 
 

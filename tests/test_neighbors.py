@@ -115,6 +115,24 @@ def test_search_leaves_out_the_query_itself_even_among_duplicates():
     assert [sorted(row) for row in found.tolist()] == [[j for j in range(6) if j != i] for i in range(6)]
 
 
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
+    pool, queries = torch.randn(n + 5, 4, generator=torch.Generator().manual_seed(seed)).split([n, 5])
+    index = ViewIndex(pool)
+    for part in (queries, queries[:1], queries[:0]):
+        assert torch.equal(index.nearest(part, count, same=False), nearest(part, pool, count, same=False))
+    assert torch.equal(index.nearest(pool, count, same=True), nearest(pool, pool, count, same=True))
+    assert "_points" in vars(index)
+    assert set(vars(copy.copy(index))) == {"pool", "_lists"}  # copies take no more memory than they need
+
+
+def test_large_pools_are_not_kept(monkeypatch):
+    monkeypatch.setattr(search, "_CELLS_KEPT", 39)
+    index = ViewIndex(torch.randn(10, 4))
+    index.nearest(torch.randn(1, 4), 3, same=False)
+    assert "_points" not in vars(index)
+
+
 def test_short_lists_end_with_nobody():
     pool = torch.tensor([[0.0], [1.0], [3.0]])
     assert nearest(pool, pool, 4, same=True).tolist() == [

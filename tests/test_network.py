@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import reference
 from test_neighbors import incomplete_data
-from training_tools import index_samples
+from training_tools import drawn, index_samples
 from viewfuse.errors import SettingError
 from viewfuse.methods.urrl.batches import Batch, plain_batch
 from viewfuse.methods.urrl.config import Config
@@ -47,7 +47,7 @@ def test_attention_is_its_equation(n_queries, n_keys, seed):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("n_heads", [1, 2])
 def test_block_with_a_soft_mask_is_plain_arithmetic(gamma, training, n_heads):
-    block = TransformerBlock(8, n_heads, 16).double().train(training)
+    block = drawn(TransformerBlock(8, n_heads, 16)).double().train(training)
     tokens = torch.randn(3, 4, 8, dtype=torch.float64)
     bias = torch.tensor([[0, gamma, 0, -np.inf], [gamma] * 4, [-np.inf] * 4], dtype=torch.float64)
     found = block(tokens, Mask.of(bias)).detach().numpy()
@@ -57,7 +57,7 @@ def test_block_with_a_soft_mask_is_plain_arithmetic(gamma, training, n_heads):
 
 
 def test_fully_masked_rows_have_finite_outputs_and_gradients():
-    block = TransformerBlock(8, 1, 16)
+    block = drawn(TransformerBlock(8, 1, 16))
     tokens = torch.randn(2, 3, 8, requires_grad=True)
     block(tokens, Mask.of(torch.full((2, 3), -torch.inf))).sum().backward()
     assert torch.isfinite(tokens.grad).all()
@@ -65,7 +65,7 @@ def test_fully_masked_rows_have_finite_outputs_and_gradients():
 
 
 def test_only_the_asked_outputs_are_computed_and_they_are_the_same():
-    block = TransformerBlock(8, 2, 16).double()
+    block = drawn(TransformerBlock(8, 2, 16)).double()
     tokens, mask = torch.randn(5, 4, 8, dtype=torch.float64), Mask.of(torch.zeros(5, 4, dtype=torch.float64))
     assert torch.allclose(block(tokens, mask, slice(0, 1)), block(tokens, mask)[:, :1], atol=1e-12)
 

@@ -34,7 +34,8 @@ def test_a_smaller_model_knows_whom_it_kept(tmp_path):
     views, _, _ = make_blobs(90, 3)
     names = ("a", "b", "c")
     given = dict(zip(names, views, strict=True))
-    model = URRL(3, pretrain_epochs=10, joint_epochs=2, random_state=0).fit(given)
+    tiny = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 10, "joint_epochs": 2, "random_state": 0}
+    model = URRL(3, **tiny).fit(given)
     model.save(tmp_path / "model", keep=40)
     small = URRL.load(tmp_path / "model")
     rows = representatives(model.labels_, ~np.isnan([v[:, 0] for v in views]).T, 40)

@@ -28,17 +28,24 @@ SHORT = [
 ]
 
 
-@pytest.fixture
-def files(tmp_path):
-    names = []
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, names = tmp_path_factory.mktemp("files"), []
     for name, view in zip("ab", make_blobs(40, 2)[0], strict=False):
-        names.append(str(tmp_path / f"{name}.csv"))
+        names.append(str(folder / f"{name}.csv"))
         pd.DataFrame(view, index=[f"s{i}" for i in range(40)]).to_csv(names[-1], index_label="id")
     return names
 
 
 def fit(files, *options):
     return CliRunner().invoke(main, ["fit", *files, *SHORT, "--scaling", "standard", "--trusted", *map(str, options)])
+
+
+@pytest.fixture(scope="module")
+def whole(files, tmp_path_factory, quick_map):
+    """The folder of a run that nobody stopped, and what was said."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return folder, fit(files, "--out", folder)
 
 
 @pytest.fixture
@@ -63,13 +70,13 @@ def interrupted(files, tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("quick_map")
 @pytest.mark.parametrize("option", ["--resume", "--out"])
-def test_an_interrupted_run_goes_on_and_leaves_no_checkpoint(files, interrupted, tmp_path, option):
-    resumed, whole = fit(files, option, interrupted), fit(files, "--out", tmp_path / "whole")
-    assert resumed.exit_code == whole.exit_code == 0, resumed.output
+def test_an_interrupted_run_goes_on_and_leaves_no_checkpoint(files, interrupted, whole, option):
+    resumed, (folder, said) = fit(files, option, interrupted), whole
+    assert resumed.exit_code == said.exit_code == 0, resumed.output
     assert "pre-training: 2 epochs" in resumed.output
-    assert "pre-training: 3 epochs" in whole.output
+    assert "pre-training: 3 epochs" in said.output
     assert not (interrupted / "checkpoint").exists()
-    one, two = (np.load(folder / "embedding.npy") for folder in (interrupted, tmp_path / "whole"))
+    one, two = (np.load(own / "embedding.npy") for own in (interrupted, folder))
     assert np.array_equal(one, two)
     assert "checkpoint" not in json.loads((interrupted / "summary.json").read_text())["files"]
 

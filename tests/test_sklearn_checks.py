@@ -27,7 +27,9 @@ pytestmark = [
 ]
 
 
-@parametrize_with_checks([URRL(8, pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=16), *small(QUICK)])
+@parametrize_with_checks(
+    [URRL(8, pretrain_epochs=1, joint_epochs=1, scaling="standard", hidden_dim=8, embedding_dim=8), *small(QUICK)]
+)
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
 

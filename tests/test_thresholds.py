@@ -57,8 +57,8 @@ def test_losses_are_counted_from_the_best_and_do_not_add_up(monkeypatch):
 
 
 def test_a_gain_renews_the_patience(monkeypatch):
-    stage = seen_stage(monkeypatch, [0.3, 0.3, 0.3, 0.3001, 0.3, 0.3, 0.3, 0.3])
-    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(7)], 6, True)
+    stage = seen_stage(monkeypatch, [0.3, 0.3, 0.3, 0.3001, *[0.3] * 8])
+    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(9)], 8, True)
 
 
 def test_a_merged_state_sets_no_mark_for_those_that_follow(monkeypatch):
@@ -109,7 +109,7 @@ def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
         assert torch.allclose(embed_stored(run), last, atol=1e-4)
 
 
-@pytest.mark.parametrize(("schedule", "epochs"), [("default", 7), ("paper", 17)])
+@pytest.mark.parametrize(("schedule", "epochs"), [("default", 11), ("paper", 17)])
 def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
     monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: 0.3)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))

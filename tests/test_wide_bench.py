@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -17,11 +19,18 @@ TINY = wide.WideSize(
 )  # fmt: skip
 
 
-@pytest.fixture
-def found(monkeypatch):
+@pytest.fixture(scope="module")
+def measured():
     """All parts, measured in this process: new ones take seconds to start."""
-    monkeypatch.setattr(wide, "in_child", lambda work, job: work(job))
-    return wide.measure_wide(torch.device("cpu"), TINY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide, "in_child", lambda work, job: work(job))
+        return wide.measure_wide(torch.device("cpu"), TINY)
+
+
+@pytest.fixture
+def found(measured):
+    """What was measured, to be changed."""
+    return copy.deepcopy(measured)
 
 
 def test_every_part_is_measured_and_has_its_bars(found):

@@ -19,8 +19,8 @@ from viewfuse.fitted import effects
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
 N, GENES, MARKERS = 300, 20_000, 30
-QUICK = ("--pretrain-epochs", 8, "--joint-epochs", 2)
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 4, "joint_epochs": 2, "scaling": "standard"}
+QUICK = ("--pretrain-epochs", 4, "--joint-epochs", 1)
+SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
 
 
 def run(*arguments):

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from torch import Generator
+
 from viewfuse.engine.loop import check_diverged
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import init_state, planned_epochs, pretrain, train_jointly
 from viewfuse.neighbors.samples import index_training_set
+from viewfuse.nn.dense import start_weights
+
+
+def drawn(layer):
+    """A layer or block with weights."""
+    start_weights(layer, Generator().manual_seed(0))
+    return layer
 
 
 def train(stored, config, seed):

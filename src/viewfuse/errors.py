@@ -37,6 +37,10 @@ class CheckpointDiffers(ViewfuseError, ValueError):
     """A checkpoint is damaged, or belongs to another fit; the message says what differs."""
 
 
+class WorkerLost(ViewfuseError, RuntimeError):
+    """A process that worked for this one ended before its job, several times."""
+
+
 class MissingPackage(ViewfuseError, ImportError):
     """What was asked for needs a package that is not installed; the message names it."""
 

@@ -101,6 +101,7 @@ _PLAN_OPTIONS = (
     _DATA_DIR,
     options.out("Folder for the runs; one that holds some of them already is gone on with."),
     options.device,
+    options.engine,
     click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; by default the plan's."),
     click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
     click.option("--method", "methods", multiple=True, type=click.Choice((*METHODS, ALL)),
@@ -130,11 +131,13 @@ def run(plan: Path, out: Path, **asked: Any) -> None:
     _run(plan, out, **asked)
 
 
-def _run(name: str | Path, out: Path, **asked: Any) -> None:
+def _run(name: str | Path, out: Path, *, engine: str, jobs: int | None, address: str | None, **asked: Any) -> None:
+    from viewfuse import parallel
     from viewfuse.bench.experiments.launch import bench
     from viewfuse.bench.experiments.records import read_records
 
-    folder = bench(name, out=out, **asked, log=_tell)
+    with parallel.use(engine, jobs=jobs, address=address):
+        folder = bench(name, out=out, **asked, log=_tell)
     _report(folder / "tables", read_records(folder), folder)
 
 

@@ -6,7 +6,7 @@ import gc
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from os import PathLike
@@ -26,8 +26,9 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError, ViewfuseError
 from viewfuse.io.writers import as_json
-from viewfuse.methods.registry import estimator_of, method_names
+from viewfuse.methods.registry import estimator_of, method_names, rough_seconds
 from viewfuse.missing import hide_more
+from viewfuse.parallel import Job, as_done
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
 
@@ -52,8 +53,9 @@ def compare(
 ) -> Comparison:
     """Fit methods on the same masks, and compare what they find.
 
-    Labels are looked at when all is done, and by nothing but the scores. A method that fails has no scores, and the
-    last rank; the others go on.
+    Runs are independent jobs (`viewfuse.parallel`); on a CPU each has one thread, and its seconds are those. Labels are
+    looked at when all is done, and by nothing but the scores. A method that fails has no scores, and the last rank; the
+    others go on.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ def compare(
     asked = _Asked(_estimators(methods), n_clusters, _rates(rates), _number(missing_number, given), _seeds(seeds))
     known = _known(labels, len(given))
     folder = None if out is None else Path(out)
-    runs = list(_runs(given, asked, device, folder, log or (lambda line: None)))
+    runs = _runs(given, asked, device, folder, log or (lambda line: None))
     found = Comparison(tuple(asked.estimators), tuple(runs), known)
     if folder is not None:
         why = write_comparison(
@@ -97,25 +99,46 @@ class _Asked:
     seeds: int
 
 
-def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Log) -> Iterator[Run]:
+def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Log) -> list[Run]:
     """All runs: those that the folder holds, and the others now."""
     checksum, kind = data_checksum(views), chosen_device(device).type
     if folder is not None:
         take_plan(folder, _plan(asked, checksum, kind))
     evidence = Evidence(views)
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]
+    found: dict[int, Run] = {}
+    left: list[tuple[int, Path | None, str]] = []
+    jobs: list[Job] = []
     for number, (rate, seed, name) in enumerate(todo):
         own = _prepared(asked.estimators[name], asked.n_clusters, seed, device)
         mark = _mark(own, rate, seed, asked, checksum, kind)
         path = None if folder is None else run_file(folder, name, rate, seed)
         run = None if path is None else read_run(path, mark)
         if run is None:
-            run = _done(name, own, _masked(views, rate, asked.missing_number, seed), evidence, asked.n_clusters)
-            run = replace(run, missing_rate=rate, seed=seed)
-            if path is not None:
-                write_run(path, run, mark)
-            log(f"{number + 1} of {len(todo)}: {name}, rate {rate:g}, seed {seed}: {_in_words(run)}")
-        yield run
+            left.append((number, path, mark))
+            jobs.append(_job((name, own, rate, seed), views, asked.missing_number, kind))
+        else:
+            found[number] = run
+    for place, run in as_done(jobs):
+        (number, path, mark), labels = left[place], run.labels
+        run = run if labels is None else replace(run, evidence=evidence(labels, asked.n_clusters))
+        if path is not None:
+            write_run(path, run, mark)
+        log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {_in_words(run)}")
+        found[number] = run
+    return [found[number] for number in range(len(todo))]
+
+
+def _job(what: tuple[str, Any, float, int], views: Views, missing_number: int, kind: str) -> Job:
+    """One run; on a CPU it has one thread, whoever does it."""
+    on_gpu, n_bytes = kind == "cuda", 4 * 4 * len(views) * sum(views.widths) + 16 * len(views) ** 2
+    seconds, args = rough_seconds(what[1].get_params(deep=False), len(views)), (*what, views, missing_number)
+    return Job(_masked_and_done, args, None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
+
+
+def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, missing_number: int) -> Run:
+    run = _done(name, estimator, _masked(views, rate, missing_number, seed))
+    return replace(run, missing_rate=rate, seed=seed)
 
 
 def _plan(asked: _Asked, checksum: str, device: str) -> dict[str, Any]:
@@ -148,7 +171,7 @@ def _prepared(estimator: Any, n_clusters: int, seed: int, device: str) -> Any:
     return own.set_params(**{name: value for name, value in asked.items() if name in own.get_params(deep=False)})
 
 
-def _done(name: str, estimator: Any, views: Views, evidence: Evidence, n_clusters: int) -> Run:
+def _done(name: str, estimator: Any, views: Views) -> Run:
     """Fit, and measure; whatever goes wrong inside a method is its own fault."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
@@ -166,7 +189,7 @@ def _done(name: str, estimator: Any, views: Views, evidence: Evidence, n_cluster
     memory = max(0.0, memory_peak() - before) if measurable else np.nan
     if on_gpu:
         memory = max(memory, torch.cuda.max_memory_allocated() / 1e6)
-    return Run(name, 0.0, 0, labels, evidence(labels, n_clusters), seconds, memory)
+    return Run(name, 0.0, 0, labels, seconds=seconds, memory_mb=memory)
 
 
 def _checked(labels: Any, n: int) -> NDArray[np.int64]:

@@ -19,18 +19,25 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
+from torch.optim import Adam
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.loop import TrainState
-from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import write_file, writing
 
 _SECONDS_BETWEEN = 60.0
 _FACTS = "fit.json"
+
+
+class Learner(Protocol):
+    """What is trained, and by what."""
+
+    network: Any
+    adams: list[Adam]
 
 
 @dataclass
@@ -56,6 +63,10 @@ class Checkpoint:
         known = None if folder is None else _read_json(folder / _FACTS)
         if known is not None:
             self._check(known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process has a clock of its own."""
+        return {**self.__dict__, "_clock": _Clock()}
 
     def _check(self, known: Mapping[str, Any]) -> None:
         facts = self._facts
@@ -96,11 +107,15 @@ class Checkpoint:
             raise KeyboardInterrupt
 
     def stage(
-        self, name: str, runs: Sequence[TrainState], replicates: Replicates, watches: Sequence[EarlyStopping] = ()
+        self, name: str, runs: Sequence[TrainState], replicates: Learner, watches: Sequence[EarlyStopping] = ()
     ) -> Stage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + "-".join([name, *(str(run.seed) for run in runs)]) + ".safetensors"
         return Stage(self, None if self._folder is None else self._folder / file, runs, replicates, watches)
+
+    def is_stopping(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._clock.stop
 
     @property
     def is_due(self) -> bool:
@@ -127,7 +142,7 @@ class Stage:
         checkpoint: Checkpoint,
         path: Path | None,
         runs: Sequence[TrainState],
-        replicates: Replicates,
+        replicates: Learner,
         watches: Sequence[EarlyStopping],
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs

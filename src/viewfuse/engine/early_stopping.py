@@ -17,7 +17,7 @@ from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _FALL = 0.05
 _TIE = 0.003
-_PATIENCE = 3
+_PATIENCE = 5
 _MERGED = 0.01
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +43,10 @@ class TrainState(ReplicateSpec):
         for name in ("epoch", "stage", *self.method.terms, "total", "seconds"):
             self.history.setdefault(name, [])
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs to train it: not what finds neighbours of new samples."""
+        return {**self.__dict__, "stored": replace(self.stored, index=None)}
+
     @property
     def n_epochs(self) -> int:
         """How many epochs there were."""
@@ -56,6 +61,29 @@ class TrainState(ReplicateSpec):
     def device(self) -> torch.device:
         """Where it is trained."""
         return self.stored.present.device
+
+
+class Learned(NamedTuple):
+    """What changes while a training goes on, so that it can go on in another process."""
+
+    weights: dict[str, Tensor]
+    numbers: dict[str, float]
+    clusters: Tensor | None
+    joint_stage: JointStage
+    diverged: str
+    history: History
+
+    @classmethod
+    def of(cls, run: TrainState) -> Learned:
+        """As it is now."""
+        stage = run.joint_stage
+        return cls(run.network.state_dict(), run.numbers, run.clusters, stage, run.diverged, run.history)
+
+    def into(self, run: TrainState) -> None:
+        """Let the same training, as it was before, be so."""
+        run.network.load_state_dict(self.weights)
+        run.numbers, run.clusters, run.joint_stage = self.numbers, self.clusters, self.joint_stage
+        run.diverged, run.history = self.diverged, self.history
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
@@ -78,11 +106,12 @@ def run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, st
     for run, own in zip(runs, terms.unbind(dim=1), strict=True):
         if not run.joint_stage.stopped:
             run.diverged = run.diverged or _non_finite(own, epoch, run.method.terms)
-            _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
+            record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
     progress.advance(runs[0].objective)
 
 
-def _record(run: TrainState, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
+def record(run: TrainState, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
+    """Write down an epoch: the means of its loss terms, and how long it took."""
     row: list[float | int | str] = [epoch + 1, stage, *terms, run.method.total(terms, run.numbers), seconds]
     for name, value in zip(run.history, row, strict=True):
         run.history[name].append(value)

@@ -53,6 +53,7 @@ def choose_n_clusters(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
+    threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> Choice:
@@ -65,7 +66,7 @@ def choose_n_clusters(
     ----------
     config : its number of clusters is not looked at
     within : the least and the largest number that is looked at
-    scaling, seed, device, fill, reduction : see `viewfuse.methods.urrl.fit.fit_models`
+    scaling, seed, device, fill, reduction, threads : see `viewfuse.methods.urrl.fit.fit_models`
     """
     check_scaling(scaling, ("auto", *KINDS))
     alone, some = checked_range(within)[0] <= 2, _drawn(views, seed)
@@ -75,7 +76,7 @@ def choose_n_clusters(
         return Choice(number_decision([], alone=True), None)
     source = Source.of(some, fill, reduction)
     check_memory(source.reduced, config, device)
-    ways: dict[str, Any] = {"progress": progress, "checkpoint": checkpoint.part("choice")}
+    ways: dict[str, Any] = {"threads": threads, "progress": progress, "checkpoint": checkpoint.part("choice")}
     run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, **ways)
     return Choice(number_decision(evidence_curve(run, ks), alone=alone), run)
 
@@ -93,6 +94,7 @@ def pretrained(
     seed: int,
     device: torch.device,
     *,
+    threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> TrainState:
@@ -103,7 +105,8 @@ def pretrained(
         stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
         place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
-        pretrain(runs[-1:], config.trial_epochs(len(present)), progress=progress, checkpoint=checkpoint)
+        until = config.trial_epochs(len(present))
+        pretrain(runs[-1:], until, threads=threads, progress=progress, checkpoint=checkpoint)
         if not runs[-1].diverged:
             return runs[-1]
     check_diverged(runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ _CELLS_PER_CHUNK_ON_GPU = 200_000_000
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
 """Beyond so many rows candidates are found first: on a GPU in float32, else by FAISS where it is installed."""
 _ROWS_AT_A_TIME = 65_536
+_CELLS_KEPT = 8_000_000
+"""Cells of a pool that are kept in float64 as well, at most 64 MB: converting them takes longer than one search."""
 _SPARE_CANDIDATES = 8
 _BLOCK = 8
 """Columns of distances that are compared at once; every so many-th column is in the same block."""
@@ -46,25 +48,54 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
     -------
     int64 tensor of shape (queries, count): row numbers, nearest first, NO_NEIGHBOR where the pool is too small.
     """
-    found = min(count, len(pool) - same)
-    neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
-    if found <= 0 or not len(queries):
-        return neighbor_ids
-    # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
-    centre = pool.double().mean(dim=0)
-    points = functional.pad(pool.double() - centre, (0, 0, 0, -len(pool) % _BLOCK))
-    squares = points.square().sum(dim=1)
-    largest = squares.max()
-    squares[len(pool) :] = torch.inf  # what only fills the last block is near to nobody
-    step = max(1, _CELLS_PER_CHUNK * (4 if pool.is_cuda else 1) // len(pool))
+    if min(count, len(pool) - same) <= 0 or not len(queries):
+        return torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
+    return _nearest_points(queries, _Points.of(pool), count, same=same)
+
+
+class _Points(NamedTuple):
+    """A pool that queries can be compared with.
+
+    Attributes
+    ----------
+    n_rows : of the pool
+    centre : of the pool, of shape (columns,)
+    points : float64, less their centre, of shape (rows, columns); zeros fill the last block
+    squares : of every point, of shape (rows,); infinite where a point only fills the last block: it is near to nobody
+    largest : square of a row of the pool
+    """
+
+    n_rows: int
+    centre: Tensor
+    points: Tensor
+    squares: Tensor
+    largest: Tensor
+
+    @classmethod
+    def of(cls, pool: Tensor) -> _Points:
+        # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
+        exact = pool.double()
+        centre = exact.mean(dim=0)
+        points = functional.pad(exact - centre, (0, 0, 0, -len(pool) % _BLOCK))
+        squares = points.square().sum(dim=1)
+        largest = squares.max()
+        squares[len(pool) :] = torch.inf
+        return cls(len(pool), centre, points, squares, largest)
+
+
+def _nearest_points(queries: Tensor, pool: _Points, count: int, *, same: bool) -> Tensor:
+    """As `nearest`."""
+    found, device = min(count, pool.n_rows - same), pool.points.device
+    neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
+    step = max(1, _CELLS_PER_CHUNK * (4 if pool.points.is_cuda else 1) // pool.n_rows)
     for start in range(0, len(queries), step):
-        chunk = queries[start : start + step].double() - centre
+        chunk = queries[start : start + step].double() - pool.centre
         own_squares = chunk.square().sum(dim=1, keepdim=True)
-        distances = torch.addmm(squares, chunk, points.T, alpha=-2).add_(own_squares)
+        distances = torch.addmm(pool.squares, chunk, pool.points.T, alpha=-2).add_(own_squares)
         if same:
-            own = torch.arange(len(chunk), device=pool.device)
+            own = torch.arange(len(chunk), device=device)
             distances[own, start + own] = torch.inf
-        grain = _GRAIN * (largest + own_squares) + _TINY
+        grain = _GRAIN * (pool.largest + own_squares) + _TINY
         neighbor_ids[start : start + step, :found] = _closest(distances, grain, found)
     return neighbor_ids
 
@@ -130,13 +161,20 @@ class ViewIndex:
         kind = self.pool.device.type
         wanted = count + same + _SPARE_CANDIDATES
         if len(self.pool) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
-            return nearest(queries, self.pool, count, same=same)
+            if same or not len(queries) or not 0 < self.pool.numel() <= _CELLS_KEPT:
+                return nearest(queries, self.pool, count, same=same)
+            return _nearest_points(queries, self._points, count, same=False)
         if kind == "cuda":
             return self.among(queries, _roughly_nearest(queries, self.pool, wanted), count, same=same)
         lists = self._inverted_lists()
         if lists is None:
             return nearest(queries, self.pool, count, same=same)
         return self.among(queries, lists.candidates(queries, wanted), count, same=same)
+
+    @cached_property
+    def _points(self) -> _Points:
+        """Kept for new samples, which often come one by one: the rest of a search takes a fifth of the time."""
+        return _Points.of(self.pool)
 
     @cached_property
     def _largest(self) -> float:

@@ -111,7 +111,10 @@ def _by_replicate(x: Tensor, n_replicates: int) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer."""
+    """A linear layer; whoever builds a network draws its weights."""
+
+    def reset_parameters(self) -> None:
+        """Nothing: what torch would draw is never used, and to draw it takes as long as all else in a small network."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, ..., in) to (rows, ..., out)."""
@@ -127,7 +130,7 @@ class PReLU(nn.PReLU):
         rows = x.reshape(len(slopes), -1)
         if x.is_cuda:  # one kernel there and one back, and none for the view
             return _StackedPReLU.apply(rows, self.weight.view(-1)).view_as(x)  # type: ignore[no-untyped-call]
-        # On a CPU torch's own PReLU goes back number by number; this was 1.2 times as fast (docs/performance.md).
+        # On a CPU torch's own PReLU goes back number by number; this was 1.2 times as fast (results/speed).
         return torch.lerp(rows.relu(), rows, slopes).view_as(x)
 
 

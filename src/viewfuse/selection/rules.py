@@ -21,7 +21,7 @@ from viewfuse.selection.scores import Candidate, chance_corrected
 SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that hangs on
 the two outermost values of a column comes last."""
-_SCALING_MARGIN = 0.02
+_SCALING_MARGIN = 0.03
 """By which the neighbour agreement under a scaling must be higher than under those before it."""
 _SAME_SQUARES, _CLEARLY, _MUCH_LESS_EVEN = 1.001, 0.03, 0.2
 _SHARE = 0.7

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from viewfuse import parallel
 from viewfuse.bench.experiments.catalogue import CATALOGUE
 from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, check_known, read_plan
 from viewfuse.bench.experiments.records import read_records, write_records
 from viewfuse.bench.experiments.runner import Choice, Log, run_plan
 from viewfuse.bench.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
+from viewfuse.parallel.engines import ENGINES
 from viewfuse.utils.devices import chosen_device
 
 RESULTS = "results.csv"
@@ -34,6 +36,8 @@ def bench(
     log: Log = print,
 ) -> Path:
     """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
+
+    `viewfuse.parallel.use` says who does the runs.
 
     Parameters
     ----------
@@ -70,8 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--setting", choices=(*SETTINGS, "both"))
     parser.add_argument("--method", dest="methods", action="append", default=[], choices=(*METHODS, ALL))
     parser.add_argument("--data", action="append", default=[], choices=tuple(CATALOGUE))
+    parser.add_argument("--engine", choices=ENGINES, default="local")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--address")
+    asked = vars(parser.parse_args(arguments))
+    who = {name: asked.pop(name) for name in ("engine", "jobs", "address")}
     try:
-        bench(**vars(parser.parse_args(arguments)), log=_log)
+        with parallel.use(**who):
+            bench(**asked, log=_log)
     except ViewfuseError as error:
         print(f"viewfuse: {error}", file=sys.stderr)
         return 2

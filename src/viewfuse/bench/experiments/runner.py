@@ -1,4 +1,4 @@
-"""Runs of a plan, one group after the other; what is done already is left alone.
+"""Runs of a plan, in groups that `viewfuse.parallel` runs; what is done already is left alone.
 
 On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the company. So a
 group that was interrupted is done again as a whole, and a bench that was killed ends with the same numbers.
@@ -36,9 +36,11 @@ from viewfuse.data.views import Views
 from viewfuse.engine import footprint
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, Diverged
-from viewfuse.methods.registry import estimator_of
+from viewfuse.methods.registry import estimator_of, rough_seconds
+from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
+from viewfuse.parallel import Job, as_done, opened, report
 
 Log = Callable[[str], None]
 
@@ -78,7 +80,8 @@ def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
             continue
         if data.remark:
             log(f"{data.entry.title}: {data.remark}")
-        _run_set(plan, data, choice, out, environment, log)
+        with opened():
+            _run_set(plan, data, choice, out, environment, log)
         used += 1
     if not used:
         raise DataError(f"none of the data sets of {plan.name} can be used; put one of them into {choice.data_dir}")
@@ -89,21 +92,47 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
     groups = grouped(runs, footprint.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
+    left, jobs = [], []
     for number, group in enumerate(groups):
         kind = "cpu" if group[0].method in ON_THE_CPU else choice.device.type
         marks = [fingerprint(run, group, checksum, kind) for run in group]
-        left = [run for run, mark in zip(group, marks, strict=True) if not is_done(out / run.folder, mark, data.labels)]
-        if not left:
+        pairs = zip(group, marks, strict=True)
+        undone = [run for run, mark in pairs if not is_done(out / run.folder, mark, data.labels)]
+        if not undone:
             continue
-        log(f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}")
-        for run in left:
+        for run in undone:
             unmark(out / run.folder)  # what is there is of another run, also if this one is never finished
+        left.append((group, marks))
+        line = f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}"
+        jobs.append(_job(group, data, choice.device, line))
+    for place, outcomes in as_done(jobs, listener=log):
+        if isinstance(outcomes, Diverged):
+            log(f"not done: {outcomes}")
+            continue
+        group, marks = left[place]
         facts = {"data_sha256": checksum, "company": [run.folder for run in group]}
-        try:
-            _finish(group, marks, run_group(group, data, choice.device), out, facts, environment)
-        except Diverged as reason:
-            log(f"not done: {reason}")
-        if choice.device.type == "cuda":
+        _finish(group, marks, outcomes, out, facts, environment)
+
+
+def _job(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> Job:
+    """One task for the runs of a group; on a CPU it has one thread, whoever runs it and however many there are."""
+    on_gpu, n = device.type == "cuda", len(data.labels)
+    n_bytes = 4 * sum(view.nbytes for view in data.views) + 16 * n**2  # some methods compare all samples with all
+    seconds = rough_seconds(group[0].params or ("epochs",), n)
+    if group[0].settings is not None:
+        n_bytes += fit_bytes(n, [view.shape[1] for view in data.views], group[0].settings)
+    return Job(_outcomes, (group, data, device, line), None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
+
+
+def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> list[Outcome] | Diverged:
+    """What the runs of a group gave, or why they gave nothing."""
+    report(line)
+    try:
+        return run_group(group, data, device)
+    except Diverged as reason:
+        return Diverged(str(reason))
+    finally:
+        if device.type == "cuda":
             gc.collect()  # what refers to itself would hold on to memory of the GPU
 
 

@@ -78,6 +78,7 @@ def _numbers(text: str) -> list[float]:
     "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; scores need it, only."
 )
 @options.device
+@options.engine
 @options.as_json
 def command(
     inputs: options.Inputs,
@@ -86,6 +87,9 @@ def command(
     rates: str,
     labels: Path | None,
     as_json: bool,
+    engine: str,
+    jobs: int | None,
+    address: str | None,
     **asked: Any,
 ) -> None:
     """Filled in by the group."""
@@ -93,11 +97,13 @@ def command(
     shares = _numbers(rates)
     views = inputs.open().read()
     known = None if labels is None else _matched(views, labels)
+    from viewfuse import parallel
     from viewfuse.comparison.files import cells
     from viewfuse.comparison.run import compare
 
     names = [name for name in methods.split(",") if name]
-    found = compare(views, names, rates=shares, labels=known, out=out, log=_tell, **asked)
+    with parallel.use(engine, jobs=jobs, address=address):
+        found = compare(views, names, rates=shares, labels=known, out=out, log=_tell, **asked)
     if as_json:
         options.show({"runs": found.rows(), "written to": str(out)}, as_json)
         return

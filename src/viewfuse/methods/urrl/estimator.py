@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
@@ -26,6 +26,7 @@ from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.parallel import threads_for
 from viewfuse.reduction.views import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import told
@@ -90,7 +91,8 @@ class URRL(MultiViewClusterer):
         Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
-        (:mod:`viewfuse.selection`). On a GPU they run side by side. "auto" is one; three with effort="thorough".
+        (:mod:`viewfuse.selection`). They run side by side (:mod:`viewfuse.parallel`). "auto" is one; three with
+        effort="thorough".
     ablation : dict, optional
         Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -237,9 +239,9 @@ class URRL(MultiViewClusterer):
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
-                    number, begun = self._chosen(views, seeds[0], progress, checkpoint)
+                    number, begun = self._chosen(views, seeds, progress, checkpoint)
                 chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
-            ways = {**self._ways(), "begun": begun, "progress": progress, "checkpoint": checkpoint}
+            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
@@ -258,17 +260,20 @@ class URRL(MultiViewClusterer):
         check_fill(self.fill)
         check_reduction(self.reduction)
         with Progress(shown=bool(self.verbose)) as progress:
-            number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1)[0], progress).decision
+            number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision
         return told({"n_clusters": number})["n_clusters"]
 
-    def _chosen(self, views: Views, seed: int, progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT) -> Choice:
+    def _chosen(
+        self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT
+    ) -> Choice:
         config = replace(self._config(), n_clusters=1)
-        ways = {**self._ways(), "progress": progress, "checkpoint": checkpoint}
+        ways = {**self._ways(seeds), "progress": progress, "checkpoint": checkpoint}
         device = chosen_device(self.device)
-        return choose_n_clusters(views, config, self.cluster_range, self.scaling, seed, device, **ways)
+        return choose_n_clusters(views, config, self.cluster_range, self.scaling, seeds[0], device, **ways)
 
-    def _ways(self) -> dict[str, Any]:
-        return {"fill": self.fill, "reduction": self.reduction}
+    def _ways(self, seeds: Sequence[int]) -> dict[str, Any]:
+        on_cpu = chosen_device(self.device).type == "cpu"
+        return {"fill": self.fill, "reduction": self.reduction, "threads": threads_for(len(seeds)) if on_cpu else None}
 
     def _checkpoint(self, views: Views, seeds: list[int], device: torch.device) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""
@@ -279,8 +284,12 @@ class URRL(MultiViewClusterer):
 
     def _remember(self, fitted: Fitted, views: Views) -> None:
         """Set what fitting gave."""
-        self._model = fitted.model
         self.view_names_, self.ids_ = list(views.names), views.ids
+        self._take_over(fitted)
+
+    def _take_over(self, fitted: Fitted) -> None:
+        """Become what a training gave of the same samples."""
+        self._model = fitted.model
         self.history_, self.objectives_ = fitted.history, fitted.objectives
         self.decisions_, self.stability_ = fitted.decisions, fitted.stability
         self.embedding_ = fitted.embedding.cpu().numpy()

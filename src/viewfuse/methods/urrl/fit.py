@@ -29,6 +29,7 @@ from viewfuse.methods.urrl.training import (
     pretraining_decision,
     train_jointly,
 )
+from viewfuse.parallel import opened
 from viewfuse.reduction.views import Asked
 from viewfuse.selection.confidence import confidence_decision, sharpness
 from viewfuse.selection.messages import told
@@ -85,12 +86,14 @@ def fit_models(
     fill: str = "neighbors",
     reduction: Asked = "auto",
     begun: TrainState | None = None,
+    threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
-    All trainings of all sets, which have equal shapes, are independent of each other; on a GPU they run side by side.
+    All trainings of all sets, which have equal shapes, are independent of each other. They run side by side: stacked on
+    a GPU, on a CPU in worker processes, where that pays.
 
     Parameters
     ----------
@@ -100,6 +103,7 @@ def fit_models(
     fill : how empty cells are filled, see `viewfuse.data.filling.filler`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
+    threads : of each training on a CPU; None leaves all, and no workers are started. See `viewfuse.parallel`.
     """
     for views in sets:
         check_samples(views, config.n_clusters)
@@ -115,20 +119,20 @@ def fit_models(
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)
-    pretrain(
-        [trial.run for search in searches for trial in search.trials], first, progress=progress, checkpoint=checkpoint
-    )
-    more = [trial for search in searches if search.is_open for trial in search.widen()]
-    pretrain([trial.run for trial in more], first, progress=progress, checkpoint=checkpoint)
-    chosen = [_Chosen.of(search) for search in searches]
-    del searches, more  # and with them the samples under other scalings
-    unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
-    later = [trial.run for one in unsettled for trial in one.kept]
-    joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
-    progress.expect(joint + sum(last - run.n_epochs for run in later))
-    pretrain(later, last, progress=progress, checkpoint=checkpoint)
-    chosen = [one.sound() for one in chosen]
-    train_jointly([trial.run for one in chosen for trial in one.kept], progress=progress, checkpoint=checkpoint)
+    ways: dict[str, Any] = {"threads": threads, "progress": progress, "checkpoint": checkpoint}
+    with opened():
+        pretrain([trial.run for search in searches for trial in search.trials], first, **ways)
+        more = [trial for search in searches if search.is_open for trial in search.widen()]
+        pretrain([trial.run for trial in more], first, **ways)
+        chosen = [_Chosen.of(search) for search in searches]
+        del searches, more  # and with them the samples under other scalings
+        unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
+        later = [trial.run for one in unsettled for trial in one.kept]
+        joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
+        progress.expect(joint + sum(last - run.n_epochs for run in later))
+        pretrain(later, last, **ways)
+        chosen = [one.sound() for one in chosen]
+        train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     return [one.best() for one in chosen]
 
 
@@ -193,7 +197,7 @@ class _Chosen(NamedTuple):
         trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].prepared.reference
         confidence = confidence_decision(labels[best], reference, run.method.n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
-        model = _calibrated(trial.model(), embeddings[best], confidence["chosen"])
+        model = calibrated(trial.model(), embeddings[best], confidence["chosen"])
         placed = model.assign(embeddings[best]).argmax(axis=1)
         # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
@@ -235,7 +239,7 @@ def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decis
     return decision
 
 
-def _calibrated(model: Model, embedding: Tensor, level: float) -> Model:
+def calibrated(model: Model, embedding: Tensor, level: float) -> Model:
     """The model with probabilities whose best ones have this mean over the training samples."""
     return replace(model, sharpness=sharpness(model.assign(embedding), level))
 

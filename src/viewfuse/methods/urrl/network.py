@@ -182,7 +182,8 @@ def fully_connected(widths: Sequence[int]) -> nn.Sequential:
 
 def build_network(widths: Sequence[int], config: Config, generator: Generator) -> Network:
     """A network on the CPU, its weights drawn from `generator` alone."""
-    network = empty_network(widths, config).to_empty(device="cpu")
+    with torch.device("cpu"):
+        network = _float32_network(widths, config)
     init_weights(network, generator)
     return network
 
@@ -190,7 +191,13 @@ def build_network(widths: Sequence[int], config: Config, generator: Generator) -
 def empty_network(widths: Sequence[int], config: Config) -> Network:
     """A network without memory for its weights, which draws nothing from the global generator."""
     with torch.device("meta"):
-        return Network(widths, config).to(torch.float32)  # whatever the global default is
+        return _float32_network(widths, config)
+
+
+def _float32_network(widths: Sequence[int], config: Config) -> Network:
+    """A network whose weights are not drawn yet, whatever the global kind of numbers is."""
+    network = Network(widths, config)
+    return network if torch.get_default_dtype() == torch.float32 else network.to(torch.float32)
 
 
 @torch.no_grad()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,15 +12,18 @@ from torch import Tensor
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
-from viewfuse.engine.loop import TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
+from viewfuse.engine.loop import Learned, TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
 from viewfuse.engine.passes import clusters
-from viewfuse.engine.progress import SILENT, Progress
+from viewfuse.engine.progress import SILENT, Progress, Reported
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.cost import fit_bytes, step_seconds
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import Samples
+from viewfuse.parallel import Job, in_worker
+from viewfuse.parallel import run as run_jobs
 from viewfuse.selection.centers import initial_centers, paper_centers
 from viewfuse.selection.rules import Decision, clustering_weight
 
@@ -36,30 +41,75 @@ def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
 
 
 def pretrain(
-    runs: Sequence[TrainState], until: int, *, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT
+    runs: Sequence[TrainState],
+    until: int,
+    *,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
     Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that go on from
     there begin with a new Adam.
+
+    Parameters
+    ----------
+    threads : of each training on a CPU, see `viewfuse.parallel`; None leaves all
     """
-    waiting = [run for run in runs if run.clusters is None or run.n_epochs < until]
+    waiting = [one for one in runs if one.clusters is None or one.n_epochs < until]
     groups = list(stacked_groups(waiting))
-    for number, group in enumerate(groups, 1):
-        name = "pre-training" if len(groups) == 1 else f"pre-training {number} of {len(groups)}"
-        if group[0].n_epochs < until:
-            progress.begin(name)
-        _pretrain_together(group, range(group[0].n_epochs, until), progress, checkpoint)
+    if any(group[0].n_epochs < until for group in groups):
+        progress.begin("pre-training" if len(groups) == 1 else f"pre-training of {len(groups)}")
+    jobs = [_job(_pretrain_together, group, until, checkpoint, threads) for group in groups]
+    _learn(groups, jobs, progress, checkpoint)
 
 
 def train_jointly(
-    runs: Sequence[TrainState], *, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT
+    runs: Sequence[TrainState],
+    *,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> None:
-    """The second stage of trainings that have had the first, with equal configurations."""
-    for group in stacked_groups(runs):
-        if planned_epochs(group[0])[1]:
-            progress.begin("joint training")
-            _train_jointly_together(group, progress, checkpoint)
+    """The second stage of trainings that have had the first, with equal configurations; see `pretrain`."""
+    groups = [group for group in stacked_groups(runs) if planned_epochs(group[0])[1]]
+    if groups:
+        progress.begin("joint training" if len(groups) == 1 else f"joint training of {len(groups)}")
+    last = [group[0].n_epochs + planned_epochs(group[0])[1] for group in groups]
+    jobs = [
+        _job(_train_jointly_together, group, until, checkpoint, threads)
+        for group, until in zip(groups, last, strict=True)
+    ]
+    _learn(groups, jobs, progress, checkpoint)
+
+
+_Training = Callable[[Sequence[TrainState], range, Progress, Checkpoint], None]
+
+
+def _job(train: _Training, group: Sequence[TrainState], until: int, checkpoint: Checkpoint, threads: int | None) -> Job:
+    """A stage of trainings that are stacked, for whoever runs it."""
+    first, epochs = group[0], range(group[0].n_epochs, until)
+    config, widths, n = _config(first), [view.shape[1] for view in first.stored.values], len(first.stored)
+    seconds = len(epochs) * max(1, n // config.batch_size) * step_seconds(widths, config)
+    args = (train, group, epochs, checkpoint)
+    return Job(_learned, args, threads, int(first.device.type == "cuda"), seconds, fit_bytes(n, widths, config))
+
+
+def _learned(train: _Training, group: Sequence[TrainState], epochs: range, checkpoint: Checkpoint) -> list[Learned]:
+    """Train, in this process or in a worker, where Ctrl-C has to wait for the end of the epoch as well."""
+    with checkpoint.interruptible() if in_worker() else nullcontext():
+        train(group, epochs, Reported(), checkpoint)
+    return [Learned.of(one) for one in group]
+
+
+def _learn(
+    groups: Sequence[Sequence[TrainState]], jobs: Sequence[Job], progress: Progress, checkpoint: Checkpoint
+) -> None:
+    found: Any = run_jobs(jobs, listener=progress.advance, stopping=checkpoint.is_stopping)
+    for group, learned in zip(groups, found, strict=True):
+        for one, own in zip(group, learned, strict=True):
+            own.into(one)
 
 
 def _config(run: TrainState) -> Config:
@@ -104,16 +154,18 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     run.joint_stage.kept = run.n_epochs
 
 
-def _train_jointly_together(runs: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> None:
+def _train_jointly_together(
+    runs: Sequence[TrainState], epochs: range, progress: Progress, checkpoint: Checkpoint
+) -> None:
     """The joint stage; where it is watched, every training ends with the best clusters that it had."""
-    first, (_, second) = runs[0].n_epochs, planned_epochs(runs[0])
+    first, second = epochs.start, len(epochs)
     replicates, watches = Replicates(runs, joint=True), _watches(runs)
     stage = checkpoint.stage("joint", runs, replicates, watches)
     due = {first + round(second * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
     with tensor_cores(runs[0].device):
         if stage.epoch is None:
             _evaluate(watches, runs, replicates, first)
-        for epoch in stage.left(range(first, first + second)):
+        for epoch in stage.left(epochs):
             if watches and _all_stopped(runs):
                 break
             run_epoch(runs, replicates, epoch, "joint", progress)
@@ -121,12 +173,12 @@ def _train_jointly_together(runs: Sequence[TrainState], progress: Progress, chec
                 check_diverged(runs)
             elif epoch + 1 in due:
                 _evaluate(watches, runs, replicates, epoch + 1)
-            stage.keep(epoch + 1, last=epoch + 1 == first + second or _all_stopped(runs))
+            stage.keep(epoch + 1, last=epoch + 1 == epochs.stop or _all_stopped(runs))
         replicates.finish()
     for watch in watches:
         watch.restore_best()
     for run in runs if not watches else ():
-        run.joint_stage.kept = first + second
+        run.joint_stage.kept = epochs.stop
 
 
 def _all_stopped(runs: Sequence[TrainState]) -> bool:

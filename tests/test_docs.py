@@ -1,0 +1,232 @@
+"""Every code block of README and docs runs; pages are easy to read; every public name is shown at work."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import click
+import pytest
+
+from doc_pages import DATA, PAGES, ROOT, TUTORIALS, Reader, blocks, prose
+
+SHORT = {"embedding_dim": 16, "hidden_dim": 16, "scaling": "standard"}
+
+
+def short(page) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """Where a reader works: an empty folder with the tables of the tutorials."""
+    for table in DATA.glob("*.csv"):
+        shutil.copy(table, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    yield tmp_path
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+
+
+@pytest.fixture
+def hurry(monkeypatch):
+    """Small networks that hardly train, so that a page takes a second; with `-m slow` pages run as they are."""
+    from viewfuse import URRL, EmptyClusterWarning, JointStageWarning
+    from viewfuse.methods import COMPLETER, CPSPAN, DCP, DSIMVC, SURE
+    from viewfuse.methods.urrl.config import Config
+
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 1))
+    monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)
+    for method in (COMPLETER, CPSPAN, DCP, DSIMVC, SURE):
+        defaults = method.__init__.__kwdefaults__ | {"hidden_dims": (16,)}
+        monkeypatch.setattr(method.__init__, "__kwdefaults__", defaults)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: Path(path).write_bytes(b""))
+    for category in (EmptyClusterWarning, JointStageWarning):
+        warnings.simplefilter("ignore", category)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """What fits wrote that several pages ask for."""
+    return tmp_path_factory.mktemp("runs")
+
+
+RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.read_text()))]
+
+
+@pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
+@pytest.mark.parametrize("page", RUN, ids=short)
+@pytest.mark.usefixtures("desk", "hurry", "quick_map")
+def test_code_blocks_run(page, runs):
+    Reader(page, runs).follow(exact=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
+@pytest.mark.parametrize("page", RUN, ids=short)
+@pytest.mark.usefixtures("desk")
+def test_code_blocks_show_what_the_pages_say(page):
+    Reader(page).follow(exact=True)
+
+
+def test_few_blocks_do_not_run():
+    """A reason is an exception: a page that collects them is not tested."""
+    reasons = [block.reason for page in PAGES for block in blocks(page.read_text()) if block.reason]
+    assert len(reasons) <= 16
+    assert all(len(reason) > 5 for reason in reasons)
+
+
+def paragraphs(text: str) -> list[str]:
+    """Paragraphs and items of lists, each as one line."""
+    words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", prose(text))  # of a link what is read
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", words)
+    return [" ".join(part.split()) for part in parts if not part.lstrip().startswith(("|", "#", "<", "!["))]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *TUTORIALS], ids=short)
+def test_paragraphs_and_tables_are_short(page):
+    """Five lines of 120 characters, twelve rows."""
+    text = page.read_text()
+    assert [one for one in paragraphs(text) if len(one) > 600] == []
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    assert [table.splitlines()[0] for table in tables if len(table.splitlines()) > 2 + 12] == []
+
+
+def test_long_paragraphs_and_tables_would_be_noticed():
+    assert [len(one) for one in paragraphs(f"# Title\n\nshort\n\n{'word ' * 130}\n")] == [5, 649]
+    assert paragraphs("- one\n  more\n- two\n\n| a |\n") == ["- one more", "- two"]
+
+
+REFERENCE = [*sorted((ROOT / "docs" / "reference").glob("*.md")), ROOT / "docs" / "faq-errors.md"]
+SHOWN = {page.name: page.read_text() for page in REFERENCE}
+CODE = "\n".join(block.text for text in SHOWN.values() for block in blocks(text) if block.language == "python")
+
+
+def own_members(kind: type) -> list[str]:
+    """Public methods and properties that a class of ours has from us, not from scikit-learn."""
+    ours = [one for one in kind.__mro__ if one.__module__.startswith("viewfuse")]
+    found = {name: value for one in ours for name, value in vars(one).items() if not name.startswith("_")}
+    return sorted(
+        name for name, value in found.items() if callable(value) or isinstance(value, (property, classmethod))
+    )
+
+
+def public_names() -> list[str]:
+    """All public names, each as the path that a directive of the reference has to end with."""
+    import viewfuse
+    from viewfuse import baselines, errors, metrics, missing
+    from viewfuse.comparison.ranks import Ranks
+    from viewfuse.comparison.results import Comparison
+    from viewfuse.fitted.explanation import Explanation
+    from viewfuse.methods import __all__ as methods
+
+    names = [f"viewfuse.{name}" for name in viewfuse.__all__]
+    names += [f"viewfuse.methods.{name}" for name in methods if name != "URRL"]
+    for module in (baselines, errors, metrics, missing):
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        names += [f"{module.__name__}.{name}" for name in own if not name.startswith("_")]
+    for kind in (viewfuse.URRL, viewfuse.Views, Explanation, Comparison, Ranks):
+        names += [f"{kind.__name__}.{name}" for name in own_members(kind)]
+    return [*names, "viewfuse.datasets.load_handwritten"]
+
+
+def documented() -> str:
+    """All names in directives of the reference, one per line, members behind their class."""
+    found = []
+    for kind, name, members in re.findall(
+        r"^\.\. auto(\w+):: (\S+)(?:\n   :members: ?(.*))?", "\n".join(SHOWN.values()), re.M
+    ):
+        listed = re.split(r", ", members) if members else []
+        found += [name, *(f"{name}.{member}" for member in listed)]
+        if kind == "module" and name == "viewfuse.errors":
+            found += [f"{name}.{one}" for one in re.findall(r"^### (\w+)", SHOWN["faq-errors.md"], re.M)]
+            found += [f"viewfuse.{one}" for one in re.findall(r"^### (\w+)", SHOWN["faq-errors.md"], re.M)]
+    return "\n".join(found) + "\n"
+
+
+def test_every_public_name_is_in_the_reference_with_an_example():
+    there, names = documented(), public_names()
+    assert len(names) >= 90
+    assert [path for path in names if f"{path}\n" not in there] == []
+    assert [path for path in names if not re.search(rf"\b{path.split('.')[-1]}\b", CODE)] == []
+
+
+def test_docstrings_become_lists_of_definitions():
+    """Words that go on in the next line stay together; a type stands beside its name."""
+    namespace = {"__name__": "docstrings"}
+    exec(compile((ROOT / "docs" / "docstrings.py").read_text(), "docstrings.py", "exec"), namespace)
+    lines = """First.
+
+Parameters
+----------
+size : rows at a time;
+    all by default
+kind : str, optional
+    Either way.
+
+Returns
+-------
+What was given.
+""".splitlines()
+    namespace["convert"](None, None, None, None, None, lines)
+    text = "\n".join(lines)
+    assert "    **size**\n        rows at a time;\n        all by default\n" in text
+    assert "    **kind** : str, optional\n        Either way.\n" in text
+    assert ":Returns:\n    What was given." in text
+
+
+def test_figures_are_those_that_the_script_draws(tmp_path):
+    namespace = {"__file__": str(tmp_path / "draw.py"), "__name__": "draw"}
+    folder = ROOT / "docs" / "figures"
+    exec(compile((folder / "draw.py").read_text(), "draw.py", "exec"), namespace)
+    namespace["main"]()
+    for figure in ("data.svg", "network.svg"):
+        assert (tmp_path / figure).read_text() == (folder / figure).read_text(), "run python docs/figures/draw.py"
+
+
+def test_the_tables_of_the_tutorials_are_those_that_the_script_writes(tmp_path):
+    namespace = {"__file__": str(tmp_path / "make_data.py"), "__name__": "make_data"}
+    exec(compile((DATA / "make_data.py").read_text(), "make_data.py", "exec"), namespace)
+    namespace["main"]()
+    for table in DATA.glob("*.csv"):
+        assert (tmp_path / table.name).read_text() == table.read_text()
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    """What `make docs` does: a link or a name that leads nowhere is a warning, and warnings are errors."""
+    pytest.importorskip("sphinx", reason="needs the packages of the extra docs")
+    command = re.search(r"^docs:.*\n\t\$\(PY\) (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1)
+    words = command.replace("build/", f"{tmp_path}/").split()
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"index.html", "docs", "results"} <= {path.name for path in (tmp_path / "docs").iterdir()}
+
+
+def test_commands_in_sentences_exist():
+    """`viewfuse verb --option` between backticks: the verb and the option are there."""
+    from viewfuse.cli import main
+
+    wrong = []
+    for page in PAGES:
+        for text in re.findall(r"`viewfuse ([a-z][^`]*)`", page.read_text()):
+            verb, *words = text.split()
+            command = main.get_command(click.Context(main), verb)
+            known = options_of(command) if command else set()
+            wrong += [f"{short(page)}: {text}" for word in words if word.startswith("--") and word not in known]
+            wrong += [] if command else [f"{short(page)}: {text}"]
+    assert wrong == []
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Options of a verb and of the verbs below it."""
+    below = [command.get_command(click.Context(command), name) for name in getattr(command, "commands", ())]
+    own = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+    return own.union(*(options_of(one) for one in below))
