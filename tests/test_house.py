@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ROOMS = (
-    "errors", "utils", "parallel", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted", "plots",
-    "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
+    "errors", "utils", "parallel", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted",
+    "plots", "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
     "serve", "bench", "demo", "cli", "__main__",
 )  # fmt: skip
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
