@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import sys
-import types
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,9 +15,12 @@ from click.testing import CliRunner
 from conftest import make_blobs
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.distributed import ray_tasks, sharded_predict
+from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.sharded_predict import predict_shards
+from viewfuse.parallel import Job, on_ray
+from viewfuse.parallel.engines import InTurn
+from viewfuse.parallel.jobs import perform
 
 ROWS = (7, 12, 5)
 TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
@@ -189,52 +192,28 @@ def test_without_ray_one_line_says_what_to_install(model, shards, tmp_path, monk
     assert "--engine ray needs the package ray, which is not installed; pip install ray" in result.stderr
 
 
-class _Ray(types.ModuleType):
+class LastFirst(InTurn):
     """A Ray whose tasks run here, the last first."""
 
-    def __init__(self):
-        super().__init__("ray")
-        self.is_up, self.asked = False, {}
+    seen: ClassVar[list[Job]] = []
 
-    def init(self, **_):
-        self.is_up = True
+    def __init__(self, address):
+        assert address is None
 
-    def shutdown(self):
-        self.is_up = False
-
-    def is_initialized(self):
-        return self.is_up
-
-    def cluster_resources(self):
-        return {"CPU": 2.0}
-
-    def remote(self, **asked):
-        self.asked = asked
-        return lambda function: types.SimpleNamespace(remote=lambda work: _Handle(function, work))
-
-    def wait(self, handles, num_returns):
-        return handles[-num_returns:], handles[:-num_returns]
-
-    def get(self, handle):
-        return handle.function(handle.work)
-
-    def cancel(self, handle):
-        raise AssertionError("nothing is left to cancel")
-
-
-class _Handle:
-    def __init__(self, function, work):
-        self.function, self.work = function, work
+    def as_done(self, jobs, listener, stopping):
+        self.seen[:] = jobs
+        places = range(len(jobs))
+        yield from ((place, perform(jobs[place], listener)) for place in reversed(places))
 
 
 def test_tasks_of_ray_write_the_same(model, shards, tmp_path, monkeypatch):
-    ray = _Ray()
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(on_ray, "OnRay", LastFirst)
     here = json.loads(many(model, shards, tmp_path / "here").stdout)
     there = json.loads(many(model, shards, tmp_path / "there", "--engine", "ray").stdout)
     assert all(here[name] == there[name] for name in set(here) - {"rows_per_second", "written to"})
-    assert ray.asked == {"num_cpus": 1, "num_gpus": 0, "max_retries": ray_tasks._RETRIES}
-    assert not ray.is_up
+    assert [(job.args[1].file.name, job.threads, job.gpus) for job in LastFirst.seen] == [
+        (shard.name, 1, 0) for shard in shards
+    ]
     for path in (tmp_path / "here").glob("*.csv"):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 

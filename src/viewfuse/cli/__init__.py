@@ -28,6 +28,7 @@ VERBS = {
     "embed": "Write the embeddings of samples under a saved model.",
     "explain": "Say why a saved model places the samples of files where it does.",
     "fit": "Cluster the samples of one or more files.",
+    "fit-large": "Cluster the rows of sharded Parquet files, in one or many processes.",
     "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",
     "inspect": "Say what is in files and what is missing, before any training.",
@@ -51,7 +52,7 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
-            command: click.Command = importlib.import_module(f"viewfuse.cli.{cmd_name}").command
+            command: click.Command = importlib.import_module(f"viewfuse.cli.{cmd_name.replace('-', '_')}").command
             command.help = VERBS[cmd_name]
             return command
         return click.Command(cmd_name, help=VERBS[cmd_name])

@@ -131,7 +131,7 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
         own = ("files", "id_column", "header", "transpose", "allow_disjoint", "trusted")
         plain = {name: rest.pop(name) for name in own}
         plain["names"], plain["files"] = zip(*map(_named, plain["files"]), strict=True)
-        function(inputs=Inputs(blocks=_pairs("--block", block), use=_pairs("--use", use), **plain), **rest)
+        function(inputs=Inputs(blocks=pairs("--block", block), use=pairs("--use", use), **plain), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)
@@ -148,7 +148,7 @@ def engine(function: Callable[..., None]) -> Callable[..., None]:
 def prepare_to_read(words: Sequence[str]) -> None:
     """Start what reads files, where a command line names files that it reads."""
     endings = {Path(word).suffix.lower() for word in words} & set(ENDINGS)
-    if endings and "--trusted" not in words:
+    if endings and "--trusted" not in words and "fit-large" not in words[:1]:
         client.start(sorted(endings))
 
 
@@ -159,12 +159,13 @@ def _named(file: Path) -> tuple[str | None, Path]:
     return (name, Path(path)) if is_named else (None, file)
 
 
-def _pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
-    pairs = dict(text.partition("=")[::2] for text in texts)
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
+    """NAME=VALUE, several times, as a dict; None without any."""
+    found = dict(text.partition("=")[::2] for text in texts)
     wrong = [text for text in texts if not all(text.partition("="))]
-    if wrong or len(pairs) < len(texts):
+    if wrong or len(found) < len(texts):
         raise DataError(f"{option} {(wrong or list(texts))[0]!r}: write NAME=VALUE, each name once")
-    return pairs or None
+    return found or None
 
 
 class PerView(click.Option):
@@ -179,7 +180,7 @@ class PerView(click.Option):
         if value is None or isinstance(value, str):
             return value
         only_one = len(value) == 1 and "=" not in value[0]
-        return value[0] if only_one else _pairs(self.opts[0], value)
+        return value[0] if only_one else pairs(self.opts[0], value)
 
 
 scaling = click.option(

@@ -1,1 +1,1 @@
-"""More rows than fit into one process, more machines than one: work in parts, each of which can be done again."""
+"""Data that outgrow one process: labels of many files, and one model that several processes train on shards."""

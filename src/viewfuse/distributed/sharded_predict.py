@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from viewfuse import __version__
+from viewfuse import __version__, parallel
 from viewfuse.data.views import Views
-from viewfuse.distributed.ray_tasks import ray_outcomes
 from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.streamed_predict import predict_parts
 from viewfuse.errors import BadModelFile, CannotWrite, DataError, SettingError
@@ -33,7 +31,7 @@ from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file
-from viewfuse.utils.caller import outside
+from viewfuse.utils.devices import chosen_device
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
@@ -202,22 +200,18 @@ def _here(asked: Asked, todo: Sequence[Shard], progress: ShardProgress) -> Itera
 
 
 def _on_ray(asked: Asked, todo: Sequence[Shard], progress: ShardProgress) -> Iterator[Found | DataError]:
-    works = [(asked, shard) for shard in todo]
-    for (_, shard), (outcome, told) in ray_outcomes(_in_a_task, works, num_gpus=asked.device != "cpu"):
-        for category, message in told:
-            warnings.warn(message, category, stacklevel=outside())
-        rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
-        progress.advance(rows, shard.n_bytes, files=1)
-        yield outcome
+    gpus = int(chosen_device(asked.device).type == "cuda")
+    jobs = [parallel.Job(_in_a_task, (asked, shard), gpus=gpus) for shard in todo]
+    with parallel.use("ray"):
+        for place, outcome in parallel.as_done(jobs):
+            rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
+            progress.advance(rows, todo[place].n_bytes, files=1)
+            yield outcome
 
 
-def _in_a_task(work: tuple[Asked, Shard]) -> tuple[Found | DataError, list[tuple[type[Warning], str]]]:
-    """What comes of a shard in another process, and what was warned of there."""
-    asked, shard = work
-    with warnings.catch_warnings(record=True) as noticed:
-        warnings.simplefilter("always")
-        outcome = _outcome(_loaded_once(asked.model, asked.mark, asked.device), asked, shard)
-    return outcome, [(one.category, str(one.message)) for one in noticed]
+def _in_a_task(asked: Asked, shard: Shard) -> Found | DataError:
+    """What comes of a shard in another process, which keeps the model for the next one."""
+    return _outcome(_loaded_once(asked.model, asked.mark, asked.device), asked, shard)
 
 
 _loaded_once = lru_cache(maxsize=1)(_loaded)

@@ -19,18 +19,25 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
+from torch.optim import Adam
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.loop import TrainState
-from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import write_file, writing
 
 _SECONDS_BETWEEN = 60.0
 _FACTS = "fit.json"
+
+
+class Learner(Protocol):
+    """What is trained, and by what."""
+
+    network: Any
+    adams: list[Adam]
 
 
 @dataclass
@@ -100,7 +107,7 @@ class Checkpoint:
             raise KeyboardInterrupt
 
     def stage(
-        self, name: str, runs: Sequence[TrainState], replicates: Replicates, watches: Sequence[EarlyStopping] = ()
+        self, name: str, runs: Sequence[TrainState], replicates: Learner, watches: Sequence[EarlyStopping] = ()
     ) -> Stage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + "-".join([name, *(str(run.seed) for run in runs)]) + ".safetensors"
@@ -135,7 +142,7 @@ class Stage:
         checkpoint: Checkpoint,
         path: Path | None,
         runs: Sequence[TrainState],
-        replicates: Replicates,
+        replicates: Learner,
         watches: Sequence[EarlyStopping],
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs

@@ -106,11 +106,12 @@ def run_epoch(runs: Sequence[TrainState], replicates: Replicates, epoch: int, st
     for run, own in zip(runs, terms.unbind(dim=1), strict=True):
         if not run.joint_stage.stopped:
             run.diverged = run.diverged or _non_finite(own, epoch, run.method.terms)
-            _record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
+            record(run, epoch, own.mean(dim=0).tolist(), stage, seconds)
     progress.advance(runs[0].objective)
 
 
-def _record(run: TrainState, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
+def record(run: TrainState, epoch: int, terms: list[float], stage: str, seconds: float) -> None:
+    """Write down an epoch: the means of its loss terms, and how long it took."""
     row: list[float | int | str] = [epoch + 1, stage, *terms, run.method.total(terms, run.numbers), seconds]
     for name, value in zip(run.history, row, strict=True):
         run.history[name].append(value)

@@ -32,7 +32,7 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        self._end_stage()
+        self.end_stage()
         self._bar.close()
 
     def expect(self, epochs: int) -> None:
@@ -41,7 +41,7 @@ class Progress:
 
     def begin(self, stage: str) -> None:
         """Begin a stage; the one before is over."""
-        self._end_stage()
+        self.end_stage()
         self._stage, self._epochs, self._began = stage, 0, time.perf_counter()
         self._bar.set_description(stage)
 
@@ -58,7 +58,8 @@ class Progress:
         elif not self._bar.disable:
             self._bar.write(line, file=sys.stderr)
 
-    def _end_stage(self) -> None:
+    def end_stage(self) -> None:
+        """Say how long the stage took; others may follow."""
         if self._stage and self._has_lines:
             seconds = time.perf_counter() - self._began
             self.tell(f"{self._stage}: {self._epochs} epochs in {seconds:.0f} s")

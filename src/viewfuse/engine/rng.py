@@ -37,6 +37,11 @@ def shuffled(keys: Tensor, n: int) -> Tensor:
     return _scramble(keys[:, None] + _counters(n, keys.device)).argsort(dim=1)
 
 
+def segments(key: Tensor, places: Tensor, count: int) -> Tensor:
+    """Keys for several places, of their shape, such that none draws what another draws with its first `count`."""
+    return key + places * _stride(count)
+
+
 class Draws:
     """Uniform numbers, for several seeds at once.
 

@@ -103,15 +103,18 @@ class Model:
 
     def place(self, views: Views) -> tuple[Samples, Tensor]:
         """The samples with their neighbours among the stored ones, and what `embed` gives."""
-        stored = self.stored
-        values, present = self._tensors(views)
-        known = find_rows(self.row_index, stored.values, stored.present, values, present)
-        samples = index_new_samples(values, present, stored, known)
-        embedding = embed(self.method, self.network, samples, stored)
+        samples = self.locate(*self.tensors(views))
+        embedding = embed(self.method, self.network, samples, self.stored)
         _check_finite(embedding, views)
         return samples, embedding
 
-    def _tensors(self, views: Views) -> tuple[list[Tensor], Tensor]:
+    def locate(self, values: list[Tensor], present: Tensor) -> Samples:
+        """Reduced and scaled samples, as `tensors` gives them, with their neighbours among the stored ones."""
+        stored = self.stored
+        known = find_rows(self.row_index, stored.values, stored.present, values, present)
+        return index_new_samples(values, present, stored, known)
+
+    def tensors(self, views: Views) -> tuple[list[Tensor], Tensor]:
         """Reduced and scaled values of samples, and who is present."""
         return scaled_tensors(self.reduction.apply(views), self.scaler, self.stored.present.device)
 
@@ -142,7 +145,7 @@ class Model:
 
     def out_of_range(self, views: Views) -> NDArray[np.bool_]:
         """Which samples have a value far outside of the range of the training samples, see `is_far`."""
-        return self.is_far(*self._tensors(views))
+        return self.is_far(*self.tensors(views))
 
     def is_far(self, values: Sequence[Tensor], present: Tensor) -> NDArray[np.bool_]:
         """Which samples, reduced and scaled, have a value far outside of the range of the training samples.

@@ -284,8 +284,12 @@ class URRL(MultiViewClusterer):
 
     def _remember(self, fitted: Fitted, views: Views) -> None:
         """Set what fitting gave."""
-        self._model = fitted.model
         self.view_names_, self.ids_ = list(views.names), views.ids
+        self._take_over(fitted)
+
+    def _take_over(self, fitted: Fitted) -> None:
+        """Become what a training gave of the same samples."""
+        self._model = fitted.model
         self.history_, self.objectives_ = fitted.history, fitted.objectives
         self.decisions_, self.stability_ = fitted.decisions, fitted.stability
         self.embedding_ = fitted.embedding.cpu().numpy()

@@ -197,7 +197,7 @@ class _Chosen(NamedTuple):
         trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].prepared.reference
         confidence = confidence_decision(labels[best], reference, run.method.n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
-        model = _calibrated(trial.model(), embeddings[best], confidence["chosen"])
+        model = calibrated(trial.model(), embeddings[best], confidence["chosen"])
         placed = model.assign(embeddings[best]).argmax(axis=1)
         # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
@@ -239,7 +239,7 @@ def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decis
     return decision
 
 
-def _calibrated(model: Model, embedding: Tensor, level: float) -> Model:
+def calibrated(model: Model, embedding: Tensor, level: float) -> Model:
     """The model with probabilities whose best ones have this mean over the training samples."""
     return replace(model, sharpness=sharpness(model.assign(embedding), level))
 

@@ -5,7 +5,7 @@ Every tensor may have further axes before those named; the losses are then compu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -15,6 +15,8 @@ from torch.nn import functional
 from viewfuse.nn.streams import map_views
 
 Number = TypeVar("Number", Tensor, float)
+Sizes = Callable[[Tensor], Tensor]
+"""From soft assignments of shape (..., batch, clusters) to the soft sizes of the clusters, which divide them."""
 
 
 def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present: Tensor) -> Tensor:
@@ -61,16 +63,21 @@ def soft_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
     return log_assignment(embedding, centers).exp()
 
 
-def target(assignment: Tensor) -> Tensor:
+def soft_sizes(assignment: Tensor) -> Tensor:
+    """How many samples of the batch each cluster has, of shape (1, clusters)."""
+    return assignment.sum(dim=-2, keepdim=True)
+
+
+def target(assignment: Tensor, sizes: Sizes = soft_sizes) -> Tensor:
     """P in the paper: q squared over the soft cluster sizes, normalised; of shape (batch, clusters)."""
-    sharpened = assignment.square() / assignment.sum(dim=-2, keepdim=True)
+    sharpened = assignment.square() / sizes(assignment)
     return sharpened / sharpened.sum(dim=-1, keepdim=True)
 
 
-def clustering(embedding: Tensor, centers: Tensor) -> Tensor:
+def clustering(embedding: Tensor, centers: Tensor, sizes: Sizes = soft_sizes) -> Tensor:
     """L_clu in the paper: KL(p || q), summed over clusters, mean over the batch; p takes no gradient."""
     log_q = log_assignment(embedding, centers)
-    costs = functional.kl_div(log_q, target(log_q.detach().exp()), reduction="none")
+    costs = functional.kl_div(log_q, target(log_q.detach().exp(), sizes), reduction="none")
     return costs.sum(dim=-1).mean(dim=-1)
 
 

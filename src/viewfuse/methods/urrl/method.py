@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from viewfuse.engine.method import Number, Optimization
 from viewfuse.methods.urrl.augment import draws_per_sample
 from viewfuse.methods.urrl.batches import hide_view, members_of, plain_batch
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.losses import soft_assignment, total
+from viewfuse.methods.urrl.losses import Sizes, soft_assignment, soft_sizes, total
 from viewfuse.methods.urrl.network import Network, build_network, empty_network
 from viewfuse.methods.urrl.step import StepBatch
 from viewfuse.neighbors.samples import Samples
@@ -25,9 +25,15 @@ TERMS = ("reconstruction", "robustness", "clustering")
 
 @dataclass(frozen=True)
 class URRLMethod:
-    """URRL-IMVC under one configuration; see `viewfuse.engine.method.Method` and `viewfuse.fitted.model`."""
+    """URRL-IMVC under one configuration; see `viewfuse.engine.method.Method` and `viewfuse.fitted.model`.
+
+    Attributes
+    ----------
+    sizes : the soft sizes of the clusters in a batch; others than those of the batch itself where it is only a part
+    """
 
     config: Config
+    sizes: Sizes = field(default=soft_sizes, compare=False, repr=False)
     terms = TERMS
     name = "urrl"
 
@@ -88,7 +94,7 @@ class URRLMethod:
         self, network: Network, encoded: Tensor, batch: StepBatch, *, joint: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """L_rec, L_aug and L_clu of each replicate."""
-        return batch.losses(network, encoded, self.config, joint=joint)
+        return batch.losses(network, encoded, self.config, joint=joint, sizes=self.sizes)
 
     def total(self, terms: Sequence[Number], numbers: Mapping[str, Number]) -> Number:
         """L in the paper."""

@@ -55,12 +55,15 @@ class StepBatch(NamedTuple):
         values = [torch.unflatten(view, 0, shape)[:, 0].contiguous() for view in samples.values]
         return cls(Input.of(batch, config), values, torch.unflatten(samples.present, 0, shape)[:, 0])
 
-    def losses(self, network: Network, tokens: Tensor, config: Config, *, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def losses(
+        self, network: Network, tokens: Tensor, config: Config, *, joint: bool, sizes: losses.Sizes = losses.soft_sizes
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
 
         Parameters
         ----------
         tokens : what `Network.tokens` makes of the samples
+        sizes : the soft sizes of the clusters, where the batch is only a part of one
         """
         shape = (len(self.present), -1, self.present.shape[1])
         branches = torch.unflatten(network.fuse(tokens, self.given), 0, shape).unbind(dim=1)
@@ -68,7 +71,7 @@ class StepBatch(NamedTuple):
         zero = plain.new_zeros(len(plain))
         with side_stream("losses", plain, last):
             robustness = losses.robustness(plain, last) if config.augmentation else zero
-            clustering = losses.clustering(last, network.centers) if joint else zero
+            clustering = losses.clustering(last, network.centers, sizes) if joint else zero
         rebuilding = losses.reconstruction(network.decode(last), self.values, self.present)
         join_streams("losses")
         return rebuilding, robustness, clustering

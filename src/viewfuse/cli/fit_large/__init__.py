@@ -1,0 +1,60 @@
+"""viewfuse fit-large."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from viewfuse.cli import options
+from viewfuse.cli.fit import int_or_text
+from viewfuse.errors import ViewfuseError
+
+_AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "default": "auto", "show_default": True}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="FOLDER|FILE...")
+@click.option("--clusters", "n_clusters", **_AUTO, help="Number of clusters; auto: chosen on the bank.")
+@options.cluster_range
+@options.out("Folder for the results, on a file system that all processes see; one that was begun goes on.")
+@click.option("--id-column", metavar="NAME", help="Column of ids; the first one by default.")
+@click.option(
+    "--block",
+    multiple=True,
+    metavar="VIEW=PATTERN",
+    help="The columns of a view, where they are neither lists nor called VIEW.COLUMN. Once per view.",
+)
+@click.option("--bank", **_AUTO, help="Rows that every process holds; auto: 100,000 on a GPU, 20,000 on a CPU.")
+@click.option("--steps", **_AUTO, help="Batches of the joint stage on all rows; auto: 2,500 on a GPU, 250 on a CPU.")
+@click.option("--batch-size", **_AUTO, help="Rows per batch, over all processes; auto: 4,096 on a GPU, 1,024 on a CPU.")
+@click.option("--embedding/--no-embedding", default=True, help="Whether the label files hold the embedding as well.")
+@options.scaling
+@options.fill
+@options.reduction
+@click.option("--effort", default="auto", show_default=True, help="Of the fit on the bank: quick, auto or thorough.")
+@options.device
+@options.random_state
+@options.force
+@options.as_json
+def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Filled in by the group."""
+    from viewfuse.distributed.fit_large import fit_large
+
+    is_first = os.environ.get("RANK", "0") == "0"
+    try:
+        summary = fit_large(**given, blocks=options.pairs("--block", block), verbose=True)
+    except ViewfuseError:
+        if not is_first:  # who says the same
+            sys.exit(2)
+        raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; the same command goes on from here") from None
+    if is_first:
+        shown = (
+            summary if as_json else {name: value for name, value in summary.items() if name not in ("decisions", "fit")}
+        )
+        options.show({**shown, "written to": str(Path(given["out"]))}, as_json)

@@ -1,0 +1,328 @@
+"""One model of a data set that no machine holds: from sharded Parquet files to labels, in one or many processes.
+
+1. Pass 0 reads all shards: bounds of the columns, and the rows in the order of hashed ids (`pass_zero`).
+2. The first process fits an ordinary `URRL` on the bank, the rows with the lowest hashes: all decisions are made there.
+3. The rows are scaled, and their neighbours in the bank are found (`prepared_rows`).
+4. All processes go on with the joint stage, on all rows (`training`).
+5. The model is saved, and every process writes the clusters of its shards (`label_files`).
+
+Whatever is done already is not done again: a lost process costs no more than an epoch.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from viewfuse import __version__
+from viewfuse.distributed.label_files import LabelFiles
+from viewfuse.distributed.processes import Processes, joined, was_restarted
+from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
+from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
+from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.training import train_on_all
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.loop import TrainState, embed_stored
+from viewfuse.engine.progress import Progress
+from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.errors import CannotWrite, EmptyCellsWarning, EmptySampleWarning, SettingError, SuspiciousDataWarning
+from viewfuse.io.readers.blocks import Blocks
+from viewfuse.io.writers import as_json
+from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.estimator import URRL
+from viewfuse.methods.urrl.fit import Fitted, calibrated
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.utils.atomic import write_file
+from viewfuse.utils.caller import outside
+from viewfuse.utils.process_memory import memory_peak
+
+BANK = {"cpu": 20_000, "cuda": 100_000}
+"""Rows that every process holds; new ones find their neighbours among them."""
+STEPS = {"cpu": 250, "cuda": 2_500}
+"""Batches of the joint stage on all rows: a GPU makes ten times as many in less time."""
+BATCH = {"cpu": 1_024, "cuda": 4_096}
+"""Rows per batch, over all processes."""
+_CHECKPOINT, _MODEL, _LABELS, _SUMMARY, _COLUMNS = "checkpoint", "model", "labels", "summary.json", "columns.csv"
+
+
+def fit_large(
+    paths: str | PathLike[str] | Sequence[Any],
+    out: str | PathLike[str],
+    n_clusters: int | str = "auto",
+    *,
+    id_column: str | None = None,
+    blocks: Blocks | None = None,
+    bank: int | str = "auto",
+    steps: int | str = "auto",
+    batch_size: int | str = "auto",
+    embedding: bool = True,
+    device: str = "auto",
+    random_state: int = 0,
+    force: bool = False,
+    verbose: bool = False,
+    **params: Any,
+) -> dict[str, Any]:
+    """Cluster the rows of sharded Parquet files; to be called in every process that takes part.
+
+    The same call with the same `out` goes on where another one was lost or interrupted.
+
+    Parameters
+    ----------
+    paths : a folder of .parquet files, a pattern, or a list of files with the same columns: one row per sample
+    out : folder for the results, which all processes see: `model`, `labels`, `columns.csv`, `summary.json`
+    n_clusters : number of clusters; "auto" chooses it on the bank
+    id_column : by default the first one; ids are text or whole numbers, each once
+    blocks : per view a pattern of its columns, where they are neither lists nor called VIEW.COLUMN
+    bank : rows that every process holds; "auto" is 100,000 on a GPU and 20,000 on a CPU
+    steps : batches of the joint stage on all rows; "auto" is 2,500 on a GPU and 250 on a CPU
+    batch_size : rows per batch, over all processes; "auto" is 4,096 on a GPU and 1,024 on a CPU
+    embedding : whether the label files hold the embedding as well
+    device : "cpu", "cuda", ...; "auto" takes a GPU where there is one, each process its own
+    params : other parameters of `URRL`, for the fit on the bank
+
+    Returns
+    -------
+    dict
+        What `summary.json` says.
+    """
+    with joined(device) as processes:
+        shards = Shards(paths, id_column, blocks)
+        job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, verbose)
+        job.size(bank, steps, batch_size)
+        done = job.begin(force)
+        if done is not None:
+            return done
+        with Progress(shown=verbose and processes.is_first) as progress:
+            return job.run(progress)
+
+
+@dataclass
+class _Job:
+    shards: Shards
+    out: Path
+    processes: Processes
+    n_clusters: int | str
+    seed: int
+    embedding: bool
+    params: dict[str, Any]
+    verbose: bool = False
+    bank: int = 0
+    steps: int = 0
+    batch_size: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def size(self, bank: int | str, steps: int | str, batch_size: int | str) -> None:
+        """What "auto" means on this device."""
+        kind = self.processes.device.type
+        self.bank = _count("bank", bank, BANK[kind], 1)
+        self.steps = _count("steps", steps, STEPS[kind], 0)
+        self.batch_size = _count("batch_size", batch_size, BATCH[kind], 1)
+        if self.processes.size > max(1, self.batch_size // Config.batch_size):
+            raise SettingError(f"batch_size={self.batch_size} is less than {Config.batch_size} rows per process")
+        self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
+
+    def begin(self, force: bool) -> dict[str, Any] | None:
+        """Refuse a folder with other results, or with those of another fit; the summary where all is done already."""
+        done = self.processes.together(lambda: self._clear(force) if self.processes.is_first else None)
+        self.checkpoint = self.processes.together(self._checkpoint)
+        return self.processes.from_first(done)
+
+    def _clear(self, force: bool) -> dict[str, Any] | None:
+        if force and self.out.is_dir() and not was_restarted():
+            self._remove(_SUMMARY, _COLUMNS, _CHECKPOINT, _MODEL, _LABELS)
+        done = self._finished()
+        if done is not None:
+            self._remove(_CHECKPOINT)  # a kill may have come before all of it was gone
+            return done
+        if self.out.exists() and not self.out.is_dir():
+            raise CannotWrite(f"{self.out} is a file; give a folder as --out")
+        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / _CHECKPOINT).is_dir():
+            raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")
+        self._checkpoint().begin()
+        self._tell_ignored()
+        return None
+
+    def _remove(self, *names: str) -> None:
+        for path in (self.out / name for name in names):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def _finished(self) -> dict[str, Any] | None:
+        """What a run of the same fit wrote when it was done; None where there is none."""
+        try:
+            found: dict[str, Any] = json.loads((self.out / _SUMMARY).read_text())
+        except (OSError, ValueError):
+            return None
+        return found if found.get("fit") == json.loads(json.dumps(self._facts(), default=str)) else None
+
+    def _facts(self) -> dict[str, Any]:
+        """All on which the results depend."""
+        own = {"n_clusters": self.n_clusters, "random_state": self.seed, "batch_size": self.batch_size}
+        own |= {"bank": self.bank, "steps": self.steps, "embedding": self.embedding, **self.params}
+        data = {"rows": len(self.shards), "views": list(self.shards.layout.names), "shards": self.shards.digest()}
+        versions = {"version of viewfuse": __version__, "version of torch": str(torch.__version__)}
+        return {**own, **data, **versions, "device": self.processes.device.type}
+
+    def _checkpoint(self) -> Checkpoint:
+        """Refuses to go on with other data, settings or versions."""
+        return Checkpoint(self.out / _CHECKPOINT, self._facts())
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - began, 1)
+
+    def run(self, progress: Progress) -> dict[str, Any]:
+        """All five parts."""
+        trained = max(self.bank, self.steps * self.batch_size)
+        buckets = Buckets.of(len(self.shards), trained, self.bank)
+        folder, widths = self.out / _CHECKPOINT, self.shards.layout.widths
+        progress.tell(f"reading {len(self.shards):,} rows of {len(self.shards.paths):,} shards")
+        with self.timed("reading"):
+            facts = run_pass_zero(self.shards, folder / "rows", buckets, self.processes)
+            self._tell_lost(facts)
+        reader = BucketReader(folder / "rows", buckets, sum(widths))
+        with self.timed("fit of the bank"):
+            start = self._start(reader, progress)
+        if not self.processes.from_first((self.out / _MODEL / "manifest.json").exists()):
+            self._train(start, reader, progress)
+        fitted = URRL.load(self.out / _MODEL, device=str(self.processes.device))
+        with self.timed("labels"):
+            progress.tell("writing the labels of all rows")
+            files = LabelFiles(self.out / _LABELS, self.shards, fitted._model, with_embedding=self.embedding)
+            sizes = files.write(self.processes)
+        summary = self._summary(fitted, facts, sizes.tolist())
+        if self.processes.is_first:
+            write_file(self.out / _COLUMNS, self._columns(facts).encode())
+            write_file(self.out / _SUMMARY, as_json(summary, indent=1).encode())
+            self._remove(_CHECKPOINT)
+        self.processes.wait()
+        return summary
+
+    def _tell_ignored(self) -> None:
+        names = self.shards.ignored
+        if names:
+            warnings.warn(
+                f"{len(names)} column(s) beside those of lists are not looked at: {', '.join(names[:8])}; "
+                "name the columns of all views (blocks) if they matter",
+                SuspiciousDataWarning,
+                stacklevel=outside(),
+            )
+
+    def _tell_lost(self, facts: ColumnFacts) -> None:
+        lost = len(self.shards) - facts.n_rows
+        if lost and self.processes.is_first:
+            warnings.warn(
+                f"{lost:,} of {len(self.shards):,} rows have no view at all and are left out",
+                EmptySampleWarning,
+                stacklevel=outside(),
+            )
+
+    def _start(self, reader: BucketReader, progress: Progress) -> URRL:
+        """The model of the bank, which the first process fits and all read."""
+        folder = self.out / _CHECKPOINT
+
+        def fit() -> None:
+            ids, values = reader.bank()
+            progress.tell(f"fitting {len(ids):,} of {len(self.shards):,} rows")
+            ways = {**self.params, "random_state": self.seed, "device": str(self.processes.device)}
+            model = URRL(self.n_clusters, checkpoint=folder / "fit", verbose=self.verbose, **ways)
+            model.fit(self.shards.layout.views(values, ids)).save(folder / "start")
+
+        is_there = (folder / "start" / "manifest.json").exists()
+        self.processes.together(lambda: fit() if self.processes.is_first and not is_there else None)
+        return URRL.load(folder / "start", device=str(self.processes.device))
+
+    def _train(self, start: URRL, reader: BucketReader, progress: Progress) -> None:
+        """The joint stage on all rows; afterwards the model is there."""
+        model, processes = start._model, self.processes
+        rows = PreparedRows(self.out / _CHECKPOINT / "prepared", _widths(start), model.stored.neighbor_ids.shape[2])
+        with self.timed("neighbours"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", EmptyCellsWarning)
+            progress.tell("finding the neighbours of all rows in the bank")
+            rows.prepare(reader, self.shards.layout, model, processes)
+        run = _state(start, self.seed)
+        size = run.method.optimization.batch_size
+        plan = Plan.of(rows.counts(reader.buckets.number), size, self.batch_size, self.steps, self.seed)
+        with self.timed("training"):
+            train_on_all(run, rows, plan, processes, self.checkpoint.part("all"), progress)
+        if processes.is_first:
+            _finish(start, run)
+            start.save(self.out / _MODEL)
+        processes.wait()
+
+    def _summary(self, fitted: URRL, facts: ColumnFacts, sizes: list[int]) -> dict[str, Any]:
+        return {
+            "rows": facts.n_rows,
+            "shards": len(self.shards.paths),
+            "views": list(self.shards.layout.names),
+            "clusters": fitted.n_clusters_,
+            "cluster_sizes": sizes,
+            "bank": len(fitted.ids_),
+            "steps": self.steps,
+            "batch_size": self.batch_size,
+            "processes": self.processes.size,
+            "device": self.processes.device.type,
+            "seconds": self.seconds,
+            "peak_memory_mb": round(max(self.processes.gather(memory_peak()))),
+            "decisions": fitted.decisions_,
+            "fit": self._facts(),
+        }
+
+    def _columns(self, facts: ColumnFacts) -> str:
+        """A line per column: what all rows say, whatever their order."""
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(("view", "column", "count", "lowest", "highest"))
+        layout = self.shards.layout
+        names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
+        for (view, column), *cells in zip(names, facts.counts.tolist(), facts.low, facts.high, strict=True):
+            lines.writerow((view, column, *cells))
+        return text.getvalue()
+
+
+def _count(name: str, given: Any, usual: int, least: int) -> int:
+    if given == "auto":
+        return usual
+    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < least:
+        raise SettingError(f"{name} must be 'auto' or an integer of at least {least}; got {given!r}")
+    return int(given)
+
+
+def _widths(start: URRL) -> list[int]:
+    return [view.shape[1] for view in start._model.stored.values]
+
+
+def _state(start: URRL, seed: int) -> TrainState:
+    """The training of the bank, to be gone on with."""
+    model = start._model
+    assert isinstance(model.method, URRLMethod)
+    rate = model.method.config.view_dropout
+    numbers = {
+        "view_dropout": view_dropout_rate(model.stored.present) if isinstance(rate, str) else rate,
+        "clustering_weight": start.decisions_["joint_stage"]["evidence"]["clustering_weight"],
+    }
+    return TrainState(model.network, model.stored, model.method, seed, numbers, history=start.history_)
+
+
+def _finish(start: URRL, run: TrainState) -> None:
+    """Let the model of the bank be the one that learned from all rows."""
+    found = embed_stored(run)
+    model = calibrated(replace(start._model, sharpness=1.0), found, start.decisions_["confidence"]["chosen"])
+    objectives = [*start.objectives_, run.objective]
+    start._take_over(Fitted(model, found, run.history, run.seed, objectives, start.decisions_, start.stability_))

@@ -1,0 +1,102 @@
+"""The clusters of all rows: one Parquet file per shard, whole or not there."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from viewfuse.distributed.processes import Processes
+from viewfuse.distributed.rows.shards import Rows, Shards
+from viewfuse.distributed.threads import side_by_side
+from viewfuse.engine.passes import embed
+from viewfuse.errors import DataError
+from viewfuse.fitted.model import Model
+from viewfuse.utils.atomic import writing
+from viewfuse.utils.optional import needed
+
+
+class LabelFiles:
+    """Writes the clusters of shards under a model.
+
+    Parameters
+    ----------
+    folder : where the files go, each called like its shard
+    with_embedding : whether the embedding of each row is written as well
+    """
+
+    def __init__(self, folder: Path, shards: Shards, model: Model, *, with_embedding: bool) -> None:
+        self._folder, self._shards, self._model, self._with_embedding = folder, shards, model, with_embedding
+        self._arrow, self._parquet = needed("pyarrow", "io", folder), needed("pyarrow.parquet", "io", folder)
+        self._device = threading.Lock()
+
+    def write(self, processes: Processes) -> NDArray[np.int64]:
+        """Write the files that are not there yet, each process its own; the sizes of the clusters over all rows."""
+        pairs = list(zip(self._shards.paths, self._shards.names, strict=True))
+        sizes = np.zeros(self._model.method.n_clusters, np.int64)
+        for own in side_by_side(self._written, processes.own(pairs)):
+            sizes += own
+        return np.sum(processes.gather(sizes), axis=0)
+
+    def _written(self, pair: tuple[Path, str]) -> NDArray[np.int64]:
+        """The sizes of the clusters of one shard, whose file is there afterwards."""
+        shard, name = pair
+        path = self._folder / name
+        if not path.exists():
+            with (
+                writing(path) as temporary,
+                self._parquet.ParquetWriter(
+                    temporary, self._schema(), use_dictionary=False, write_statistics=False, compression="NONE"
+                ) as writer,
+            ):
+                for rows in self._shards.read(shard):
+                    writer.write_table(self._table(shard, rows))
+        labels = self._parquet.read_table(path, columns=["label"]).column("label")
+        return np.bincount(np.asarray(labels, np.int64), minlength=self._model.method.n_clusters)
+
+    def _schema(self) -> Any:
+        arrow, layout = self._arrow, self._shards.layout
+        kind = self._parquet.read_schema(self._shards.paths[0]).field(layout.id_column).type
+        fields = [
+            ("id", kind),
+            ("label", arrow.int32()),
+            ("confidence", arrow.float32()),
+            ("out_of_range", arrow.bool_()),
+        ]
+        if self._with_embedding:
+            width = self._model.network.centers.shape[1]
+            fields.append(("embedding", arrow.list_(arrow.float32(), width)))
+        return arrow.schema(fields)
+
+    def _table(self, shard: Path, rows: Rows) -> Any:
+        chances, far, embedding = self._placed(shard, rows)
+        columns = [rows.ids, chances.argmax(axis=1).astype(np.int32), chances.max(axis=1), far]
+        if self._with_embedding:
+            flat = self._arrow.array(embedding.reshape(-1))
+            columns.append(self._arrow.FixedSizeListArray.from_arrays(flat, embedding.shape[1]))
+        return self._arrow.table(columns, schema=self._schema())
+
+    def _placed(self, shard: Path, rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.float32]]:
+        """Probabilities, whether rows are far out, and embeddings."""
+        model = self._model
+        if not len(rows.keys):
+            width = model.network.centers.shape
+            return np.zeros((0, width[0]), np.float32), np.zeros(0, bool), np.zeros((0, width[1]), np.float32)
+        views, _ = model.complete(self._shards.layout.views(rows.values), by_name=True)
+        values, present = model.tensors(views)
+        with self._device, torch.no_grad():  # threads share it
+            samples = model.locate(values, present)
+            embedding = embed(model.method, model.network, samples, model.stored)
+            chances, far = model.assign(embedding), model.is_far(values, present)
+        found = embedding.cpu().numpy()
+        if not np.isfinite(found).all():
+            row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+            raise DataError(
+                f"{shard}, id {rows.ids[row].as_py()!r}: its values are too far from those of other rows; look for "
+                "fill values and other units"
+            )
+        return chances, far, found

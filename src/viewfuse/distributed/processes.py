@@ -1,0 +1,141 @@
+"""The processes that train one model together, and what they tell each other. One process alone needs nothing.
+
+`torchrun` and Ray Train start the processes; nothing else in the package imports torch.distributed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from viewfuse.errors import ViewfuseError
+from viewfuse.utils.devices import chosen_device
+
+T = TypeVar("T")
+_PATIENCE = timedelta(days=1)
+"""Others wait while the first process fits the bank; a process that is lost is noticed by who started it."""
+
+
+class Processes(NamedTuple):
+    """One of the processes that work together.
+
+    Attributes
+    ----------
+    rank : its number
+    size : how many there are
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the one that decides and writes."""
+        return self.rank == 0
+
+    def own(self, items: Sequence[T]) -> list[T]:
+        """The share of a list that is this process's."""
+        return list(items[self.rank :: self.size])
+
+    def sum_(self, numbers: Tensor) -> Tensor:
+        """The sum over all processes, in place, the same to the bit in each."""
+        if self.size > 1:
+            torch.distributed.all_reduce(numbers)
+        return numbers
+
+    def sum_gradients(self, weights: Sequence[Parameter]) -> None:
+        """Add up the gradients of all processes, in one message."""
+        if self.size > 1:
+            gradients = [one.grad for one in weights if one.grad is not None]
+            flat = self.sum_(torch.cat([one.flatten() for one in gradients]))
+            for gradient, part in zip(gradients, torch.split(flat, [one.numel() for one in gradients]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def gather(self, value: T) -> list[T]:
+        """What each process has, in the order of their numbers."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = [None] * self.size
+        torch.distributed.all_gather_object(found, value)
+        return found
+
+    def from_first(self, value: T) -> T:
+        """What the first process has."""
+        return self.gather(value)[0]
+
+    def together(self, work: Callable[[], T]) -> T:
+        """What `work` gives in this process; an error of data or settings in one process is one in all."""
+        error, result = None, None
+        try:
+            result = work()
+        except ViewfuseError as found:
+            error = found
+        errors = [one for one in self.gather(error) if one is not None]
+        if errors:
+            raise errors[0]
+        return cast(T, result)
+
+    def wait(self) -> None:
+        """Until all are here."""
+        self.gather(None)
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Processes]:
+    """The process that calls, among those that torchrun or Ray Train started; alone where nobody did."""
+    place, size = _device(device), int(os.environ.get("WORLD_SIZE", "1"))
+    known = torch.distributed.is_available() and torch.distributed.is_initialized()  # by Ray Train
+    if size == 1 and not known:
+        yield Processes(0, 1, place)
+        return
+    if not known:
+        _meet(place)
+    try:
+        yield Processes(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
+    finally:
+        if not known:
+            torch.distributed.destroy_process_group()
+
+
+def _meet(device: torch.device) -> None:
+    """Find the other processes.
+
+    After a restart the store of torchrun still holds the addresses of those that are gone: every attempt has a part of
+    the store of its own.
+    """
+    store, rank, size = next(torch.distributed.rendezvous("env://", timeout=_PATIENCE))  # type: ignore[attr-defined]
+    own = torch.distributed.PrefixStore(f"viewfuse-{_attempt()}", store)  # type: ignore[attr-defined]
+    torch.distributed.init_process_group(_backend(device), store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+
+
+def was_restarted() -> bool:
+    """Whether torchrun started the processes again after one was lost."""
+    return _attempt() != "0"
+
+
+def _attempt() -> str:
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def _device(name: str) -> torch.device:
+    """The device of that name; of several GPUs each process of a machine takes its own."""
+    device = chosen_device(name)
+    if device.type == "cuda":
+        if name in ("auto", "cuda"):
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return device
+
+
+def _backend(device: torch.device) -> str:
+    """NCCL where every process has a GPU of its own."""
+    shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
+    return "gloo" if device.type == "cpu" or shared else "cpu:gloo,cuda:nccl"

@@ -1,0 +1,296 @@
+"""A data set in many Parquet files of the same columns: one row per sample, all views side by side, read a few rows
+at a time.
+
+A view is a column of lists, or the columns that a pattern names, or those called VIEW.COLUMN. A sample lacks a view
+where its list is empty or missing, or where all of the view's columns are empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob
+from itertools import accumulate
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.views import Views
+from viewfuse.distributed.rows.id_hash import hashed_ids
+from viewfuse.errors import DataError
+from viewfuse.io.readers.blocks import Blocks, pick_columns
+from viewfuse.utils.optional import needed
+
+_ROWS = 16_384
+_BUFFER = 2**20
+_FOOTER = 8
+"""Bytes at the end of a Parquet file that say how long its description is."""
+_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool", "null")
+
+
+class Rows(NamedTuple):
+    """Some rows of a shard that have a view at least.
+
+    Attributes
+    ----------
+    ids : array of pyarrow
+    keys : hashed ids, of shape (rows,)
+    values : float32 array of shape (rows, columns of all views); NaN where a cell is empty or a view is missing
+    """
+
+    ids: Any
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a shard are which view.
+
+    Attributes
+    ----------
+    sources : per view the columns of the file: its only one, of lists, or several of numbers
+    columns : per view the names of its columns, or their numbers
+    """
+
+    id_column: str
+    sources: Mapping[str, list[str]]
+    columns: tuple[Sequence[str] | range, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the views."""
+        return tuple(self.sources)
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns per view."""
+        return [len(one) for one in self.columns]
+
+    @property
+    def slices(self) -> list[slice]:
+        """Where each view is among the columns of all."""
+        ends = list(accumulate(self.widths))
+        return [slice(end - width, end) for end, width in zip(ends, self.widths, strict=True)]
+
+    def views(self, values: NDArray[np.float32], ids: Any = None) -> Views:
+        """Rows, of shape (rows, columns of all views), as Views."""
+        parts = {name: values[:, place] for name, place in zip(self.names, self.slices, strict=True)}
+        return Views(parts, ids=ids, columns=list(self.columns))
+
+
+class Shards:
+    """Parquet files that are one data set.
+
+    Parameters
+    ----------
+    paths : a folder, a pattern such as "rows/*.parquet", or a list of files
+    id_column : by default the first one
+    blocks : per view a pattern of its columns, or a list of them
+    """
+
+    def __init__(
+        self, paths: str | PathLike[str] | Sequence[Any], id_column: str | None = None, blocks: Blocks | None = None
+    ) -> None:
+        self.paths = _found(paths)
+        self._parquet: Any = needed("pyarrow.parquet", "io", self.paths[0])
+        files = [self._open(path) for path in self.paths]
+        self.counts = [file.metadata.num_rows for file in files]
+        schemas = [{field.name: field.type for field in file.schema_arrow} for file in files]
+        if not sum(self.counts):
+            raise DataError(f"{self.paths[0]}: the data set has no rows; it needs at least one")
+        _check_alike(self.paths, schemas)
+        chosen, sources = _plan(self.paths[0], schemas[0], id_column, blocks)
+        self.layout = Layout(chosen, sources, tuple(self._columns(own, schemas[0]) for own in sources.values()))
+
+    @property
+    def ignored(self) -> list[str]:
+        """Columns that are neither the ids nor of a view."""
+        used = {self.layout.id_column, *(name for own in self.layout.sources.values() for name in own)}
+        return [name for name in self._open(self.paths[0]).schema_arrow.names if name not in used]
+
+    def _open(self, path: Path) -> Any:
+        try:
+            return self._parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} is no Parquet file that can be read ({str(error).splitlines()[0]})") from None
+
+    def _columns(self, sources: list[str], kinds: Mapping[str, Any]) -> Sequence[str] | range:
+        kind = kinds[sources[0]]
+        if not _is_list(kind):
+            return sources
+        return range(kind.list_size if "fixed_size" in str(kind) else self._list_width(sources[0]))
+
+    def _list_width(self, column: str) -> int:
+        """How long the lists of a column are: the first that is not empty says it."""
+        for path in self.paths:
+            for batch in self._open(path).iter_batches(_ROWS, columns=[column]):
+                lengths = _lengths(batch.column(0))
+                if lengths.max(initial=0):
+                    return int(lengths.max())
+        raise DataError(f"{self.paths[0]}, column {column!r}: every list is empty, so nothing can be learned; drop it")
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def names(self) -> list[str]:
+        """What each shard is called: its path within the data set, as the name of one file."""
+        folder = os.path.commonpath([path.parent for path in self.paths])
+        names = [str(path.relative_to(folder)).replace(os.sep, "-") for path in self.paths]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise DataError(f"two shards are called {twice[0]}; give each a name of its own")
+        return names
+
+    def digest(self) -> str:
+        """A checksum of what the files say about themselves at their ends: sizes, and bounds of columns."""
+        found = hashlib.blake2b(digest_size=16)
+        for own in sorted(map(_footer, self.paths)):
+            found.update(own)
+        return found.hexdigest()
+
+    def read(self, path: Path) -> Iterator[Rows]:
+        """The rows of one shard in order, a few at a time; those without any view are left out."""
+        first = 0
+        columns = [self.layout.id_column, *(name for own in self.layout.sources.values() for name in own)]
+        for batch in self._open(path).iter_batches(_ROWS, columns=columns):
+            yield self._rows(path, batch, first)
+            first += len(batch)
+
+    def read_ids(self, path: Path) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
+        """The ids of one shard, and their hashes, a few at a time."""
+        for batch in self._open(path).iter_batches(8 * _ROWS, columns=[self.layout.id_column]):
+            yield batch.column(0), hashed_ids(batch.column(0), path)
+
+    def _rows(self, path: Path, batch: Any, first: int) -> Rows:
+        values = np.full((len(batch), sum(self.layout.widths)), np.nan, np.float32)
+        for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
+            if _is_list(batch.schema.field(sources[0]).type):
+                _fill_lists(values[:, place], batch.column(sources[0]), f"{path}, column {sources[0]!r}", first)
+            else:
+                for name, column in zip(sources, range(place.start, place.stop), strict=True):
+                    values[:, column] = _floats(batch.column(name))
+        ids = batch.column(self.layout.id_column)
+        there = ~np.isnan(values).all(axis=1)
+        if there.all():
+            return Rows(ids, hashed_ids(ids, path), values)
+        kept = ids.take(np.flatnonzero(there))
+        return Rows(kept, hashed_ids(kept, path), values[there])
+
+    def where(self, path: Path, column: int) -> str:
+        """A column of all views, in words."""
+        v = next(v for v, place in enumerate(self.layout.slices) if column < place.stop)
+        name = self.layout.columns[v][column - self.layout.slices[v].start]
+        return f"{path}, view {self.layout.names[v]!r}, column {name!r}"
+
+
+def _found(paths: Any) -> list[Path]:
+    """The files that are meant, in the order of their names."""
+    given = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    files: list[Path] = []
+    for one in map(Path, given):
+        if one.is_dir():
+            inside = one.rglob("*.parquet")
+            files += [path for path in inside if not any(p.startswith((".", "_")) for p in path.relative_to(one).parts)]
+        elif one.exists():
+            files.append(one)
+        else:
+            files += map(Path, glob(str(one)))
+    if not files:
+        raise DataError(f"{', '.join(map(str, given)) or 'nothing'}: there is no Parquet file; give the folder of some")
+    return sorted({path.absolute() for path in files})
+
+
+def _check_alike(paths: Sequence[Path], schemas: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse shards with other columns than the first."""
+    for path, kinds in zip(paths, schemas, strict=True):
+        for name in {**schemas[0], **kinds}:
+            one, other = schemas[0].get(name), kinds.get(name)
+            if one != other:
+                raise DataError(
+                    f"{path}: column {name!r} is {other or 'not there'}, but {one or 'not there'} in {paths[0].name}; "
+                    "give all shards the same columns"
+                )
+
+
+def _plan(
+    path: Path, kinds: Mapping[str, Any], id_column: str | None, blocks: Blocks | None
+) -> tuple[str, dict[str, list[str]]]:
+    """The column of ids, and per view its columns."""
+    names = list(kinds)
+    chosen = id_column or names[0]
+    if chosen not in kinds or not _is_id(kinds[chosen]):
+        held = f"holds {kinds[chosen]} values" if chosen in kinds else "is not there"
+        raise DataError(f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name id_column")
+    others = [name for name in names if name != chosen]
+    lists = [name for name in others if _is_list(kinds[name])]
+    if blocks:
+        sources = pick_columns(path, others, blocks)
+    elif lists:
+        sources = {name: [name] for name in lists}
+    elif others and all(name.partition(".")[2] for name in others):
+        sources = {}
+        for name in others:
+            sources.setdefault(name.partition(".")[0], []).append(name)
+    else:
+        raise DataError(f"{path}: which columns are which view? Call them VIEW.COLUMN, or give blocks (VIEW=PATTERN)")
+    _check_kinds(path, kinds, sources)
+    return chosen, sources
+
+
+def _check_kinds(path: Path, kinds: Mapping[str, Any], sources: Mapping[str, list[str]]) -> None:
+    for own in sources.values():
+        for name in own:
+            kind = kinds[name]
+            if _is_list(kind) and len(own) > 1:
+                raise DataError(f"{path}: column {name!r} holds lists, so it is a view by itself; name it alone")
+            if not str(kind.value_type if _is_list(kind) else kind).startswith(_NUMBERS):
+                raise DataError(f"{path}: column {name!r} holds {kind} values, not numbers; drop it, or leave it out")
+
+
+def _is_list(kind: Any) -> bool:
+    return str(kind).startswith(("list", "large_list", "fixed_size_list"))
+
+
+def _is_id(kind: Any) -> bool:
+    return not _is_list(kind) and any(word in str(kind) for word in ("string", "binary", "int"))
+
+
+def _lengths(cells: Any) -> NDArray[np.int64]:
+    """Of the lists of a column; 0 where there is none."""
+    from pyarrow import compute
+
+    return np.asarray(compute.list_value_length(cells).fill_null(0)).astype(np.int64)
+
+
+def _floats(column: Any) -> NDArray[np.float32]:
+    """The numbers of a column, NaN where there is none; what is too large for float32 is infinite."""
+    single = column.cast("float32", safe=False)
+    return np.asarray(single.fill_null(np.nan) if single.null_count else single)
+
+
+def _fill_lists(values: NDArray[np.float32], cells: Any, place: str, first: int) -> None:
+    """Write lists into rows of shape (rows, columns)."""
+    lengths, width = _lengths(cells), values.shape[1]
+    wrong = np.flatnonzero((lengths > 0) & (lengths != width))
+    if len(wrong):
+        raise DataError(
+            f"{place}, data row {first + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "
+            "give every list the same length, or none"
+        )
+    values[lengths > 0] = _floats(cells.flatten()).reshape(-1, width)
+
+
+def _footer(path: Path) -> bytes:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(size - _FOOTER)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(max(0, size - _FOOTER - length))
+        return file.read()

@@ -1,0 +1,126 @@
+"""One update of one network that several processes train: each learns from its share of a global batch.
+
+The gradients are added up, and so are the soft sizes of the clusters, on which the target of the clustering loss
+depends: it is a number of the whole batch. So the update is the one that a single process would make.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.optim import Adam
+
+from viewfuse.distributed.processes import Processes
+from viewfuse.distributed.rows.prepared_rows import Plan, Visit
+from viewfuse.engine.graphed_step import GraphedStep
+from viewfuse.engine.loop import TrainState
+from viewfuse.engine.rng import Draws, epoch_keys, segments
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.streams import join_streams
+
+
+class SharedStep:
+    """A network in the joint stage, with the bank and the rows of one visit on its device.
+
+    Rows stand behind the bank, in one set of samples, so that a step finds both in the same place. All that changes
+    from step to step lies at a fixed place, so that a GPU can record a step once and replay it.
+
+    Parameters
+    ----------
+    run : whose samples are the bank
+    """
+
+    def __init__(self, run: TrainState, plan: Plan, processes: Processes) -> None:
+        assert isinstance(run.method, URRLMethod)
+        self.network: Any = run.network
+        self._processes, self._plan, self._bank = processes, plan, len(run.stored)
+        self._method = replace(run.method, sizes=self._sizes)
+        self._own_groups = len(range(processes.rank, plan.groups, processes.size))
+        most = max(map(plan.batches_in, range(len(plan.counts))))
+        self._pool = _with_room(run.stored, most * self._own_groups * plan.size, next(self.network.parameters()).dtype)
+        device = run.device
+        self._numbers = {name: torch.tensor([one], device=device) for name, one in run.numbers.items()}
+        self._per_group = plan.size * self._method.draws_per_sample(run.stored)
+        self._draws = Draws(self._own_groups, self._per_group, device)
+        self._keys = torch.zeros(most, self._own_groups, dtype=torch.int64, device=device)
+        self._rows = self._bank + torch.arange(self._own_groups * plan.size, device=device).view(-1, plan.size)
+        self._done = torch.zeros(1, dtype=torch.int64, device=device)
+        self._terms = torch.zeros(len(self._method.terms), dtype=torch.float64, device=device)
+        self.adams = [self._optimizer(device)]
+        # Messages to other processes are no part of a recording.
+        self._step = GraphedStep(self._update, device, len(run.stored.values)) if processes.size == 1 else self._update
+
+    def _optimizer(self, device: torch.device) -> Adam:
+        _, rate, decay, factor = self._method.optimization
+        trained = self._method.trained_weights(self.network, joint=True)
+        return Adam(trained, lr=rate * factor, weight_decay=decay, fused=True, capturable=device.type == "cuda")
+
+    def _sizes(self, assignment: Tensor) -> Tensor:
+        """The soft sizes of the clusters in the global batch, of shape (clusters,)."""
+        return self._processes.sum_(assignment.sum(dim=(0, 1)))
+
+    def learn(self, visit: Visit, groups: NDArray[np.int64], rows: Samples) -> None:
+        """Learn from the batches of a visit.
+
+        Parameters
+        ----------
+        groups : those of this process, of shape (batches, its groups)
+        rows : the rows of these groups, in order
+        """
+        places = slice(self._bank, self._bank + len(rows))
+        for held, view in zip(self._pool.values, rows.values, strict=True):
+            held[places] = view.to(held)
+        self._pool.present[places] = rows.present.to(self._pool.present.device)
+        self._pool.neighbor_ids[places] = rows.neighbor_ids.to(self._pool.present.device)
+        key = epoch_keys([self._plan.seed], visit.number)[0, 0]
+        self._keys[: len(groups)] = segments(key, torch.from_numpy(groups), self._per_group).to(self._keys.device)
+        self._done.zero_()
+        for _ in range(visit.n_batches):
+            self._step()
+
+    def _update(self) -> None:
+        """One step."""
+        rows = self._rows + self._done * self._rows.numel()
+        self._draws.begin(self._keys.index_select(0, self._done)[0])
+        draws = torch.unflatten(self._draws.next(), 1, (self._plan.size, -1))
+        batch = self._method.prepare(self._pool, rows, self._numbers, draws)
+        self.adams[0].zero_grad()
+        encoded = self._method.encode_views(self.network, batch)
+        terms = self._method.losses(self.network, encoded, batch, joint=True)
+        # Each group is a small batch; the loss is the mean over those of all processes.
+        loss = self._method.total(terms, self._numbers).sum() / self._plan.groups
+        torch.autograd.backward(loss)
+        join_streams()
+        self._processes.sum_gradients(self._method.trained_weights(self.network, joint=True))
+        self.adams[0].step()
+        self._terms += torch.stack([term.detach().sum() for term in terms])
+        self._done += 1
+
+    def mean_terms(self, n_steps: int) -> list[float]:
+        """The loss terms of all processes, mean over the steps since this was last asked."""
+        found = self._processes.sum_(self._terms.clone()) / (n_steps * self._plan.groups)
+        self._terms.zero_()
+        return found.tolist()
+
+    def checksum(self) -> int:
+        """A number of the bits of all weights."""
+        weights = torch.cat([one.detach().flatten() for one in self.network.parameters()])
+        bits = weights.view(torch.int64 if weights.dtype == torch.float64 else torch.int32).long()
+        return int((bits * (2 * torch.arange(len(bits), device=bits.device) + 1)).sum())
+
+
+def _with_room(bank: Samples, n_rows: int, dtype: torch.dtype) -> Samples:
+    """The bank, with room for so many rows behind it."""
+
+    def longer(given: Tensor, kind: torch.dtype) -> Tensor:
+        room = torch.zeros((n_rows, *given.shape[1:]), dtype=kind, device=given.device)
+        return torch.cat([given.to(kind), room])
+
+    values = [longer(view, dtype) for view in bank.values]
+    return Samples(values, longer(bank.present, torch.bool), longer(bank.neighbor_ids, torch.int64))

@@ -1,0 +1,47 @@
+"""Work on several shards at a time, in threads: most of it is done by libraries that let other threads run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+import torch
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def side_by_side(work: Callable[[A], B], items: Iterable[A], *, share: int = 1) -> Iterator[B]:
+    """The results of `work` in the order of the items, in as many threads as torch has.
+
+    Parameters
+    ----------
+    share : how many of those threads one item counts for; where one takes much memory, fewer run at a time
+    """
+    count = max(1, torch.get_num_threads() // share)
+    source = iter(items)
+    with ThreadPoolExecutor(count) as pool:
+        waiting: list[Future[B]] = [pool.submit(work, item) for item in islice(source, count)]
+        while waiting:
+            try:
+                yield waiting.pop(0).result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # nobody waits for the others where one failed
+                raise
+            waiting += [pool.submit(work, item) for item in islice(source, 1)]
+
+
+def ahead(items: Iterable[A]) -> Iterator[A]:
+    """The items, each made in another thread while the one before is used."""
+    source = iter(items)
+
+    def some() -> list[A]:
+        return list(islice(source, 1))
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(some)
+        while item := waiting.result():
+            waiting = pool.submit(some)
+            yield item[0]

@@ -1,0 +1,45 @@
+"""Small sharded data sets, a quick fit of them, and what it wrote."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from conftest import make_blobs
+from viewfuse.distributed.fit_large import fit_large
+
+N = 330
+QUICK = {
+    "bank": 120, "steps": 6, "batch_size": 128, "learning_rate": 1e-4, "clustering_weight": 0.01,
+    "hidden_dim": 8, "embedding_dim": 8, "pretrain_epochs": 2,
+    "joint_epochs": 2, "scaling": "standard", "device": "cpu",
+}  # fmt: skip
+
+
+def rows(n=N, seed=0):
+    """A table with an id and three columns of lists, a third of them empty."""
+    views, labels, mask = make_blobs(n, 3, widths=(4, 6, 3), seed=seed)
+    columns = {"id": [f"s{i}" for i in range(n)]}
+    for v, view in enumerate(views):
+        columns[f"v{v}"] = [row.tolist() if there else None for row, there in zip(view, mask[:, v], strict=True)]
+    return pa.table(columns), labels
+
+
+def write_shards(folder, table, count, name="part"):
+    """The table in so many files, of different sizes."""
+    folder.mkdir()
+    ends = np.linspace(0, 1, count + 1) ** 1.5 * len(table)
+    for i, (start, stop) in enumerate(zip(ends[:-1].astype(int), ends[1:].astype(int), strict=True)):
+        pq.write_table(table.slice(start, stop - start), folder / f"{name}{i}.parquet")
+    return folder
+
+
+def quick_fit(data, out, **options):
+    return fit_large(data, out, 3, **{**QUICK, **options})
+
+
+def written(out):
+    """All label files as one table, in the order of the ids."""
+    table = pa.concat_tables([pq.read_table(path) for path in (out / "labels").iterdir()])
+    return table.sort_by("id")

@@ -1,0 +1,182 @@
+"""fit-large as a whole: from shards to labels, whatever the shards are called, and however often it is interrupted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from sharded_data import N, quick_fit, rows, write_shards, written
+from viewfuse import URRL, load
+from viewfuse.cli import main
+from viewfuse.distributed import fit_large, label_files, training
+from viewfuse.distributed.rows.prepared_rows import PreparedRows
+from viewfuse.distributed.rows.shards import Shards
+from viewfuse.errors import CannotWrite, CheckpointDiffers, EmptySampleWarning, MissingPackage, SettingError
+from viewfuse.metrics import clustering_accuracy
+
+
+@pytest.fixture(scope="module")
+def table():
+    return rows()[0]
+
+
+@pytest.fixture(scope="module")
+def whole(table, tmp_path_factory):
+    """A run that nothing interrupted: its shards, its folder and its summary."""
+    folder = tmp_path_factory.mktemp("whole")
+    data = write_shards(folder / "rows", table, 2)
+    return data, folder / "run", quick_fit(data, folder / "run")
+
+
+def test_a_run_is_whole(whole, table):
+    data, run, summary = whole
+    assert sorted(path.name for path in run.iterdir()) == ["columns.csv", "labels", "model", "summary.json"]
+    found, known = written(run), rows()[1]
+    assert [pq.read_metadata(run / "labels" / path.name).num_rows for path in Shards(data).paths] == Shards(data).counts
+    order = np.argsort(table.column("id").to_pylist())
+    assert found.column("id").to_pylist() == table.column("id").take(order).to_pylist()
+    assert clustering_accuracy(known[order], np.asarray(found.column("label"))) > 0.9
+    assert summary == {**json.loads((run / "summary.json").read_text()), "seconds": summary["seconds"]}
+    assert sum(summary["cluster_sizes"]) == summary["rows"] == N
+    assert len(found.column("embedding")[0]) == 8
+
+
+def test_the_model_is_an_ordinary_one_that_learned_from_all_rows(whole):
+    data, run, _ = whole
+    model, shards = load(run / "model", device="cpu"), Shards(data)
+    parts = [part for path in shards.paths for part in shards.read(path)]
+    ids = np.array([name for part in parts for name in part.ids.to_pylist()])
+    values = np.concatenate([part.values for part in parts])
+    order = np.argsort(ids)
+    chances = model.predict_proba(shards.layout.views(values[order]))
+    assert np.array_equal(chances.argmax(axis=1), np.asarray(written(run).column("label")))
+    assert np.array_equal(chances.max(axis=1), np.asarray(written(run).column("confidence")))
+    assert model.history_["stage"] == ["pre-training"] * 2 + ["joint"] * 2 + ["all rows"] * 3
+    assert model.history_["epoch"] == list(range(1, 8))
+    assert set(model.ids_) <= set(ids)
+
+
+def test_shards_leave_no_trace_in_the_labels(whole, table, tmp_path):
+    quick_fit(write_shards(tmp_path / "rows", table, 7, "z"), tmp_path / "run")
+    assert written(tmp_path / "run").equals(written(whole[1]))
+    assert (tmp_path / "run" / "columns.csv").read_bytes() == (whole[1] / "columns.csv").read_bytes()
+    models = [next((run / "model").glob("*.safetensors")) for run in (tmp_path / "run", whole[1])]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+STOPS = {
+    "after reading": (fit_large._Job, "_start", 1),
+    "after the fit of the bank": (PreparedRows, "prepare", 1),
+    "in the first epoch": (training, "_check_equal", 1),
+    "after a checkpoint": (training, "_check_equal", 2),
+    "before the model is saved": (fit_large, "_finish", 1),
+    "in the labels": (label_files.LabelFiles, "_table", 2),
+}
+"""Where a run is interrupted, in this order, each time in the call of that number."""
+
+
+def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_labels(whole, tmp_path, monkeypatch):
+    data, run, _ = whole
+
+    def interrupted(place, name, number):
+        work, calls = getattr(place, name), []
+
+        def stop(*args, **options):
+            calls.append(name)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            return work(*args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, stop)
+            with pytest.raises(KeyboardInterrupt):
+                quick_fit(data, tmp_path / "run")
+
+    for moment in STOPS.values():
+        interrupted(*moment)
+    with pytest.raises(CheckpointDiffers, match="steps was 6, is 5"):
+        quick_fit(data, tmp_path / "run", steps=5)
+    quick_fit(data, tmp_path / "run")
+    assert written(tmp_path / "run").equals(written(run))
+
+
+def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whole, tmp_path):
+    data, run, summary = whole
+    (run / "checkpoint").mkdir()  # as a kill may leave it
+    assert quick_fit(data, run) == json.loads(json.dumps(summary))
+    assert not (run / "checkpoint").exists()
+    with pytest.raises(CannotWrite, match="exists already; give another --out, or --force"):
+        quick_fit(data, run, steps=5)
+    with pytest.raises(SettingError, match="bank must be 'auto' or an integer of at least 1; got 0"):
+        quick_fit(data, tmp_path / "run", bank=0)
+
+
+def test_a_restart_does_not_clear_what_was_done(whole, monkeypatch):
+    data, run, summary = whole
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert quick_fit(data, run, force=True)["seconds"] == summary["seconds"]
+
+
+def test_rows_without_a_view_are_left_out_and_counted(table, tmp_path):
+    for v in range(3):
+        cells = table.column(f"v{v}").to_pylist()
+        table = table.set_column(v + 1, f"v{v}", pa.array([None, None, *cells[2:]]))
+    data = write_shards(tmp_path / "rows", table, 2)
+    with pytest.warns(EmptySampleWarning, match="2 of 330 rows have no view at all"):
+        summary = quick_fit(data, tmp_path / "run", embedding=False, steps=0)
+    assert summary["rows"] == len(written(tmp_path / "run")) == N - 2
+    assert "embedding" not in written(tmp_path / "run").column_names
+
+
+def invoke(*words):
+    return CliRunner().invoke(main, ["fit-large", *map(str, words)])
+
+
+def test_the_verb_says_what_it_wrote_and_what_is_wrong(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (1, 1))
+    small = ["--clusters", "3", "--bank", "40", "--steps", "1", "--batch-size", "64", "--scaling", "standard"]
+    done = invoke(whole[0], *small, "--device", "cpu", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "cluster_sizes" in done.output
+    assert (tmp_path / "run" / "labels" / "part0.parquet").exists()
+    failed = invoke(tmp_path / "nothing", "--out", tmp_path / "other")
+    assert failed.exit_code == 2
+    assert failed.output.count("\n") == 1
+    assert "there is no Parquet file" in failed.output
+    assert invoke(whole[0], "--bank", "no", "--out", tmp_path / "other").output == (
+        "viewfuse: --bank must be 'auto' or an integer of at least 1; got 'no'\n"
+    )
+
+
+def test_without_pyarrow_a_line_says_what_to_install(whole, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingPackage, match="needs the package pyarrow"):
+        Shards(whole[0])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(3))
+def test_handwritten_with_noise_is_clustered_as_well_as_a_sample_in_memory(shared_data, tmp_path, seed):
+    """A sample as large as the bank: what a user without this would do."""
+    known, rng = np.load(shared_data / "handwritten.npz"), np.random.default_rng(seed)
+    place = rng.integers(2000, size=12_000)
+    views = {name: known[name][place].astype(np.float32) for name in known if name.startswith("view")}
+    for view in views.values():
+        view += 0.3 * view.std(axis=0) * rng.standard_normal(view.shape, dtype=np.float32)
+        view[rng.random(len(view)) < 0.3] = np.nan
+    views["view_0"][np.isnan(np.concatenate(list(views.values()), axis=1)).all(axis=1)] = 0.0
+    lists = {name: [None if np.isnan(row[0]) else row for row in view] for name, view in views.items()}
+    data = write_shards(tmp_path / "rows", pa.table({"id": range(12_000), **lists}), 4)
+    fit_large.fit_large(data, tmp_path / "run", 10, bank=2_000, steps=60, batch_size=1_024, random_state=seed)
+    truth = known["labels"][place]
+    large = clustering_accuracy(truth, np.asarray(written(tmp_path / "run").column("label")))
+    sample = URRL(10, random_state=seed).fit({name: view[:2_000] for name, view in views.items()})
+    memory = clustering_accuracy(truth[:2_000], sample.labels_)
+    print(f"seed {seed}: {100 * large:.2f} of all rows, {100 * memory:.2f} of a sample in memory")
+    assert large > memory - 0.01

@@ -1,0 +1,184 @@
+"""Sharded rows: which order they have, what is refused, and who learns from which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharded_data import rows, write_shards
+from viewfuse.distributed.processes import Processes
+from viewfuse.distributed.rows.id_hash import hashed_ids, lowest, parts_of
+from viewfuse.distributed.rows.pass_zero import run_pass_zero
+from viewfuse.distributed.rows.prepared_rows import Plan
+from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.rows.shards import Shards
+from viewfuse.errors import DataError, SettingError
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+PATH = Path("x.parquet")
+
+
+@given(st.lists(st.text("ab07é_", min_size=1), min_size=1, max_size=30, unique=True), st.integers(0, 5))
+def test_a_hash_tells_ids_apart_and_hangs_on_nothing_else(ids, cut):
+    whole = hashed_ids(pa.array(ids), PATH)
+    assert len(set(whole.tolist())) == len(ids)
+    parts = [hashed_ids(pa.array(ids).slice(0, cut), PATH), hashed_ids(pa.array(ids).slice(cut), PATH)]
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert np.array_equal(hashed_ids(pa.array(ids).dictionary_encode(), PATH), whole)
+
+
+def test_hashes_are_spread_evenly():
+    for ids in (pa.array(range(20_000)), pa.array([f"row{i}" for i in range(20_000)])):
+        keys = hashed_ids(ids, PATH)
+        assert abs((keys <= np.uint64(lowest(0.25))).mean() - 0.25) < 0.01
+        assert np.bincount(parts_of(keys, lowest(1.0), 8)).min() > 2_300
+    assert parts_of(np.array([2**64 - 1], np.uint64), lowest(1.0), 1).tolist() == [0]
+
+
+def read(shards):
+    found = [part for path in shards.paths for part in shards.read(path)]
+    ids = [name for part in found for name in part.ids.to_pylist()]
+    return ids, np.concatenate([part.values for part in found])
+
+
+def test_lists_and_columns_are_the_same_views(tmp_path):
+    table, _ = rows(40)
+    names = {"v0": 4, "v1": 6, "v2": 3}
+    wide = {"id": table.column("id")}
+    for name, width in names.items():
+        cells = [one or [None] * width for one in table.column(name).to_pylist()]
+        wide |= {f"{name}.{c}": [row[c] for row in cells] for c in range(width)}
+    fixed = {n: table.column(n).cast(pa.list_(pa.float64(), w)) for n, w in names.items()}
+    tables = {"lists": table, "wide": pa.table(wide), "fixed": pa.table({"id": table.column("id"), **fixed})}
+    found = {kind: Shards(write_shards(tmp_path / kind, one, 2)) for kind, one in tables.items()}
+    found["blocks"] = Shards(str(tmp_path / "wide" / "*.parquet"), blocks={name: f"{name}.*" for name in names})
+    expected = read(found["lists"])
+    for shards in found.values():
+        assert shards.layout.names == ("v0", "v1", "v2")
+        ids, values = read(shards)
+        assert ids == expected[0]
+        assert np.array_equal(values, expected[1], equal_nan=True)
+
+
+def broken(tmp_path, **columns):
+    table, _ = rows(30)
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+    return write_shards(tmp_path / "rows", table, 1)
+
+
+def pass_zero(data, out, bank=10):
+    shards = Shards(data)
+    buckets = Buckets.of(len(shards), len(shards), bank)
+    return run_pass_zero(shards, out, buckets, ALONE), BucketReader(out, buckets, sum(shards.layout.widths))
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"id": ["a", "b"] + [f"s{i}" for i in range(27)] + ["b"]}, "id 'b' appears 2 times, in part0.parquet"),
+        ({"id": [None] + [f"s{i}" for i in range(29)]}, "1 rows have no id"),
+        ({"id": [""] + [f"s{i}" for i in range(29)]}, "empty id"),
+        ({"id": [0.5 * i for i in range(30)]}, "column 'id' holds double values, but ids are text or whole numbers"),
+        ({"v1": [[1.0] * 6] * 29 + [[1.0]]}, "column 'v1', data row 30: 1 numbers instead of 6"),
+        ({"v1": [[1.0] * 5 + [np.inf]] * 30}, "view 'v1', column 5, id 's0': the value is infinite"),
+        ({"v1": [["x"]] * 30}, "column 'v1' holds list"),
+        ({"v1": [[]] * 29 + [None]}, "column 'v1'"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_a_line(tmp_path, columns, told):
+    with pytest.raises(DataError, match=told):
+        pass_zero(broken(tmp_path, **columns), tmp_path / "out")
+
+
+def test_data_sets_that_are_none_are_refused(tmp_path):
+    with pytest.raises(DataError, match="there is no Parquet file"):
+        Shards(tmp_path)
+    (tmp_path / "a.parquet").write_text("nothing")
+    with pytest.raises(DataError, match=r"a\.parquet is no Parquet file"):
+        Shards(tmp_path)
+    pq.write_table(rows(5)[0], tmp_path / "a.parquet")
+    pq.write_table(rows(5)[0].drop_columns("v2"), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet: column 'v2' is not there, but list"):
+        Shards(tmp_path)
+    pq.write_table(pa.table({"id": [1], "x": [1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"which columns are which view\? Call them VIEW\.COLUMN"):
+        Shards(tmp_path / "a.parquet")
+    pq.write_table(rows(5)[0].slice(0, 0), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="has no rows"):
+        Shards(tmp_path / "a.parquet")
+
+
+@pytest.fixture(scope="module")
+def one_shard(tmp_path_factory):
+    """Facts, bank and rows of a data set in one file, one row of which has no view."""
+    folder = tmp_path_factory.mktemp("one")
+    table, _ = rows(200)
+    for v in range(3):
+        cells = table.column(f"v{v}").to_pylist()
+        table = table.set_column(v + 1, f"v{v}", pa.array([None, *cells[1:]]))
+    return table, outcome(write_shards(folder / "rows", table, 1), folder / "out")
+
+
+def outcome(data, out):
+    facts, reader = pass_zero(data, out, bank=60)
+    ids, values = reader.bank()
+    return facts.saved(), ids, values.tobytes(), reader.rows(0)[1].tobytes()
+
+
+@pytest.mark.parametrize(("count", "name"), [(1, "other"), (3, "part"), (7, "z")])
+def test_shards_leave_no_trace_in_facts_bank_and_rows(one_shard, tmp_path, count, name):
+    table, expected = one_shard
+    order = np.random.default_rng(count).permutation(len(table))
+    found = outcome(write_shards(tmp_path / "rows", table.take(order), count, name), tmp_path / "out")
+    assert found == expected
+    assert found[0]["n_rows"] == 199
+    assert 45 < len(found[1]) < 75
+
+
+def test_processes_leave_no_trace_either(one_shard, tmp_path, monkeypatch):
+    """Two that come one after the other; what they would tell each other is put together here."""
+    table, expected = one_shard
+    data = write_shards(tmp_path / "rows", table, 3)
+    parts = []
+    monkeypatch.setattr(Processes, "gather", lambda self, value: parts.append(value) or parts[-1:])
+    monkeypatch.setattr(Processes, "wait", lambda self: None)
+    shards = Shards(data)
+    buckets = Buckets.of(len(shards), len(shards), 60)
+    for rank in (0, 1):
+        run_pass_zero(shards, tmp_path / "out", buckets, Processes(rank, 2, ALONE.device))
+        (tmp_path / "out" / "done.json").unlink(missing_ok=True)
+    reader = BucketReader(tmp_path / "out", buckets, 13)
+    ids, values = reader.bank()
+    assert (ids, values.tobytes(), reader.rows(0)[1].tobytes()) == expected[1:]
+
+
+@given(
+    st.lists(st.integers(20, 400), min_size=1, max_size=4), st.integers(1, 16), st.integers(1, 60), st.integers(0, 40)
+)
+def test_batches_are_the_same_however_many_processes_share_them(counts, size, batch_size, steps):
+    plan = Plan.of(counts, size, batch_size, steps, seed=1)
+    epochs = plan.epochs(5)
+    assert sum(visit.n_batches for epoch in epochs for visit in epoch) == steps
+    assert len(epochs) <= 5
+    for visit in [visit for epoch in epochs for visit in epoch]:
+        whole = plan.groups_of(visit, ALONE)
+        assert whole.shape == (visit.n_batches, plan.groups)
+        assert len(np.unique(whole)) == whole.size
+        assert whole.max() < counts[visit.bucket] // plan.size
+        for n in range(2, min(4, plan.groups) + 1):
+            shares = [plan.groups_of(visit, Processes(r, n, ALONE.device)) for r in range(n)]
+            assert np.array_equal(np.sort(np.concatenate(shares, axis=1)), np.sort(whole))
+
+
+def test_too_many_processes_are_refused():
+    plan = Plan.of([100], 10, 20, 5, seed=0)
+    with pytest.raises(SettingError, match="2 groups of 10 rows, too few for 3 processes"):
+        plan.groups_of(plan.epochs(1)[0][0], Processes(0, 3, ALONE.device))
