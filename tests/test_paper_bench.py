@@ -320,7 +320,7 @@ def test_neither_labels_nor_hidden_values_reach_a_training():
 
 def test_a_plan_runs_without_the_packages_of_the_command_line(tmp_path):
     (tmp_path / "bare.toml").write_text(
-        'title = "Bare"\ndata = ["handwritten"]\nmissing_rates = [0.5]\nseeds = 1\nsettings = ["paper"]\n'
+        'title = "Bare"\ndata = ["synthetic_balanced"]\nmissing_rates = [0.5]\nseeds = 1\nsettings = ["paper"]\n'
         '[[conditions]]\nmethod = "kmeans-mean"\n'
     )
     code = (
@@ -336,7 +336,7 @@ def test_a_plan_runs_without_the_packages_of_the_command_line(tmp_path):
     asked = [str(tmp_path / "bare.toml"), "--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]
     assert subprocess.run([sys.executable, "-c", code, *asked, "--device", "cpu"], check=False).returncode == 0
     (found,) = read_records(tmp_path / "out" / "bare")
-    assert found.acc > 40  # on Handwritten, which comes with the package
+    assert found.acc > 40
 
 
 # --- catalogue
