@@ -140,3 +140,15 @@ def test_further_trainings_have_seeds_of_their_own():
     assert [own[0] for own in seeds] == [0, 1]
     assert len({*seeds[0], *seeds[1]}) == 8
     assert replicate_seeds(0, 2) == seeds[0][:2]
+
+
+def test_a_stage_that_goes_on_remembers_how_long_it_has_waited(monkeypatch):
+    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: 0.3)
+    stage = JointStage()
+    first, second = (EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage) for _ in range(2))
+    for epoch in range(4):
+        first.evaluate(epoch, torch.zeros(12, 1))
+    second.recall(first.counters, first.best_weights)
+    for epoch in range(4, 9):
+        second.evaluate(epoch, torch.zeros(12, 1))
+    assert (list(stage.seen), stage.settled) == ([*range(6)], True)
