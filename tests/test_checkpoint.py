@@ -159,3 +159,10 @@ def test_a_checkpoint_of_handwritten_is_small_and_quick(tmp_path, monkeypatch):
     print(f"{max(sizes):.1f} MB, in all {folder:.1f} MB; {np.median(seconds):.3f} s, at most {max(seconds):.3f} s")
     assert max(sizes) <= 60
     assert np.median(seconds) <= 0.3
+
+
+def test_many_seeds_make_no_name_that_is_too_long():
+    assert module._short([3, 4]) == "3-4"
+    long = module._short(range(10**9, 10**9 + 30))
+    assert len(long) == 32
+    assert long != module._short(range(10**9, 10**9 + 31))

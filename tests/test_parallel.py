@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,8 @@ from viewfuse.engine import checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
 from viewfuse.parallel import Job, cores, threads_for, workers
-from viewfuse.parallel.jobs import limited
+from viewfuse.parallel.jobs import limited, perform
+from viewfuse.parallel.parcels import Parcel, unpacked
 from viewfuse.parallel.workers import Workers
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 20, "random_state": 0, "device": "cpu"}
@@ -79,8 +81,6 @@ def test_large_arrays_reach_all_jobs_and_stay_as_they_are(two):
 
 
 def test_an_array_of_several_jobs_is_written_once():
-    from viewfuse.parallel.parcels import Parcel, unpacked
-
     parcel, array = Parcel(), np.arange(40_000.0)
     (text, places), (_, others) = (parcel.packed((array, number)) for number in range(2))
     assert places == others
@@ -389,3 +389,36 @@ def test_ctrl_c_on_ray_leaves_what_can_be_gone_on_with(on_ray, views, whole, tmp
         signal.signal(signal.SIGALRM, before)
     with parallel.use(jobs=1):
         assert same(URRL(3, **settings).fit(views), whole)
+
+
+class Fleeting:
+    """Its array exists only while it is pickled."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return known.first, (np.full(40_000, self.value),)
+
+
+def test_arrays_that_exist_only_while_they_are_packed_do_not_mix():
+    parcel = Parcel()
+    packed = [parcel.packed(Fleeting(value)) for value in (1.0, 2.0, 3.0)]
+    assert [unpacked(*one, parcel.handle) for one in packed] == [1.0, 2.0, 3.0]
+    parcel.close()
+
+
+def test_threads_of_libraries_are_as_before_when_fits_of_several_threads_end():
+    before = torch.get_num_threads()
+    jobs = [Job(known.slow_threads, (0.05,), threads=n) for n in (1, 2, 1, 2)]
+    with ThreadPoolExecutor(4) as pool:
+        seen = list(pool.map(perform, jobs))
+    assert seen == [1, 2, 1, 2]
+    assert torch.get_num_threads() == before
+
+
+def test_a_worker_has_no_names_that_a_script_may_have():
+    code = workers._PROGRAM.split(".main(")[0]
+    scope = {}
+    exec(code, scope)
+    assert set(scope) == {"__builtins__"}

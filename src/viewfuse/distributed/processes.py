@@ -72,12 +72,14 @@ class Processes(NamedTuple):
         return self.gather(value)[0]
 
     def together(self, work: Callable[[], T]) -> T:
-        """What `work` gives in this process; an error of data or settings in one process is one in all."""
+        """What `work` gives in this process; an error in one process is one in all."""
         error, result = None, None
         try:
             result = work()
         except ViewfuseError as found:
             error = found
+        except (MemoryError, OSError) as found:  # the others would wait for this process for ever
+            error = ViewfuseError(f"process {self.rank}: {type(found).__name__}: {found}")
         errors = [one for one in self.gather(error) if one is not None]
         if errors:
             raise errors[0]

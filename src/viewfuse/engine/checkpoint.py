@@ -9,6 +9,7 @@ replaced as a whole; the best weights of a joint stage lie beside it.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import signal
 import threading
@@ -30,6 +31,8 @@ from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import write_file, writing
 
 _SECONDS_BETWEEN = 60.0
+_LONGEST_PART = 100
+"""Characters of a part of a file name; systems take 255 for the whole."""
 _FACTS = "fit.json"
 
 
@@ -98,7 +101,7 @@ class Checkpoint:
             self._clock.stop = True
             signal.signal(signal.SIGINT, before)
 
-        before = signal.signal(signal.SIGINT, wait)
+        before = signal.signal(signal.SIGINT, wait) or signal.SIG_DFL  # None where Python did not set it
         try:
             yield
         finally:
@@ -110,7 +113,7 @@ class Checkpoint:
         self, name: str, runs: Sequence[TrainState], replicates: Learner, watches: Sequence[EarlyStopping] = ()
     ) -> Stage:
         """A stage of trainings that run side by side, as far as it is kept."""
-        file = self._prefix + "-".join([name, *(str(run.seed) for run in runs)]) + ".safetensors"
+        file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
         return Stage(self, None if self._folder is None else self._folder / file, runs, replicates, watches)
 
     def is_stopping(self) -> bool:
@@ -183,7 +186,7 @@ class Stage:
 
     def _best_file(self, path: Path, kept: Sequence[int]) -> Path:
         """The file of the weights after these epochs."""
-        return path.with_name(f"{path.stem}-best-{'-'.join(map(str, kept))}.safetensors")
+        return path.with_name(f"{path.stem}-best-{_short(kept)}.safetensors")
 
     def _tensors(self, epoch: int) -> dict[str, Tensor]:
         """Weights, and the moments of Adam unless the stage is over."""
@@ -223,6 +226,12 @@ class Stage:
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+
+
+def _short(numbers: Sequence[int]) -> str:
+    """Numbers as a part of a file's name; many as their checksum, since names have an end."""
+    whole = "-".join(map(str, numbers))
+    return whole if len(whole) <= _LONGEST_PART else hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
 def _recall(stage: JointStage, known: Mapping[str, Any]) -> None:

@@ -69,8 +69,10 @@ def use(engine: str = "local", *, jobs: int | None = None, address: str | None =
     try:
         yield
     finally:
-        _engine.reset(token)
-        own.close()
+        try:
+            own.close()
+        finally:
+            _engine.reset(token)
 
 
 def _made(engine: str, jobs: int | None, address: str | None) -> Engine:

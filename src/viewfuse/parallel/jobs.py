@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ import viewfuse.errors
 Listener = Callable[[Any], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _in_worker = False
+_limiting = threading.RLock()
+"""Libraries have one number of threads for the whole process: jobs of several threads that set it run in turn."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def in_worker() -> bool:
 def module_path() -> str:
     """Where this process looks for modules, so that another one can look there."""
     own = str(Path(viewfuse.errors.__file__).parents[1])
-    return os.pathsep.join([own, *(place or str(Path.cwd()) for place in sys.path)])
+    return os.pathsep.join([own, *(place or str(Path.cwd()) for place in sys.path if isinstance(place, str))])
 
 
 def report(news: Any) -> None:
@@ -123,10 +126,11 @@ def limited(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with threadpool_limits(threads):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with _limiting:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            with threadpool_limits(threads):
+                yield
+        finally:
+            torch.set_num_threads(before)

@@ -28,6 +28,7 @@ class Parcel:
     def __init__(self) -> None:
         self._file = TemporaryFile(buffering=0)  # noqa: SIM115
         self._places: dict[tuple[int, int], Place] = {}
+        self._kept: list[memoryview] = []  # an array that is freed would leave its address to another one
         self._end = 0
 
     @property
@@ -53,6 +54,7 @@ class Parcel:
         key = (np.frombuffer(raw, dtype=np.uint8).ctypes.data, raw.nbytes)
         if key not in self._places:
             self._places[key] = (self._append(raw), raw.nbytes)
+            self._kept.append(raw)
         return self._places[key]
 
     def _append(self, raw: memoryview) -> int:
@@ -65,7 +67,8 @@ class Parcel:
         return start
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file and the arrays."""
+        self._kept.clear()
         self._file.close()
 
 

@@ -28,15 +28,16 @@ from viewfuse.parallel.parcels import Parcel
 from viewfuse.parallel.worker import DONE, REFUSED, REPORT
 from viewfuse.utils import memory
 
-POSSIBLE = hasattr(socket, "send_fds") and hasattr(os, "fork")
-"""Whether this system can; elsewhere jobs run in turn."""
+POSSIBLE = hasattr(socket, "send_fds") and hasattr(os, "fork") and not getattr(sys, "frozen", False)
+"""Whether this system can; elsewhere, and in programs that were frozen with their Python, jobs run in turn."""
 RETRIES = 2
 """How often a job is begun again whose worker was lost."""
 _WORTH = 10.0
 """Seconds that a job must take at least, as a worker takes some to start."""
 _WORKER_BYTES = 400 * 2**20
 """What a worker takes before its first job: Python, torch and the rest."""
-_PROGRAM = "import sys; from viewfuse.parallel.worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+_PROGRAM = "__import__('viewfuse.parallel.worker', fromlist=['main']).main(*map(int, __import__('sys').argv[1:]))"
+"""It leaves no names in `__main__`, which a function of the user's script could be taken for."""
 _OFTEN = 0.2
 """Seconds after which it is looked again whether somebody wants to stop."""
 
@@ -210,7 +211,7 @@ class _Worker:
                 env=_environment(),
                 start_new_session=True,  # Ctrl-C is for the process that the user sees
             )
-        except OSError:
+        except BaseException:
             ours.close()
             os.close(self._lifeline)
             raise
