@@ -70,11 +70,3 @@ def forever(mark: Path) -> None:
 
 def first(array):
     return float(array[0])
-
-
-def slow_threads(seconds):
-    """The number of threads before and after a while, if it stays the same."""
-    before = torch.get_num_threads()
-    time.sleep(seconds)
-    assert torch.get_num_threads() == before
-    return before

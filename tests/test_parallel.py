@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import parallel_jobs as known
 import viewfuse
@@ -26,7 +27,7 @@ from viewfuse.engine import checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
 from viewfuse.parallel import Job, cores, threads_for, workers
-from viewfuse.parallel.jobs import limited, perform
+from viewfuse.parallel.jobs import limited
 from viewfuse.parallel.parcels import Parcel, unpacked
 from viewfuse.parallel.workers import Workers
 
@@ -409,12 +410,20 @@ def test_arrays_that_exist_only_while_they_are_packed_do_not_mix():
 
 
 def test_threads_of_libraries_are_as_before_when_fits_of_several_threads_end():
-    before = torch.get_num_threads()
-    jobs = [Job(known.slow_threads, (0.05,), threads=n) for n in (1, 2, 1, 2)]
-    with ThreadPoolExecutor(4) as pool:
-        seen = list(pool.map(perform, jobs))
-    assert seen == [1, 2, 1, 2]
-    assert torch.get_num_threads() == before
+    begun = Event()
+
+    def one(threads, seconds):
+        with limited(threads):
+            begun.set()
+            time.sleep(seconds)
+
+    with threadpool_limits(2):
+        first = Thread(target=one, args=(1, 0.1))
+        first.start()
+        begun.wait()
+        one(2, 0.2)  # begins while the first is at work, and ends after it
+        first.join()
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}
 
 
 def test_a_worker_has_no_names_that_a_script_may_have():

@@ -18,6 +18,7 @@ from viewfuse.cli import main
 from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.sharded_predict import predict_shards
+from viewfuse.errors import CannotWrite
 from viewfuse.parallel import Job, on_ray
 from viewfuse.parallel.engines import InTurn
 from viewfuse.parallel.jobs import perform
@@ -89,10 +90,21 @@ def test_what_is_done_is_skipped_and_what_changed_is_done_again(model, shards, t
     assert json.loads(many(model, shards, out, "--force", "--uncertain-below", "0.9").stdout)["skipped"] == 0
 
 
-def test_another_model_makes_all_labels_anew(model, shards, tmp_path):
-    predict_shards(model, shards, tmp_path / "labels", device="cpu")
+def test_labels_of_another_model_are_replaced_only_by_force(model, shards, tmp_path):
+    out = tmp_path / "labels"
+    predict_shards(model, shards, out, device="cpu")
+    before = {path.name: path.read_bytes() for path in out.glob("*.csv")}
     load(model).save(tmp_path / "other", keep=20)
-    assert predict_shards(tmp_path / "other", shards, tmp_path / "labels", device="cpu")["skipped"] == 0
+    with pytest.raises(CannotWrite, match="has labels of another model; give another folder, or --force"):
+        predict_shards(tmp_path / "other", shards, out, device="cpu")
+    assert {path.name: path.read_bytes() for path in out.glob("*.csv")} == before
+    assert predict_shards(tmp_path / "other", shards, out, device="cpu", again=True)["skipped"] == 0
+    assert predict_shards(tmp_path / "other", shards, out, device="cpu")["skipped"] == len(shards)
+
+
+def test_labels_of_other_options_are_made_anew(model, shards, tmp_path):
+    predict_shards(model, shards, tmp_path / "labels", device="cpu")
+    assert predict_shards(model, shards, tmp_path / "labels", device="cpu", uncertain_below=0.9)["skipped"] == 0
 
 
 @pytest.mark.parametrize("where", ["predict_parts", "write_file"])

@@ -88,6 +88,13 @@ class Shard:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def model(self) -> str | None:
+        """The mark of the model whose labels are recorded; None without a record."""
+        try:
+            return str(json.loads(self.record.read_bytes())["of"]["model"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     def facts(self, asked: Asked) -> dict[str, Any]:
         """What tells these labels from those of a changed file, of another model or other options, or from a part."""
         own = {"file": self.file.name, "bytes": self.n_bytes, "changed": self.changed}
@@ -125,6 +132,8 @@ def predict_shards(
     wanted = Asked(model.absolute(), model_mark(model), **asked)
     shards = shards_of(files, out)
     with exclusive(out, patience=0):
+        if not again:
+            _check_model(out, shards, wanted.mark)
         known = {} if again else {shard: found for shard in shards if (found := shard.known(wanted)) is not None}
         todo = [shard for shard in shards if shard not in known]
         began = time.monotonic()
@@ -132,6 +141,12 @@ def predict_shards(
     speed = sum(one["samples"] for one in done) / max(time.monotonic() - began, 1e-9)
     facts = {"shards": len(shards), "skipped": len(known), **_added_up([*known.values(), *done])}
     return facts | ({"rows_per_second": round(speed)} if done else {})
+
+
+def _check_model(out: Path, shards: Sequence[Shard], mark: str) -> None:
+    """Refuse to replace labels of another model unless somebody asked for it."""
+    if any(shard.model() not in (None, mark) for shard in shards):
+        raise CannotWrite(f"{out} has labels of another model; give another folder, or --force to write all anew")
 
 
 def model_mark(model: Path) -> str:
