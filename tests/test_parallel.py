@@ -10,13 +10,11 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from threading import Event, Thread
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from threadpoolctl import threadpool_info, threadpool_limits
 
 import parallel_jobs as known
 import viewfuse
@@ -407,23 +405,6 @@ def test_arrays_that_exist_only_while_they_are_packed_do_not_mix():
     packed = [parcel.packed(Fleeting(value)) for value in (1.0, 2.0, 3.0)]
     assert [unpacked(*one, parcel.handle) for one in packed] == [1.0, 2.0, 3.0]
     parcel.close()
-
-
-def test_threads_of_libraries_are_as_before_when_fits_of_several_threads_end():
-    begun = Event()
-
-    def one(threads, seconds):
-        with limited(threads):
-            begun.set()
-            time.sleep(seconds)
-
-    with threadpool_limits(2):
-        first = Thread(target=one, args=(1, 0.1))
-        first.start()
-        begun.wait()
-        one(2, 0.2)  # begins while the first is at work, and ends after it
-        first.join()
-        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}
 
 
 def test_a_worker_has_no_names_that_a_script_may_have():
