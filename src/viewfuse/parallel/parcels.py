@@ -1,6 +1,8 @@
 """Jobs on their way to workers: small things by the pipe, large arrays by one file that all of them map.
 
-The file has no name, so it is gone with the last process that has it. Only processes of our own exchange pickles.
+The file has no name, so it is gone with the last process that has it. Jobs and outcomes are pickles, as with
+`multiprocessing`: they go through a pair of sockets without a name, between this process and workers that it started
+itself, so nobody else can put one there. No pickle is read from a file or a network.
 """
 
 from __future__ import annotations
