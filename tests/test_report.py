@@ -21,7 +21,9 @@ from viewfuse.report import page
 from viewfuse.report.comparison import columns_for, crossed_with, pair_of, read_known
 from viewfuse.report.html import tag
 from viewfuse.report.page import write_report
+from viewfuse.report.payload import points_of
 from viewfuse.report.run_folder import _subset, read_run
+from viewfuse.report.sections import k_section
 from viewfuse.report.tables import clusters_of, merges_of
 from viewfuse.report.verdict import apart_in_words, how_sure, percent, warnings_of
 
@@ -213,12 +215,30 @@ def test_reports_are_about_one_run_or_two(folder, tmp_path):
             write_report(folders, tmp_path / "report.html", known)
 
 
+def test_nearly_sure_is_not_sent_as_sure(folder, tmp_path):
+    """A sample of 0.9997 read "100% sure", and its second-best cluster "0%"."""
+    run = read_run(folder)
+    sure = np.array([0.9997, 0.0002, 1.0, 0.0, 0.12345])
+    run.confidence[: len(sure)] = sure
+    assert points_of(run, [], 60, others=False)["points"]["confidence"][: len(sure)] == [0.999, 0.001, 1.0, 0.0, 0.123]
+
+
+def test_scores_of_numbers_of_clusters_are_explained(tmp_path):
+    chosen = {"chosen": 3, "curve": [{"k": k, "score": 1 / k} for k in (2, 3)], "why": "number of clusters: 3"}
+    for name, decided, told in (("auto", {"n_clusters": chosen}, True), ("set", {}, False)):
+        run = read_run(write_run(tmp_path / name, decisions=decided))
+        found = k_section(run, str)
+        assert ("data without structure, where it is about 0" in str(found and found.body)) == told
+
+
 def test_the_verdict_says_how_sure_that_is(tmp_path):
     run = read_run(write_run(tmp_path / "sure"))
     stable, sure = how_sure(run)
     assert stable.startswith("The clusters are stable: the network and a second, simpler method (k-means) reach an")
     assert "0.93" in stable
-    assert sure.endswith("no sample is uncertain (below 50%).")
+    assert re.fullmatch(
+        r"On average, viewfuse is \d\d% sure of a sample's cluster; no sample is uncertain \(below 50%\)\.", sure
+    )
     assert all(re.search(r"(high|low) \w+ in (rna|protein) \(", line) for line in apart_in_words(run)[0])
     doubt = {"reliability": {**RELIABILITY, "chosen": "doubtful", "trainings": 3, "evidence": {"agreement": 0.1}}}
     run = read_run(write_run(tmp_path / "unsure", decisions=doubt, remarks=["view rna: 2 columns never change"]))
@@ -245,7 +265,7 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
     assert found == [
         "2 clusters of 5 hold no sample; ask for fewer clusters.",
         "Fewer than 5 samples are in cluster 0: look whether they are outliers.",
-        "The samples of cluster 2 are unsure of it on average; it may be no cluster of its own.",
+        "The samples of cluster 2 are uncertain on average; it may be no cluster of its own.",
         "50% of the samples are uncertain.",
         "Cluster 1 may be about the missing view rna: 100% of its samples lack it, 0% of the others.",
     ]

@@ -128,6 +128,29 @@ def test_a_sample_is_found_by_its_id_and_explained(opened, run):
     assert fitted.ids[fitted.of_cluster(0)[np.argmax(fitted.confidence[fitted.of_cluster(0)])]] in card(page)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_whoever_searches_sees_the_answer(opened, run, way):
+    """The card may lie below the map, and below the screen."""
+    page = opened(run[1], way)
+    for press in (
+        lambda: (page.fill("#search", "s17"), page.press("#search", "Enter")),
+        lambda: page.locator("[data-name=clusters] button.sample").first.click(),
+    ):
+        page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
+        press()
+        page.wait_for_timeout(900)  # it scrolls gently
+        card = page.locator("#lookup h3").bounding_box()
+        assert 0 <= card["y"] <= WAYS[way][1] - card["height"]
+
+
+def test_features_fit_a_narrow_screen(opened, run):
+    page = opened(run[1], "narrow")
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    cut = """[...document.querySelectorAll('[data-name^=features]')]
+             .filter((one) => one.parentElement.scrollWidth > one.parentElement.clientWidth).length"""
+    assert page.evaluate(cut) == 0
+
+
 def test_hostile_ids_stay_text_wherever_they_are_shown(opened, run):
     page = opened(run[1])
     for name in HOSTILE:

@@ -121,4 +121,9 @@ def _column(column: Column, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:
     """Numbers as JSON has them, and None where there is none."""
-    return [round(value, 3) if np.isfinite(value) else None for value in values.tolist()]
+    return [_short(value) if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _short(value: float) -> float:
+    """Three digits; not quite all stays below 1, and a little above 0, as the page would call them 100% and 0%."""
+    return min(max(round(value, 3), 0.001), 0.999) if 0 < value < 1 else round(value, 3)

@@ -36,6 +36,11 @@ _FEW_VIEWS = 3
 _MOST_TOLD = 12
 """Of more clusters the verdict does not say what sets each apart; the table does."""
 
+_ON_SCORES = (
+    "The score says how much better so many clusters are found again than clusters in data without structure, where "
+    "it is about 0. A clear peak is a clear answer; peaks of nearly one height are all worth a look."
+)
+
 
 class Section(NamedTuple):
     """A part of the page with its heading, and how the navigation calls it."""
@@ -83,7 +88,7 @@ def cluster_section(run: Run, marks: Sequence[str]) -> Section:
     header += ["Found again", "Have the view"] if run.found_again else ["Have the view"]
     rows = [_cluster_row(run, one, marks) for one in clusters_of(run)]
     note = (
-        "Confidence: how probable its samples find this cluster, on average. Stability: how often its samples are put "
+        "Confidence: how sure it is that its samples belong to it, on average. Stability: how often its samples are put "
         "together again, by other trainings or by a second method. "
     )
     note += "Found again: how well it survives when views are hidden or samples left out. " if run.found_again else ""
@@ -237,8 +242,9 @@ def k_section(run: Run, say: Say) -> Section | None:
         parts.append(charts.merge_tree(merges, run.n_clusters))
     if not parts:
         return None
-    body = [paragraphs(how_many(run, say)), charts.side_by_side(parts)]
-    return Section("k", "The number of clusters", join([*body, _k_numbers(run)]))
+    note = tag("p", _ON_SCORES, class_="note") if k_curve(run.decisions) else None
+    body = [paragraphs(how_many(run, say)), note, charts.side_by_side(parts), _k_numbers(run)]
+    return Section("k", "The number of clusters", join(body))
 
 
 def _k_curve(run: Run) -> Html:

@@ -81,7 +81,7 @@ def _confidence(run: Run) -> str:
     mean = percent(float(run.confidence.mean()))
     share = f", {percent(doubtful / len(run.ids))} of all," if doubtful else ""
     below = f"uncertain (below {percent(run.level)})"
-    return f"A sample is {mean} sure of its cluster on average; {few}{share} {verb} {below}."
+    return f"On average, viewfuse is {mean} sure of a sample's cluster; {few}{share} {verb} {below}."
 
 
 def missing_views(run: Run) -> str:
@@ -141,7 +141,7 @@ def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
         found.append(f"With views hidden or samples left out, {_listed(lost)} would not be found again.")
     unsure = [str(one.label) for one in clusters if one.confidence < run.level]
     if unsure:
-        found.append(f"The samples of {_listed(unsure)} are unsure of it on average; it may be no cluster of its own.")
+        found.append(f"The samples of {_listed(unsure)} are uncertain on average; it may be no cluster of its own.")
     if len(run.ids) and run.uncertain.mean() > _MANY_UNCERTAIN:
         found.append(f"{percent(float(run.uncertain.mean()))} of the samples are uncertain.")
     return found

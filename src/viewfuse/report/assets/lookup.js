@@ -12,12 +12,11 @@ class Lookup {
     this.input.addEventListener("input", () => this.list());
     this.input.addEventListener("keydown", (event) => {
       const [first] = this.find(this.input.value);
-      if (event.key === "Enter" && first !== undefined) this.show(first);
+      if (event.key === "Enter" && first !== undefined) this.lead(first);
     });
     document.addEventListener("click", (event) => {
       const button = event.target.closest("[data-sample]");
-      if (button) this.show(button.dataset.sample);
-      if (button && !byId("map").contains(button)) byId("map").scrollIntoView();
+      if (button) this.lead(button.dataset.sample);
     });
     byId("lookup").replaceChildren(make("p", { textContent: WELCOME }));
   }
@@ -45,6 +44,13 @@ class Lookup {
   nothing() {
     const all = this.runs.every((run, r) => this.places[r].size === run.n);
     return all ? "No sample has this id." : "No sample on this page has this id; labels.csv holds all samples.";
+  }
+
+  // Whoever asks from elsewhere on the page sees the answer: with the map where both fit the screen, else alone.
+  lead(id) {
+    this.show(id);
+    const card = byId("lookup"), both = card.parentElement;
+    (both.offsetHeight <= innerHeight ? both : card).scrollIntoView({ block: "nearest" });
   }
 
   show(id) {
