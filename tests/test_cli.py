@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import click
 import mudata
@@ -32,6 +34,21 @@ TINY = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 16, "--h
 
 def run(*arguments):
     return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def test_ctrl_c_during_the_imports_is_one_line(tmp_path):
+    """A module that is imported for the command line hears Ctrl-C; nothing large is imported before that is caught."""
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    words = [sys.executable, "-m", "viewfuse", "--version"]
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "viewfuse: interrupted\n")
+    script = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["scripts"]["viewfuse"]
+    assert script == "viewfuse.__main__:main"
+    code = "import sys, viewfuse.__main__; sys.exit(any(name in sys.modules for name in ('numpy', 'click')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def same_labels(predicted, fitted) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from sharded_data import N, quick_fit, rows, write_shards, written
+from sharded_data import QUICK, N, quick_fit, rows, write_shards, written
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.distributed import fit_large, label_files, training
@@ -105,15 +106,47 @@ def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_labels(who
     assert written(tmp_path / "run").equals(written(run))
 
 
-def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whole, tmp_path):
+def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whole, tmp_path, capsys):
     data, run, summary = whole
     (run / "checkpoint").mkdir()  # as a kill may leave it
-    assert quick_fit(data, run) == json.loads(json.dumps(summary))
+    assert quick_fit(data, run, verbose=True) == json.loads(json.dumps(summary))
     assert not (run / "checkpoint").exists()
+    assert capsys.readouterr().err == f"{run} is finished already, by the same call; nothing is done again\n"
+    (tmp_path / "mine.txt").touch()
     with pytest.raises(CannotWrite, match="exists already; give another --out, or --force"):
+        quick_fit(data, tmp_path)
+
+
+def test_results_of_another_fit_are_kept_and_what_differs_is_told(whole):
+    data, run, _ = whole
+    before = (run / "summary.json").read_bytes()
+    differs = "has the results of another fit: steps was 6, is 5; give what was given then, another --out, or --force"
+    with pytest.raises(CannotWrite, match=differs):
         quick_fit(data, run, steps=5)
-    with pytest.raises(SettingError, match="bank must be 'auto' or an integer of at least 1; got 0"):
-        quick_fit(data, tmp_path / "run", bank=0)
+    assert (run / "summary.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(("name", "given", "least"), [("bank", 2, 20), ("bank", 19, 20), ("steps", 0, 1)])
+def test_too_small_a_bank_and_no_steps_are_refused(whole, tmp_path, name, given, least):
+    with pytest.raises(SettingError, match=f"{name} must be 'auto' or an integer of at least {least}; got {given}"):
+        quick_fit(whole[0], tmp_path / "run", **{name: given})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_run_keeps_nothing_that_would_refuse_the_cure(whole, tmp_path):
+    with pytest.raises(ValueError, match="200"):
+        fit_large.fit_large(whole[0], tmp_path / "run", 200, **QUICK)  # the bank has fewer rows
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_run_that_the_disk_stopped_goes_on(whole, tmp_path, monkeypatch):
+    def full(*_):
+        raise CannotWrite("no space")
+
+    monkeypatch.setattr(fit_large._Job, "_start", full)
+    with pytest.raises(CannotWrite):
+        quick_fit(whole[0], tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint" / "rows").is_dir()
 
 
 def test_a_restart_does_not_clear_what_was_done(whole, monkeypatch):
@@ -128,7 +161,7 @@ def test_rows_without_a_view_are_left_out_and_counted(table, tmp_path):
         table = table.set_column(v + 1, f"v{v}", pa.array([None, None, *cells[2:]]))
     data = write_shards(tmp_path / "rows", table, 2)
     with pytest.warns(EmptySampleWarning, match="2 of 330 rows have no view at all"):
-        summary = quick_fit(data, tmp_path / "run", embedding=False, steps=0)
+        summary = quick_fit(data, tmp_path / "run", embedding=False, steps=1)
     assert summary["rows"] == len(written(tmp_path / "run")) == N - 2
     assert "embedding" not in written(tmp_path / "run").column_names
 
@@ -143,14 +176,22 @@ def test_the_verb_says_what_it_wrote_and_what_is_wrong(whole, tmp_path, monkeypa
     done = invoke(whole[0], *small, "--device", "cpu", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert "cluster_sizes" in done.output
+    assert re.search(r"seconds +reading [\d.]+, fit of the bank [\d.]+, neighbours", done.output)
     assert (tmp_path / "run" / "labels" / "part0.parquet").exists()
     failed = invoke(tmp_path / "nothing", "--out", tmp_path / "other")
     assert failed.exit_code == 2
     assert failed.output.count("\n") == 1
-    assert "there is no Parquet file" in failed.output
+    assert "nothing does not exist; check the path" in failed.output
     assert invoke(whole[0], "--bank", "no", "--out", tmp_path / "other").output == (
-        "viewfuse: --bank must be 'auto' or an integer of at least 1; got 'no'\n"
+        "viewfuse: --bank must be 'auto' or an integer of at least 20; got 'no'\n"
     )
+
+
+def test_the_verb_names_its_option_for_the_columns_of_views(tmp_path):
+    pq.write_table(pa.table({"id": ["a", "b"], "x": [1.0, 2.0]}), tmp_path / "wide.parquet")
+    failed = invoke(tmp_path / "wide.parquet", "--out", tmp_path / "run")
+    assert failed.exit_code == 2
+    assert "Call them VIEW.COLUMN, or say it for each view: --block VIEW=PATTERN" in failed.output
 
 
 def test_without_pyarrow_a_line_says_what_to_install(whole, monkeypatch):

@@ -99,8 +99,14 @@ def test_what_cannot_be_used_is_refused_in_a_line(tmp_path, columns, told):
 
 
 def test_data_sets_that_are_none_are_refused(tmp_path):
-    with pytest.raises(DataError, match="there is no Parquet file"):
+    with pytest.raises(DataError, match=r"is a folder without \.parquet files; give the folder that has them"):
         Shards(tmp_path)
+    with pytest.raises(DataError, match=r"nowhere does not exist; check the path"):
+        Shards(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"x\*\.parquet means no file; check the pattern"):
+        Shards(f"{tmp_path}/x*.parquet")
+    with pytest.raises(DataError, match="no file was given"):
+        Shards([])
     (tmp_path / "a.parquet").write_text("nothing")
     with pytest.raises(DataError, match=r"a\.parquet is no Parquet file"):
         Shards(tmp_path)

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from conftest import make_blobs
-from viewfuse import URRL, load
+from viewfuse import URRL, Views, load
 from viewfuse.cli import main
 from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite
+from viewfuse.io.prefixed_columns import split_by_prefix
+from viewfuse.io.source import FileView, Source
 from viewfuse.parallel import Job, on_ray
 from viewfuse.parallel.engines import InTurn
 from viewfuse.parallel.jobs import perform
@@ -135,10 +138,61 @@ def test_a_broken_file_does_not_stop_the_others(model, shards, tmp_path):
     result = many(model, shards, tmp_path / "labels")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert "1 of 3 files have no labels, the others have:" in result.stderr
+    assert "1 of 3 files has no labels, the others have:" in result.stderr
     assert "part-1.npz" in result.stderr
     write(shards[1], 1, 12)
     assert json.loads(many(model, shards, tmp_path / "labels").stdout)["skipped"] == 2
+
+
+def test_where_all_files_are_broken_no_others_are_spoken_of(model, shards, tmp_path):
+    for shard in shards:
+        shard.write_bytes(b"not an archive")
+    assert "viewfuse: none of 3 files has labels: " in many(model, shards, tmp_path / "labels").stderr
+    for shard in shards[1:]:
+        write(shard, 1, 5)
+    many(model, shards, tmp_path / "labels")
+    assert "viewfuse: the file that was left has no labels: " in many(model, shards, tmp_path / "labels").stderr
+
+
+@pytest.fixture(scope="module")
+def dotted(tmp_path_factory):
+    """A model whose columns are called VIEW.COLUMN, as those of fit-large may be, and a table of its samples."""
+    pa, folder = pytest.importorskip("pyarrow"), tmp_path_factory.mktemp("dotted")
+    views = dict(zip("ab", make_blobs(40, 2, missing=0)[0], strict=False))
+    names = {view: [f"{view}.{c}" for c in range(x.shape[1])] for view, x in views.items()}
+    given = Views(views, columns=[names["a"], names["b"]], ids=[f"s{i}" for i in range(40)])
+    URRL(2, **TINY, random_state=0, device="cpu").fit(given).save(folder / "model")
+    columns = {name: x[:, c] for view, x in views.items() for c, name in enumerate(names[view])}
+    return folder / "model", pa.table({"id": given.ids.tolist(), **columns})
+
+
+def test_views_are_known_by_the_prefixes_of_columns(dotted, tmp_path):
+    from pyarrow import parquet
+
+    model, table = dotted
+    mixed = table.select(["id", *sorted(table.column_names[1:], key=lambda name: name.partition(".")[2])])
+    for name, one in {
+        "wide": table,
+        "mixed": mixed,
+        "only_a": table.select([n for n in table.column_names if n[:2] in ("id", "a.")]),
+    }.items():
+        parquet.write_table(one, tmp_path / f"{name}.parquet")
+    blocks = ("--block", "a=a.*", "--block", "b=b.*")
+    assert predict(model, tmp_path / "wide.parquet", tmp_path / "named.csv", *blocks).exit_code == 0
+    assert predict(model, tmp_path / "wide.parquet", tmp_path / "wide.csv").exit_code == 0
+    done = predict(model, tmp_path / "[mw]i*.parquet", tmp_path / "labels")
+    assert done.exit_code == 0, done.output
+    texts = [(tmp_path / name).read_text() for name in ("named.csv", "wide.csv", "labels/wide.csv", "labels/mixed.csv")]
+    assert len(set(texts)) == 1
+    assert predict(model, tmp_path / "only_a.parquet", tmp_path / "a.csv").exit_code == 0
+    assert (tmp_path / "a.csv").read_text().splitlines()[1].split(",")[4] == "a"
+
+
+def test_a_dot_in_a_name_is_no_view_unless_the_model_knows_it():
+    table = FileView(Path("genes.parquet"), "genes", np.zeros((2, 3)), ["TP53.1", "TP53.2", "a.1"], ["s1", "s2"])
+    assert split_by_prefix(Source([table]), ["a", "genes2"]).names == ("genes",)
+    assert split_by_prefix(Source([table]), ["a", "TP53", "genes"]).names == ("genes",)
+    assert split_by_prefix(Source([table]), ["b", "a", "TP53"]).names == ("a", "TP53")
 
 
 def test_rows_are_never_all_in_memory(model, shards, tmp_path, monkeypatch):
@@ -176,6 +230,7 @@ def test_mistakes_are_one_line(model, shards, tmp_path):
         (f"{tmp_path}/**/*.npz", tmp_path, "--force"): "which is read; give another",
         (f"{folder}/*.npz", tmp_path / "taken"): "exists already",
         (shards[0], out, shards[1]): "a quoted pattern, such as 'shards/*.parquet'",
+        (shards[0], out, "--engine", "ray"): "--engine ray is for many files; give a quoted pattern",
         (f"a={folder}/*.npz", out, f"b={folder}/*.npz"): "a and b: files of a pattern are predicted one by one",
     }.items():
         result = predict(model, *words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from viewfuse.data.views import Views
 from viewfuse.errors import (
     BadModelFile,
     CannotWrite,
@@ -23,10 +22,11 @@ from viewfuse.errors import (
     SuspiciousDataWarning,
     ViewfuseError,
 )
-from viewfuse.io.readers import read_chunks, read_views
 
 if TYPE_CHECKING:
     from viewfuse.comparison.run import compare
+    from viewfuse.data.views import Views
+    from viewfuse.io.readers import read_chunks, read_views
     from viewfuse.methods.registry import load
     from viewfuse.methods.urrl.estimator import URRL
 
@@ -62,10 +62,13 @@ def __dir__() -> list[str]:
 
 _LAZY = {
     "URRL": "viewfuse.methods.urrl.estimator",
+    "Views": "viewfuse.data.views",
     "compare": "viewfuse.comparison.run",
     "load": "viewfuse.methods.registry",
+    "read_chunks": "viewfuse.io.readers",
+    "read_views": "viewfuse.io.readers",
 }
-"""Where names are that need torch, which is only imported when one of them is asked for."""
+"""Where names are that need torch or NumPy, which are only imported when one of them is asked for."""
 
 
 def __getattr__(name: str) -> Any:

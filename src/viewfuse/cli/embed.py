@@ -24,7 +24,7 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
     from viewfuse import load
 
     fitted = load(model, device=device)
-    source = inputs.open()
+    source = inputs.open_for(fitted)
     width = fitted.cluster_centers_.shape[1]
     filled = Filled(fitted)
     chunks = map(filled.complete, options.chunks(source, "embedding"))

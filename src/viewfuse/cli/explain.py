@@ -43,7 +43,7 @@ def command(
         from viewfuse.fitted.explanation import TOP, sheets
 
         fitted = load(model, device=device)
-        explanation = fitted.explain(inputs.open().read())
+        explanation = fitted.explain(inputs.open_for(fitted).read())
         write_sheets(folder, sheets(explanation, top or TOP))
     clusters = describe(explanation, top or 1)
     if as_json:

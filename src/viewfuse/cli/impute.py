@@ -24,7 +24,7 @@ def command(model: Path, inputs: options.Inputs, out: Path, device: str, force: 
         from viewfuse import load
 
         fitted = load(model, device=device)
-        source = inputs.open()
+        source = inputs.open_for(fitted)
         filled = Filled(fitted)
         parts = map(filled.complete, options.chunks(source, "imputing"))
         write_views(folder, fitted.view_names_, map(fitted.impute, parts))

@@ -19,6 +19,7 @@ from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
+from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.utils.folders import replacing
@@ -102,6 +103,10 @@ class Inputs:
     def open(self) -> Source:
         """Open them, without reading all."""
         return open_source(self._paths(), **self.reading())
+
+    def open_for(self, fitted: Any) -> Source:
+        """Open them for a fitted model, whose views a wide table may name in its columns."""
+        return split_by_prefix(self.open(), fitted.view_names_)
 
     def reading(self) -> dict[str, Any]:
         """How they are read, as `open_source` takes it."""
@@ -283,8 +288,14 @@ def show(facts: Mapping[str, Any], as_json: bool) -> None:
         return
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        click.echo(f"{name:<{width}}  {plain(shown)}")
+        click.echo(f"{name:<{width}}  {plain(_in_words(value))}")
+
+
+def _in_words(value: Any) -> Any:
+    """A list or a dict as people write them."""
+    if isinstance(value, Mapping):
+        value = [f"{name} {_in_words(one)}" for name, one in value.items()]
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], text: Container[int] = (0,)) -> str:

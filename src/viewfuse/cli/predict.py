@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.errors import CannotWrite, DataError
+from viewfuse.errors import CannotWrite, DataError, SettingError
 
 
 @click.command()
@@ -41,6 +41,8 @@ def command(
     """Filled in by the group."""
     if any(map(_is_pattern, inputs.files)):
         facts = _many(model, inputs, out, force, uncertain_below=uncertain_below, device=device, engine=engine)
+    elif engine != "local":
+        raise SettingError(f"engine={engine!r} is for many files; give a quoted pattern, such as 'shards/*.parquet'")
     else:
         facts = _one(model, inputs, out, force, uncertain_below, device, as_json)
     options.show({**facts, "written to": str(out)}, as_json)
@@ -62,7 +64,7 @@ def _one(
     from viewfuse.distributed.streamed_predict import predict_parts
 
     fitted = load(model, device=device)
-    placed = predict_parts(fitted, options.chunks(inputs.open(), "predicting"), out, uncertain_below)
+    placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, uncertain_below)
     return {**placed.facts(), **placed.filled.facts(as_json)}
 
 

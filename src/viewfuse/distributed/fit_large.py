@@ -11,8 +11,6 @@ Whatever is done already is not done again: a lost process costs no more than an
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 import time
@@ -35,11 +33,19 @@ from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.training import train_on_all
-from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.errors import CannotWrite, EmptyCellsWarning, EmptySampleWarning, SettingError, SuspiciousDataWarning
+from viewfuse.errors import (
+    CannotWrite,
+    DataError,
+    Diverged,
+    EmptyCellsWarning,
+    EmptySampleWarning,
+    SettingError,
+    SuspiciousDataWarning,
+)
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
@@ -55,6 +61,8 @@ BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
 STEPS = {"cpu": 250, "cuda": 2_500}
 """Batches of the joint stage on all rows: a GPU makes ten times as many in less time."""
+LEAST_BANK = 2 * Config.donor_depth
+"""Neighbours and donors of all rows are looked for among as many."""
 BATCH = {"cpu": 1_024, "cuda": 4_096}
 """Rows per batch, over all processes."""
 _CHECKPOINT, _MODEL, _LABELS, _SUMMARY, _COLUMNS = "checkpoint", "model", "labels", "summary.json", "columns.csv"
@@ -105,9 +113,10 @@ def fit_large(
         job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, verbose)
         job.size(bank, steps, batch_size)
         done = job.begin(force)
-        if done is not None:
-            return done
         with Progress(shown=verbose and processes.is_first) as progress:
+            if done is not None:
+                progress.tell(f"{out} is finished already, by the same call; nothing is done again")
+                return done
             return job.run(progress)
 
 
@@ -129,8 +138,8 @@ class _Job:
     def size(self, bank: int | str, steps: int | str, batch_size: int | str) -> None:
         """What "auto" means on this device."""
         kind = self.processes.device.type
-        self.bank = _count("bank", bank, BANK[kind], 1)
-        self.steps = _count("steps", steps, STEPS[kind], 0)
+        self.bank = _count("bank", bank, BANK[kind], LEAST_BANK)
+        self.steps = _count("steps", steps, STEPS[kind], 1)
         self.batch_size = _count("batch_size", batch_size, BATCH[kind], 1)
         if self.processes.size > max(1, self.batch_size // Config.batch_size):
             raise SettingError(f"batch_size={self.batch_size} is less than {Config.batch_size} rows per process")
@@ -162,12 +171,17 @@ class _Job:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def _finished(self) -> dict[str, Any] | None:
-        """What a run of the same fit wrote when it was done; None where there is none."""
+        """What a run of the same fit wrote when it was done; None where there is none; another fit is refused."""
         try:
             found: dict[str, Any] = json.loads((self.out / _SUMMARY).read_text())
-        except (OSError, ValueError):
+            known: dict[str, Any] = dict(found["fit"])
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if found.get("fit") == json.loads(json.dumps(self._facts(), default=str)) else None
+        told = differences(known, json.loads(json.dumps(self._facts(), default=str)))
+        if told:
+            cure = "give what was given then, another --out, or --force to overwrite it"
+            raise CannotWrite(f"{self.out} has the results of another fit: {told}; {cure}")
+        return found
 
     def _facts(self) -> dict[str, Any]:
         """All on which the results depend."""
@@ -188,7 +202,15 @@ class _Job:
         self.seconds[name] = round(time.perf_counter() - began, 1)
 
     def run(self, progress: Progress) -> dict[str, Any]:
-        """All five parts."""
+        """All five parts; what is refused would be again, so nothing is kept that would refuse the cure."""
+        try:
+            return self._run(progress)
+        except (DataError, SettingError, Diverged):
+            if self.processes.is_first:
+                self._remove(_CHECKPOINT)
+            raise
+
+    def _run(self, progress: Progress) -> dict[str, Any]:
         trained = max(self.bank, self.steps * self.batch_size)
         buckets = Buckets.of(len(self.shards), trained, self.bank)
         folder, widths = self.out / _CHECKPOINT, self.shards.layout.widths
@@ -208,7 +230,7 @@ class _Job:
             sizes = files.write(self.processes)
         summary = self._summary(fitted, facts, sizes.tolist())
         if self.processes.is_first:
-            write_file(self.out / _COLUMNS, self._columns(facts).encode())
+            write_file(self.out / _COLUMNS, facts.as_csv(self.shards.layout).encode())
             write_file(self.out / _SUMMARY, as_json(summary, indent=1).encode())
             self._remove(_CHECKPOINT)
         self.processes.wait()
@@ -219,7 +241,7 @@ class _Job:
         if names:
             warnings.warn(
                 f"{len(names)} column(s) beside those of lists are not looked at: {', '.join(names[:8])}; "
-                "name the columns of all views (blocks) if they matter",
+                "name the columns of all views, such as blocks={'VIEW': 'PATTERN'}, if they matter",
                 SuspiciousDataWarning,
                 stacklevel=outside(),
             )
@@ -283,17 +305,6 @@ class _Job:
             "decisions": fitted.decisions_,
             "fit": self._facts(),
         }
-
-    def _columns(self, facts: ColumnFacts) -> str:
-        """A line per column: what all rows say, whatever their order."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(("view", "column", "count", "lowest", "highest"))
-        layout = self.shards.layout
-        names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
-        for (view, column), *cells in zip(names, facts.counts.tolist(), facts.low, facts.high, strict=True):
-            lines.writerow((view, column, *cells))
-        return text.getvalue()
 
 
 def _count(name: str, given: Any, usual: int, least: int) -> int:

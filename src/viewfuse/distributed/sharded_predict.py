@@ -25,6 +25,7 @@ from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.streamed_predict import predict_parts
 from viewfuse.errors import BadModelFile, CannotWrite, DataError, SettingError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
+from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, Source
@@ -176,7 +177,7 @@ def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
 def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = lambda rows, size: None) -> Found:
     """Write the labels of one shard, and then that they are there."""
     shard.record.unlink(missing_ok=True)  # whatever was there is true no longer
-    source = asked.open(shard.file)
+    source = split_by_prefix(asked.open(shard.file), fitted.view_names_)
 
     def parts() -> Iterator[Views]:
         for views in source.chunks(ROWS_AT_A_TIME):
@@ -248,9 +249,16 @@ def _predicted(asked: Asked, todo: Sequence[Shard], engine: str, verbose: bool) 
         told = f"{len(done)} of {len(todo)} files were done; the same command goes on with the others"
         raise KeyboardInterrupt(f"interrupted; {told}") from None
     if failed:
-        told = f"{len(failed)} of {len(todo)} files have no labels, the others have"
+        told = _told(len(failed), len(todo))
         raise DataError(f"{told}: {failed[0]}; then the same command goes on with what is left")
     return done
+
+
+def _told(failed: int, todo: int) -> str:
+    """How many files have no labels, of those that were to be done."""
+    if failed == todo:
+        return f"none of {todo} files has labels" if todo > 1 else "the file that was left has no labels"
+    return f"{failed} of {todo} files {'has' if failed == 1 else 'have'} no labels, the others have"
 
 
 def _added_up(found: Sequence[Found]) -> Found:

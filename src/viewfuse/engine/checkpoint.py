@@ -72,10 +72,8 @@ class Checkpoint:
         return {**self.__dict__, "_clock": _Clock()}
 
     def _check(self, known: Mapping[str, Any]) -> None:
-        facts = self._facts
-        differs = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
-        if differs:
-            told = "; ".join(f"{name} was {known.get(name)}, is {facts.get(name)}" for name in differs)
+        told = differences(known, self._facts)
+        if told:
             cure = "give what was given then, another folder, or delete this one"
             raise CheckpointDiffers(f"{self._folder} keeps another fit: {told}; {cure}")
 
@@ -222,6 +220,12 @@ class Stage:
         weights = _read_tensors(self._best_file(self._path, [run.joint_stage.kept for run in self._runs]))[0]
         for i, (watch, known) in enumerate(zip(self._watches, counters, strict=True)):
             watch.recall(known, {name: x.to(self._runs[0].device) for name, x in _below(str(i), weights).items()})
+
+
+def differences(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """What was other when a fit began, in words; nothing where all is the same."""
+    names = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
+    return "; ".join(f"{name} was {known.get(name)}, is {facts.get(name)}" for name in names)
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -88,8 +88,8 @@ def cluster_section(run: Run, marks: Sequence[str]) -> Section:
     header += ["Found again", "Have the view"] if run.found_again else ["Have the view"]
     rows = [_cluster_row(run, one, marks) for one in clusters_of(run)]
     note = (
-        "Confidence: how sure it is that its samples belong to it, on average. Stability: how often its samples are put "
-        "together again, by other trainings or by a second method. "
+        "Confidence: how sure it is that its samples belong to it, on average. Stability: how often its samples are "
+        "put together again, by other trainings or by a second method. "
     )
     note += "Found again: how well it survives when views are hidden or samples left out. " if run.found_again else ""
     note += "Typical samples are the surest ones; press one to see it on the map."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
-from viewfuse.distributed.rows.shards import Rows, Shards
+from viewfuse.distributed.rows.shards import Layout, Rows, Shards
 from viewfuse.distributed.threads import side_by_side
 from viewfuse.errors import DataError
 from viewfuse.utils.atomic import write_file
@@ -52,6 +54,16 @@ class ColumnFacts:
         """Of other rows as well."""
         low, high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
         return ColumnFacts(self.n_rows + other.n_rows, self.counts + other.counts, low, high)
+
+    def as_csv(self, layout: Layout) -> str:
+        """A line per column."""
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(("view", "column", "count", "lowest", "highest"))
+        names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
+        for (view, column), *cells in zip(names, self.counts.tolist(), self.low, self.high, strict=True):
+            lines.writerow((view, column, *cells))
+        return text.getvalue()
 
     def saved(self) -> dict[str, Any]:
         """In a form that JSON can hold."""

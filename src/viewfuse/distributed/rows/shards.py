@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
+from glob import glob, has_magic
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
@@ -195,16 +195,28 @@ def _found(paths: Any) -> list[Path]:
     given = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
     files: list[Path] = []
     for one in map(Path, given):
-        if one.is_dir():
-            inside = one.rglob("*.parquet")
-            files += [path for path in inside if not any(p.startswith((".", "_")) for p in path.relative_to(one).parts)]
-        elif one.exists():
-            files.append(one)
-        else:
-            files += map(Path, glob(str(one)))
+        files += _inside(one) if one.is_dir() else [one] if one.exists() else _matching(one)
     if not files:
-        raise DataError(f"{', '.join(map(str, given)) or 'nothing'}: there is no Parquet file; give the folder of some")
+        raise DataError("no file was given; give a folder of Parquet files, a pattern, or the files")
     return sorted({path.absolute() for path in files})
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The shards in a folder and below, but for hidden ones."""
+    parts = {path: path.relative_to(folder).parts for path in folder.rglob("*.parquet")}
+    found = [path for path, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
+    if not found:
+        raise DataError(f"{folder} is a folder without .parquet files; give the folder that has them")
+    return found
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """The files that a pattern means."""
+    found = [Path(name) for name in glob(str(pattern))]
+    if not found:
+        wrong = "means no file; check the pattern" if has_magic(str(pattern)) else "does not exist; check the path"
+        raise DataError(f"{pattern} {wrong}")
+    return found
 
 
 def _check_alike(paths: Sequence[Path], schemas: Sequence[Mapping[str, Any]]) -> None:
@@ -239,7 +251,8 @@ def _plan(
         for name in others:
             sources.setdefault(name.partition(".")[0], []).append(name)
     else:
-        raise DataError(f"{path}: which columns are which view? Call them VIEW.COLUMN, or give blocks (VIEW=PATTERN)")
+        cure = "Call them VIEW.COLUMN, or say it for each view: blocks={'VIEW': 'PATTERN'}"
+        raise DataError(f"{path}: which columns are which view? {cure}")
     _check_kinds(path, kinds, sources)
     return chosen, sources
 
