@@ -26,8 +26,8 @@ def known_section(run: Run, columns: Sequence[Column], marks: Sequence[str]) -> 
     others = [column.name for column, crossing in crossings if crossing is None]
     note = (
         "The clusters were found without these columns. Strongly coloured cells hold a large share of their "
-        "cluster. Framed cells are the best one-to-one match, and accuracy is the share of the samples in them. NMI and ARI are 1 for the "
-        "same groups; ARI is 0 for groups that agree no more than by chance."
+        "cluster. Framed cells are the best one-to-one match, and accuracy is the share of the samples in "
+        "them. NMI and ARI are 1 for the same groups; ARI is 0 for groups that agree no more than by chance."
     )
     rest = f"Not compared, but a colour on the map: {', '.join(others)}." if others else ""
     return Section(
