@@ -96,7 +96,7 @@ def fit_large(
     n_clusters : number of clusters; "auto" chooses it on the bank
     id_column : by default the first one; ids are text or whole numbers, each once
     blocks : per view a pattern of its columns, where they are neither lists nor called VIEW.COLUMN
-    bank : rows that every process holds; "auto" is 100,000 on a GPU and 20,000 on a CPU
+    bank : rows that every process holds, at least 20; "auto" is 100,000 on a GPU and 20,000 on a CPU
     steps : batches of the joint stage on all rows; "auto" is 2,500 on a GPU and 250 on a CPU
     batch_size : rows per batch, over all processes; "auto" is 4,096 on a GPU and 1,024 on a CPU
     embedding : whether the label files hold the embedding as well
