@@ -153,13 +153,13 @@ def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
 
     def losses(values):
         found = each(*own, values[0][0])[None]
-        return safe_imputation.Found(found, torch.zeros(1).double(), found[..., None], [])
+        return safe_imputation.Found(found, torch.zeros(1).double(), found[..., None])
 
     present = torch.ones(1, 5, 1, dtype=torch.bool)
     side = type("Side", (), {"present": present, "device": torch.device("cpu")})
     nobody = torch.zeros(1, 0, dtype=torch.int64)
     levels = safe_imputation.TwoLevels(
-        side, network, losses, (nobody, nobody), [], [0], safe_imputation.Rates(1e-3, rate, 1e-3)
+        side, network, losses, list, (nobody, nobody), [], [0], safe_imputation.Rates(1e-3, rate, 1e-3)
     )
     slope = levels._slope([complete[None]], [filled[None]], weights.detach()[None])
     np.testing.assert_allclose(-rate * slope[0].numpy(), wanted.numpy(), rtol=1e-3)

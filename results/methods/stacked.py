@@ -1,4 +1,4 @@
-"""What ten trainings side by side cost beside one: `python results/methods/stacked.py --device cuda --out results/methods`.
+"""What ten trainings side by side cost beside one: `python results/methods/stacked.py --device cuda`.
 
 Each method is trained as `viewfuse bench table2 --method NAME` does it, with one seed and with several at once, on the
 same data and missing rate; the time is that of the whole run, from masked views to labels. A short training goes first,

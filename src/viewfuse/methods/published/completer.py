@@ -7,7 +7,7 @@ much information as they can, and a code is predicted from that of another view,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -127,7 +127,7 @@ class COMPLETER(PublishedMethod):
     reconstruction_weight: float = 0.1
     prediction_weight: float = 0.1
     epochs: int = 500
-    prediction_start: int = 100
+    prediction_start: int = field(default=100, metadata={"least": 0})
     batch_size: int = 256
     learning_rate: float = 1e-4
 

@@ -7,7 +7,7 @@ that still are near are no longer pushed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -130,7 +130,7 @@ class SURE(PublishedMethod):
 
     latent_dim: int = 10
     hidden_dims: Sequence[int] = (1024, 1024, 1024)
-    dropout: float = 0.2
+    dropout: float = field(default=0.2, metadata={"below": 1})
     n_negatives: int = 30
     reconstruction_weight: float = 0.5
     epochs: int = 80
