@@ -37,8 +37,8 @@ _MOST_TOLD = 12
 """Of more clusters the verdict does not say what sets each apart; the table does."""
 
 _ON_SCORES = (
-    "The score says how much better so many clusters are found again than clusters in data without structure, where "
-    "it is about 0. A clear peak is a clear answer; peaks of nearly one height are all worth a look."
+    "The score says how much clearer so many clusters are than clusters in data without structure, where it is about "
+    "0. A clear peak is a clear answer; peaks of nearly one height are all worth a look."
 )
 
 
