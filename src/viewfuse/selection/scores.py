@@ -47,7 +47,13 @@ def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     labels : int64 tensor of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
     """
-    return _mean_of_known(_view_agreements(labels, neighbor_ids).tolist(), view_weights(neighbor_ids))
+    return partition_agreements([labels], neighbor_ids)[0]
+
+
+def partition_agreements(partitions: Sequence[Tensor], neighbor_ids: Tensor) -> list[float]:
+    """The `neighbor_agreement` of each of several partitions; views are compared once for all of them."""
+    weights = view_weights(neighbor_ids)
+    return [_mean_of_known(_view_agreements(labels, neighbor_ids).tolist(), weights) for labels in partitions]
 
 
 def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
