@@ -36,7 +36,7 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hurry(monkeypatch):
-    """Small networks that hardly train, in this process, so that a page takes a second; `-m slow` runs pages as they are.
+    """Small networks that hardly train, in this process: a page takes a second; `-m slow` runs pages as they are.
 
     Workers have tests of their own (test_parallel.py), and each imports torch for two seconds.
     """
