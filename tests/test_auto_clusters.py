@@ -142,7 +142,7 @@ def test_the_verb_says_how_many_and_writes_where_it_is_told(tmp_path, monkeypatc
     said = CliRunner().invoke(main, call)
     assert said.exit_code == 0, said.output
     assert said.output.splitlines()[0].split()[:2] == ["k", "score"]
-    assert "3, which are found again" in said.output.splitlines()[-1]
+    assert "3, which hold together" in said.output.splitlines()[-1]
     out = tmp_path / "run"
     told = CliRunner().invoke(main, [*call, "--out", str(out), "--json"])
     assert json.loads(told.output)["chosen"] == 3

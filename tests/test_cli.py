@@ -27,7 +27,7 @@ from viewfuse.data.views import Views
 from viewfuse.io.writers import write_labels
 from viewfuse.metrics import clustering_accuracy
 
-QUICK = ["--pretrain-epochs", "6", "--joint-epochs", "2"]
+QUICK = ["--pretrain-epochs", "6", "--joint-epochs", "2", "--embedding-dim", "32", "--hidden-dim", "32"]
 TINY = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 16, "--hidden-dim", 16, "--scaling", "standard"]
 """For fits of which only the files and words matter."""
 
@@ -95,7 +95,7 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
         "embedding.npy", "explanation", "history.csv", "labels.csv", "map.csv", "map.png", "model", "report.html",
         "report_data", "stability.csv", "summary.json",
     ]  # fmt: skip
-    assert np.load(out / "embedding.npy").shape == (60, 256)
+    assert np.load(out / "embedding.npy").shape == (60, 32)
     assert sum(json.loads((out / "summary.json").read_text())["cluster_sizes"]) == 60
     scored = run("score", out / "labels.csv", truth, "--json")
     assert json.loads(scored.output)["accuracy"] >= 0.9
@@ -171,7 +171,7 @@ def test_a_folder_is_not_called_like_a_file(fitted, tmp_path, command):
 def test_a_smaller_model(fitted, tmp_path):
     files, out = fitted
     small = tmp_path / "small"
-    assert run("fit", *files, "--clusters", 2, "--out", small, "--keep", 20, *QUICK, "--hidden-dim", 16).exit_code == 0
+    assert run("fit", *files, "--clusters", 2, "--out", small, "--keep", 20, *QUICK).exit_code == 0
     assert json.loads(run("info", small / "model", "--json").output)["samples"] == 20
     assert run("predict", small / "model", *files, "--out", tmp_path / "labels.csv").exit_code == 0
     whole, thin = (pd.read_csv(path)["label"] for path in (out / "labels.csv", tmp_path / "labels.csv"))

@@ -96,6 +96,17 @@ def test_neighbor_agreement_is_what_it_says(seed, n, n_views, depth, n_clusters)
     assert found == pytest.approx(agreement_in_words(labels.tolist(), neighbor_ids), abs=1e-6)
 
 
+@pytest.mark.parametrize("entries", [1, 100, 2**22])
+def test_partitions_that_are_scored_together_score_what_each_does(monkeypatch, entries):
+    monkeypatch.setattr(scores, "_ENTRIES", entries)  # one by one, two at a time, all at once
+    rng = np.random.default_rng(0)
+    ids = torch.from_numpy(rng.integers(-1, 8, size=(8, 2, 3)))
+    partitions = [torch.from_numpy(rng.integers(k, size=8)) for k in (1, 2, 2, 3, 4)]
+    each = [neighbor_agreement(own, ids) for own in partitions]
+    assert scores.partition_agreements(partitions, ids) == each
+    assert len(set(each)) > 3
+
+
 def observed_lists(members, rng, depth=9):
     """Random neighbours among those who have the view, of shape (samples, 1, depth)."""
     rows, ids = np.flatnonzero(members), np.full((len(members), 1, depth), NO_NEIGHBOR)

@@ -25,6 +25,7 @@ from viewfuse.engine import checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
 from viewfuse.parallel import Job, cores, threads_for, workers
+from viewfuse.parallel import jobs as jobs_module
 from viewfuse.parallel.jobs import limited
 from viewfuse.parallel.parcels import Parcel, unpacked
 from viewfuse.parallel.workers import Workers
@@ -176,6 +177,18 @@ def test_threads_are_given_back_after_an_error():
     with pytest.raises(ZeroDivisionError), limited(before + 1):
         raise ZeroDivisionError
     assert torch.get_num_threads() == before
+
+
+def test_libraries_are_looked_for_again_where_modules_were_imported(monkeypatch):
+    looked, look = [], jobs_module.ThreadpoolController
+    monkeypatch.setattr(jobs_module, "ThreadpoolController", lambda: looked.append(look()) or looked[-1])
+    jobs_module._libraries.cache_clear()
+    for name in (None, None, "of_a_library_with_threads"):
+        if name:
+            monkeypatch.setitem(sys.modules, name, known)
+        with limited(1):
+            assert {one["num_threads"] for one in look().info()} == {1}
+    assert len(looked) == 2
 
 
 @pytest.mark.parametrize(

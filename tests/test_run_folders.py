@@ -198,8 +198,8 @@ def test_a_second_signal_changes_nothing_about_the_last_line(tmp_path, monkeypat
 def test_a_signal_while_python_ends_says_nothing_more(tmp_path):
     heard = "import atexit, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     late = "atexit.register(signal.raise_signal, signal.SIGINT)"
-    code = f"{heard}; {late}; from viewfuse.cli import main; main(['info', {str(tmp_path)!r}])"
+    code = f"{heard}; {late}; from viewfuse.cli import main; main(['inspect', {str(tmp_path)!r}])"  # without torch
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr.count("\n") == 1
-    assert "is not a viewfuse model" in ended.stderr
+    assert "is a folder without" in ended.stderr

@@ -19,7 +19,7 @@ from viewfuse.fitted import effects
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
 N, GENES, MARKERS = 300, 20_000, 30
-QUICK = ("--pretrain-epochs", 4, "--joint-epochs", 1)
+QUICK = ("--pretrain-epochs", 4, "--joint-epochs", 1, "--embedding-dim", 64, "--hidden-dim", 64)
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
 
 

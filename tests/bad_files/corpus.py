@@ -97,10 +97,26 @@ def header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
     return file.getvalue()
 
 
-def zipped(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
-    with zipfile.ZipFile(path, "w", compression, compresslevel=1) as archive:
+def zipped(path: Path, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
+
+
+def zip_bomb(path: Path, *names: str, head: bytes, block: bytes, times: int) -> None:
+    """Members with a head and many equal blocks; a block is packed once, where zipfile would take seconds."""
+    packer, crc = zlib.compressobj(1, zlib.DEFLATED, -15), zlib.crc32(head)
+    packed = packer.compress(head) + packer.flush(zlib.Z_FULL_FLUSH)
+    packed += (packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)) * times + packer.flush()
+    for _ in range(times):
+        crc = zlib.crc32(block, crc)
+    facts, members, directory = (crc, len(packed), len(head) + times * len(block)), b"", b""
+    for name in map(str.encode, names):
+        places = (len(name), 0, 0, 0, 0, 0, len(members))
+        directory += struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 8, 0, 33, *facts, *places) + name
+        members += struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 8, 0, 33, *facts, len(name), 0) + name + packed
+    ending = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, len(names), len(names), len(directory), len(members), 0)
+    path.write_bytes(members + directory + ending)
 
 
 BYTES = {
@@ -150,18 +166,12 @@ def _(path):
 
 @bad("bomb.npz", "would grow from", bomb=True)
 def _(path):
-    with (
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("view_0.npy", "w") as member,
-    ):
-        member.write(header((2**16, 2**10)))
-        for _ in range(2**8):
-            member.write(bytes(2**20))
+    zip_bomb(path, "view_0.npy", head=header((2**16, 2**10)), block=bytes(2**20), times=2**8)
 
 
 @bad("many_bombs.npz", "would grow from", bomb=True)
 def _(path):
-    zipped(path, {f"view_{v}.npy": header((2**11, 2**10)) + bytes(2**23) for v in range(16)}, zipfile.ZIP_DEFLATED)
+    zip_bomb(path, *(f"view_{v}.npy" for v in range(16)), head=header((2**11, 2**10)), block=bytes(2**20), times=2**3)
 
 
 @bad("cut.npz", "is no readable .npz file")
@@ -196,8 +206,8 @@ def _(path):
 
 @bad("long_header.npz", "the header of an array is too long to be true", bomb=True)
 def _(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr("view_0.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**27) + b" " * 2**27)
+    start = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**27)
+    zip_bomb(path, "view_0.npy", head=start, block=b" " * 2**20, times=2**7)
 
 
 @bad("cut_header.npz", "is no readable .npz file")

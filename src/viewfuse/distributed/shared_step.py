@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.optim import Adam
 
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.prepared_rows import Plan, Visit
@@ -22,6 +21,7 @@ from viewfuse.engine.loop import TrainState
 from viewfuse.engine.rng import Draws, epoch_keys, segments
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.optimizers import Adam
 from viewfuse.nn.streams import join_streams
 
 

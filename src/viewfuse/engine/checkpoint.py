@@ -23,11 +23,11 @@ from types import FrameType
 from typing import Any, Protocol
 
 from torch import Tensor
-from torch.optim import Adam
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.loop import TrainState
 from viewfuse.errors import CheckpointDiffers
+from viewfuse.nn.optimizers import Adam
 from viewfuse.utils.atomic import write_file, writing
 
 _SECONDS_BETWEEN = 60.0

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.method import Method, PreparedBatch
@@ -18,6 +17,7 @@ from viewfuse.engine.passes import fixed_rows
 from viewfuse.engine.rng import Draws, epoch_keys, shuffled
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.nn.optimizers import Adam
 from viewfuse.nn.streams import join_streams, side_stream
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 4096}

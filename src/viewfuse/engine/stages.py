@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from viewfuse.engine.graphed_step import GraphedStep, tensor_cores
 from viewfuse.engine.progress import Progress
@@ -21,6 +20,7 @@ from viewfuse.engine.rng import Noise, epoch_keys, shuffled
 from viewfuse.engine.stacked_replicates import stack, unstack
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.optimizers import Adam
 from viewfuse.nn.streams import join_streams
 
 Loss = Callable[[Tensor], Mapping[str, Tensor]]

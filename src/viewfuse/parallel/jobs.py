@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 import viewfuse.errors
 
@@ -130,7 +131,13 @@ def limited(threads: int | None) -> Iterator[None]:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with threadpool_limits(threads):
+            with _libraries(len(sys.modules)).limit(limits=threads):
                 yield
         finally:
             torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=1)
+def _libraries(n_modules: int) -> ThreadpoolController:
+    """Those with threads that were loaded with so many modules: to look for them takes as long as a small step."""
+    return ThreadpoolController()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from viewfuse.selection.rules import best_start
-from viewfuse.selection.scores import neighbor_agreement, size_entropy
+from viewfuse.selection.scores import partition_agreements, size_entropy
 
 _WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
@@ -47,7 +47,7 @@ def initial_centers(
     starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state)])
     found, spread = k_means(points, weights, starts, _ROUNDS)
     labels = [nearest_center(embedding, own) for own in found]
-    scores = [0.0 if neighbor_ids is None else neighbor_agreement(own, neighbor_ids) for own in labels]
+    scores = [0.0] * len(labels) if neighbor_ids is None else partition_agreements(labels, neighbor_ids)
     best = found[best_start(scores, spread.tolist(), [size_entropy(own, n_clusters) for own in labels])]
     if len(points) < len(embedding):
         best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]

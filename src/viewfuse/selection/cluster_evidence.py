@@ -21,7 +21,7 @@ from torch import Tensor
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.filled_kmeans import filled_table
 from viewfuse.selection.partitions_by_k import contingency, partitions, principal, rand_index
-from viewfuse.selection.scores import AGREEMENT_DEPTH, neighbor_agreement
+from viewfuse.selection.scores import AGREEMENT_DEPTH, partition_agreements
 from viewfuse.selection.structureless import spectrum
 
 WITNESSES = ("hidden_views", "resampling", "neighbors", "gap")
@@ -52,7 +52,7 @@ def witnessed(look: Look, ks: Sequence[int], generator: torch.Generator) -> dict
     said = {
         "hidden_views": rand_index(contingency(found, hidden, max(ks))),
         "resampling": torch.stack(resampled).mean(dim=0),
-        "neighbors": torch.tensor([neighbor_agreement(own, look.samples.neighbor_ids) for own in found]),
+        "neighbors": torch.tensor(partition_agreements(list(found), look.samples.neighbor_ids)),
         "gap": _gaps(spectrum(look.samples, AGREEMENT_DEPTH, max(ks) + 1), ks),
     }
     return {name: values.double().tolist() for name, values in said.items()}

@@ -163,7 +163,8 @@ def _n_clusters(decision: Decision) -> str:
         words = "1, as nothing holds together better than in a Gaussian of the same covariance"
         return words + f"; if there must be more, {other} hold best"
     doubt = "" if decision["structured"] else ", although hardly anything holds together better than in a Gaussian"
-    words = f"{chosen}, which hold together in all views and are found again with samples left out{doubt} (score {scores[chosen]}"
+    words = f"{chosen}, which hold together in all views and are found again with samples left out{doubt}"
+    words += f" (score {scores[chosen]}"
     return words + (f"; the next peak is {other} with {scores[other]})" if other else ")") + _on_all_that_hold(decision)
 
 

@@ -35,6 +35,8 @@ AGREEMENT_DEPTH = 9
 """Neighbours of a sample that count, whatever the method itself looks at."""
 _SEEN = 2_000
 """Samples that are enough to see which views repeat each other."""
+_ENTRIES = 2**22
+"""Neighbours that are looked at together: of small sets those of all partitions, of large ones those of one."""
 
 
 def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
@@ -47,7 +49,14 @@ def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     labels : int64 tensor of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
     """
-    return _mean_of_known(_view_agreements(labels, neighbor_ids).tolist(), view_weights(neighbor_ids))
+    return partition_agreements([labels], neighbor_ids)[0]
+
+
+def partition_agreements(partitions: Sequence[Tensor], neighbor_ids: Tensor) -> list[float]:
+    """The `neighbor_agreement` of each of several partitions; views are compared once for all of them."""
+    weights, some = view_weights(neighbor_ids), max(1, _ENTRIES // max(1, neighbor_ids.numel()))
+    parts = [torch.stack(list(partitions[i : i + some])) for i in range(0, len(partitions), some)]
+    return [_mean_of_known(own, weights) for labels in parts for own in _view_agreements(labels, neighbor_ids).tolist()]
 
 
 def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
@@ -91,28 +100,36 @@ def _shared(nearest: Tensor, there: Tensor, view: int) -> Tensor:
 
 
 def _view_agreements(labels: Tensor, neighbor_ids: Tensor) -> Tensor:
-    """Per view, of shape (views,), in float64; NaN where a view tells nothing."""
+    """Per partition and view, of shape (partitions, views), in float64; NaN where a view tells nothing.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (partitions, samples)
+    """
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there = nearest != NO_NEIGHBOR
     chances = _chance_agreement(labels, there.any(dim=2))
-    same = (labels[nearest.clamp(min=0)] == labels[:, None, None]) & there
+    same = (labels[:, nearest.clamp(min=0)] == labels[:, :, None, None]) & there
     counts = there.sum(dim=(0, 2))
-    shares = same.sum(dim=(0, 2)).double() / counts.clamp(min=1)
+    shares = same.sum(dim=(1, 3)).double() / counts.clamp(min=1)
     return torch.where((counts > 0) & (chances < 1.0), (shares - chances) / (1.0 - chances), torch.nan)
 
 
 def _chance_agreement(labels: Tensor, members: Tensor) -> Tensor:
-    """Per view the chance that two different samples that have it share a cluster; 1 for fewer than two samples.
+    """Per partition and view the chance that two different samples that have it share a cluster; 1 for fewer than two.
 
     Parameters
     ----------
+    labels : int64 tensor of shape (partitions, samples)
     members : boolean tensor of shape (samples, views)
     """
-    empty = torch.zeros(int(labels.max()) + 1, members.shape[1], dtype=torch.int64, device=labels.device)
-    sizes = empty.index_add_(0, labels, members.long())  # (clusters, views)
-    n = sizes.sum(dim=0)
+    count, n_clusters = len(labels), int(labels.max()) + 1
+    places = labels + n_clusters * torch.arange(count, device=labels.device)[:, None]
+    empty = torch.zeros(count * n_clusters, members.shape[1], dtype=torch.int64, device=labels.device)
+    sizes = empty.index_add_(0, places.flatten(), members.long().repeat(count, 1)).view(count, n_clusters, -1)
+    n = sizes.sum(dim=1)
     pairs = (n * (n - 1)).double()
-    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=0) / pairs.clamp(min=1.0), 1.0)
+    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=1) / pairs.clamp(min=1.0), 1.0)
 
 
 def size_entropy(labels: Tensor, n_clusters: int) -> float:
@@ -154,7 +171,7 @@ def neighbor_agreements(candidates: Sequence[Candidate]) -> list[float]:
     weights = np.mean([view_weights(ids) for ids in graphs], axis=0).tolist()
 
     def score(own: Tensor) -> float:
-        found = [[float(_view_agreements(own, ids)) for ids in view] for view in views]
+        found = [[float(_view_agreements(own[None], ids)) for ids in view] for view in views]
         return _mean_of_known([float(np.mean(view)) for view in found], weights)
 
     return [score(own) for own in labels]

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from viewfuse.nn.optimizers import LBFGS
+
 _ROWS = 5_000
 _ROUNDS = 60
 _PULL = 1e-3
@@ -43,7 +45,7 @@ def _fitted(points: Tensor, wanted: Tensor, means: Tensor) -> Tensor:
     nearest = _squared(points, means).topk(min(2, len(means)), dim=1, largest=False).values
     unit = (nearest[:, -1] - nearest[:, 0]).mean().clamp(min=1e-12)  # distances differ by about one of these
     centers = means.clone().requires_grad_()
-    steps = torch.optim.LBFGS([centers], max_iter=_ROUNDS, line_search_fn="strong_wolfe")
+    steps = LBFGS([centers], max_iter=_ROUNDS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         steps.zero_grad()

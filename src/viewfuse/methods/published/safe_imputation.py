@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import Adam
 
 from viewfuse.engine.rng import epoch_keys, generator_for_start, shuffled
 from viewfuse.engine.stacked_replicates import stack
 from viewfuse.engine.stages import SideBySide
 from viewfuse.nn.dense import MLP, start_weights
+from viewfuse.nn.optimizers import Adam
 
 DONORS = 3
 _HIDDEN = 100

@@ -44,7 +44,8 @@ class URRL(MultiViewClusterer):
     ----------
     n_clusters : int or "auto", default "auto"
         Number of clusters. "auto" chooses it from the data: what holds together in all views and is found again with
-        samples left out, beyond what is found in data without structure (docs/decisions.md). 1 says that there are no clusters.
+        samples left out, beyond what is found in data without structure (docs/decisions.md). 1 says that there
+        are no clusters.
     cluster_range : (int, int), default (2, 30)
         The least and the largest number of clusters that "auto" looks at, at most one per five samples. Where it
         begins above 2, a single cluster is no answer.
