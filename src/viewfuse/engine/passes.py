@@ -69,7 +69,7 @@ def _random_samples(stored: Samples, n: int) -> Samples:
 def _is_the_same(work: Callable[[Samples], Tensor], samples: Samples, size: int) -> bool:
     """Whether passes of `size` rows give, to the bit, what one pass over all samples gives."""
     parts = (work(samples.take(slice(start, start + size))) for start in range(0, len(samples), size))
-    return all(map(torch.equal, parts, work(samples).split(size)))
+    return all(map(torch.equal, parts, torch.split(work(samples), size)))
 
 
 @torch.no_grad()
