@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
-from math import isfinite
+from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -25,7 +25,7 @@ from viewfuse.engine.footprint import max_stacked
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.engine.stages import History
-from viewfuse.errors import Diverged, SettingError
+from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model, scaled_tensors
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
@@ -182,8 +182,6 @@ class PublishedMethod(MultiViewClusterer):
         for (_, _, samples), network, seed in zip(prepared, networks, seeds, strict=True):
             network.eval()
             network.find_centers(samples, seed)
-            if not torch.isfinite(network.centers).all():
-                raise Diverged(f"the embedding is not finite (seed {seed}); use scaling='minmax'")
         return [Trained(*prepared[i], networks[i], histories[i]) for i in range(len(networks))]
 
     def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
@@ -247,19 +245,29 @@ def check_method_settings(estimator: Any) -> None:
     check_reduction(estimator.reduction)
     for one in fields(estimator):
         kind = one.type if isinstance(one.type, str) else one.type.__name__
-        _check_number(one.name, getattr(estimator, one.name), kind, one.metadata.get("least"))
+        _check_number(one.name, getattr(estimator, one.name), kind, one.metadata)
 
 
-def _check_number(name: str, value: Any, kind: str, least: float | None) -> None:
-    """Refuse what is no number of the kind that a parameter is annotated with."""
+def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> None:
+    """Refuse what is not of the kind that a parameter is annotated with.
+
+    Parameters
+    ----------
+    bounds : "least", by default 1 for integers and 0 for others, and "below"
+    """
     if kind == "int":
-        least = 1 if least is None else least
+        least = bounds.get("least", 1)
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise SettingError(f"{name} must be an integer of at least {least}; got {value!r}")
     elif kind == "Sequence[int]":
         if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, int) for one in value):
             raise SettingError(f"{name} must be a sequence of integers; got {value!r}")
         for one in value:
-            _check_number(name, one, "int", 1)
-    elif kind == "float" and not (isinstance(value, Real) and isfinite(value) and float(value) >= 0):
-        raise SettingError(f"{name} must be a number of at least 0; got {value!r}")
+            _check_number(name, one, "int", bounds)
+    elif kind == "float":
+        least, below = bounds.get("least", 0), bounds.get("below", inf)
+        if not isinstance(value, Real) or isinstance(value, bool) or not least <= float(value) < below:
+            most = f" and below {below}" if below < inf else ""
+            raise SettingError(f"{name} must be a number of at least {least}{most}; got {value!r}")
+    elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):
+        raise SettingError(f"{name} must be True or False; got {value!r}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from viewfuse.engine import passes
-from viewfuse.errors import SettingError
+from viewfuse.errors import Diverged, SettingError
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.centers import drawn_centers, in_order, k_means
 from viewfuse.selection.scores import AGREEMENT_DEPTH
@@ -63,8 +63,11 @@ class ClusterNetwork(nn.Module, ABC):
 
 @torch.no_grad()
 def embeddings(network: ClusterNetwork, samples: Samples) -> Tensor:
-    """Those of the training samples, of shape (samples, embedding)."""
-    return torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
+    """Those of the training samples, of shape (samples, embedding); refused where distances would not be finite."""
+    found = torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
+    if not torch.isfinite(found.square().sum()):
+        raise Diverged("the embedding is not finite, or too large; use scaling='minmax', or a lower learning_rate")
+    return found
 
 
 def masked_mse(found: Tensor, wanted: Tensor, shown: Tensor) -> Tensor:

@@ -82,10 +82,11 @@ def _scaling(decision: Decision) -> str:
             f"{chosen}, the only one that could be trained" if failed else f"{chosen}, as all others do the same here"
         )
     elif scores[chosen] >= max(scores.values()):
-        words = f"{chosen}, as its clusters agree best with the neighbours in all views (neighbour agreement: {listed})"
+        words = f"{chosen}, as its clusters agree best with the neighbours in all views "
+        words += f"(neighbour agreement times evenness: {listed})"
     else:
         words = f"{chosen}, as no other has clusters that agree clearly better with the neighbours in all views "
-        words += f"(neighbour agreement: {listed})"
+        words += f"(neighbour agreement times evenness: {listed})"
     return words + _on_failures(failed) + _on_mixing(decision)
 
 

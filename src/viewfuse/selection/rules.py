@@ -21,8 +21,8 @@ from viewfuse.selection.scores import Candidate, chance_corrected
 SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that hangs on
 the two outermost values of a column comes last."""
-_SCALING_MARGIN = 0.03
-"""By which the neighbour agreement under a scaling must be higher than under those before it."""
+_SCALING_MARGIN = 0.04
+"""By which the score of the clusters under a scaling must be higher than under those before it."""
 _SAME_SQUARES, _CLEARLY, _MUCH_LESS_EVEN = 1.001, 0.03, 0.2
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
@@ -73,7 +73,7 @@ def best_start(scores: Sequence[float], squares: Sequence[float], entropies: Seq
 
 
 def best_of_each(candidates: Sequence[Candidate], scores: Sequence[float]) -> dict[str, int]:
-    """Per scaling which training is kept: that with the highest neighbour agreement."""
+    """Per scaling which training is kept: that with the highest score."""
     best: dict[str, int] = {}
     # A stage that was taken back may have ended with a loss of NaN, which has no place in an order.
     losses = [inf if isnan(one.objective) else one.objective for one in candidates]
@@ -122,7 +122,7 @@ def scaling_decision(
 
     Parameters
     ----------
-    scores : neighbour agreement by scaling
+    scores : by scaling that of its clusters, see `viewfuse.selection.scores.candidate_scores`
     whole : names of the views whose columns have one scale in common
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling

@@ -9,8 +9,8 @@ these scalings, which favours none. Views that repeat each other count as one: t
 number of views with its neighbours, each counted by the square of the share that they have in common.
 
 Merging clusters that overlap raises the agreement, too. It shows in the **size entropy**: the entropy of the cluster
-sizes over the largest possible one. A training is only compared with itself, so that sets of unequal clusters do not
-suffer.
+sizes over the largest possible one. Partitions of different trainings, and of k-means, are compared by the agreement
+times the entropy. During a joint stage a training is only compared with itself, so the entropy may not fall there.
 
 What they cannot see: structure that is in the data and not in the labels that somebody has in mind. Sets whose clusters
 overlap in every view differ little in agreement, and there the choice is close to arbitrary; `decisions_` shows it.
@@ -200,6 +200,12 @@ def partition_score(labels: NDArray[np.int64], neighbor_ids: Tensor, n_clusters:
     """
     own = torch.from_numpy(labels).to(neighbor_ids.device)
     return neighbor_agreement(own, neighbor_ids) * size_entropy(own, n_clusters)
+
+
+def candidate_scores(candidates: Sequence[Candidate], n_clusters: int) -> list[float]:
+    """The same of what several trainings found, each judged by the neighbours under all of their scalings."""
+    entropies = [size_entropy(torch.from_numpy(one.labels), n_clusters) for one in candidates]
+    return [own * even for own, even in zip(neighbor_agreements(candidates), entropies, strict=True)]
 
 
 def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ much information as they can, and a code is predicted from that of another view,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -63,10 +63,15 @@ class Autoencoders(ClusterNetwork):
         self.predictors = nn.ModuleDict({f"{a} to {b}": MLP((latent, *_PREDICTOR, latent), norm=True) for a, b in both})
         self._core = core
 
-    def codes(self, values: Sequence[Tensor], present: Tensor) -> list[Tensor]:
-        """Per view a code of shape (replicates, batch, L), for views of shape (replicates, batch, columns)."""
-        pairs = enumerate(zip(self.encoders, values, strict=True))
-        return [encode(x, present[..., v]).softmax(dim=2) for v, (encode, x) in pairs]
+    def codes(self, values: Sequence[Tensor], shown: Sequence[Tensor | None]) -> list[Tensor]:
+        """Per view a code of shape (replicates, batch, L), for views of shape (replicates, batch, columns).
+
+        Parameters
+        ----------
+        shown : per view who has it, of shape (replicates, batch); None where all do
+        """
+        triples = zip(self.encoders, values, shown, strict=True)
+        return [encode(x, own).softmax(dim=2) for encode, x, own in triples]
 
     def predict(self, source: int, target: int, codes: Sequence[Tensor], both: Tensor | None = None) -> Tensor:
         """The code of the view `target` as it follows from that of `source`."""
@@ -76,7 +81,7 @@ class Autoencoders(ClusterNetwork):
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is the mean of its predictions."""
         present = samples.present[None]
-        codes, there = self.codes([view[None] for view in samples.values], present), present.clone()
+        codes, there = self.codes([view[None] for view in samples.values], present.unbind(dim=2)), present.clone()
         for v in range(len(codes)):
             sources = [u for u in range(len(codes)) if f"{u} to {v}" in self.predictors]
             if sources:
@@ -127,7 +132,7 @@ class COMPLETER(PublishedMethod):
     reconstruction_weight: float = 0.1
     prediction_weight: float = 0.1
     epochs: int = 500
-    prediction_start: int = 100
+    prediction_start: int = field(default=100, metadata={"least": 0})
     batch_size: int = 256
     learning_rate: float = 1e-4
 
@@ -158,31 +163,38 @@ class COMPLETER(PublishedMethod):
         """L_cl + 0.1 L_rec, and from some epoch on + 0.1 L_pre."""
         side = SideBySide(networks, sets, seeds, progress=self.verbose)
         rows = torch.stack([learnable(samples.present) for samples in sets])[:, :, None]
+        whole = bool(side.has(rows[..., 0]).all())
         first = min(self.prediction_start, self.epochs)
         stages = [
             Stage("contrast", first, self.batch_size, self.learning_rate, self.drop_last),
             Stage("prediction", self.epochs - first, self.batch_size, None, self.drop_last),
         ]
-        side.run(stages[0], rows, lambda picked: self.losses(side, picked[..., 0], predicts=False))
-        side.run(stages[1], rows, lambda picked: self.losses(side, picked[..., 0], predicts=True))
+        side.run(stages[0], rows, lambda picked: self.losses(side, picked[..., 0], predicts=False, whole=whole))
+        side.run(stages[1], rows, lambda picked: self.losses(side, picked[..., 0], predicts=True, whole=whole))
         return side.finish()
 
-    def losses(self, side: SideBySide, rows: Tensor, *, predicts: bool) -> dict[str, Tensor]:
-        """The weighted terms of a batch of samples, each of shape (replicates,)."""
+    def losses(self, side: SideBySide, rows: Tensor, *, predicts: bool, whole: bool) -> dict[str, Tensor]:
+        """The weighted terms of a batch of samples, each of shape (replicates,).
+
+        Parameters
+        ----------
+        whole : whether the samples to learn from have all views, which saves work
+        """
         network, present, n_views = side.network, side.has(rows), len(side.values)
         values = [side.view(v, rows) for v in range(n_views)]
-        codes = network.codes(values, present)
+        shown = [None if whole else own for own in present.unbind(dim=2)]
+        codes = network.codes(values, shown)
         zero = codes[0].new_zeros(len(rows))
         terms = {"contrast": zero, "reconstruction": zero, "prediction": zero}
         for v, (decode, x) in enumerate(zip(network.decoders, values, strict=True)):
-            error = masked_mse(decode(codes[v], present[..., v]), x, present[..., v])
+            error = masked_mse(decode(codes[v], shown[v]), x, present[..., v])
             terms["reconstruction"] = terms["reconstruction"] + self.reconstruction_weight * error
         for a, b, contrast, prediction in self.pairs(n_views):
             both = present[..., a] & present[..., b]
             loss = mutual_information_loss(codes[a], codes[b], both, self.entropy_weight)
             terms["contrast"] = terms["contrast"] + contrast * loss
             for u, v in ((a, b), (b, a)) if predicts else ():
-                error = masked_mse(network.predict(u, v, codes, both), codes[v], both)
+                error = masked_mse(network.predict(u, v, codes, None if whole else both), codes[v], both)
                 terms["prediction"] = terms["prediction"] + self.prediction_weight * prediction * error
         return terms
 

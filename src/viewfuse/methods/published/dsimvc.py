@@ -179,7 +179,14 @@ class DSIMVC(PublishedMethod):
         rates = Rates(self.learning_rate, self.virtual_rate, self.weight_rate)
         model = side.network.model
         levels = TwoLevels(
-            side, model, lambda x: self._found(model, x), (rows, torch.stack(others)), features, seeds, rates
+            side,
+            model,
+            lambda values: self._found(model, values),
+            lambda values: model(values)[0],
+            (rows, torch.stack(others)),
+            features,
+            seeds,
+            rates,
         )
         levels.run(self.iterations, self.batch_size, renew=self.renew)
 
@@ -187,7 +194,7 @@ class DSIMVC(PublishedMethod):
         """The losses of a batch; features have a length of sqrt(3) at most."""
         features, labels = model(values)
         features = [shortened(own) for own in features]
-        return Found(*pair_losses(features, labels), torch.stack(labels).mean(dim=0), features)
+        return Found(*pair_losses(features, labels), torch.stack(labels).mean(dim=0))
 
     def _second(self, samples: Samples, seed: int) -> Encoders:
         """A network like the first, that begins elsewhere."""

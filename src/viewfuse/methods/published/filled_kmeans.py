@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 from torch import Tensor
 
@@ -82,7 +84,9 @@ def fill_from_nearest(
 
 def best_kmeans(table: NDArray[Any], n_clusters: int, random_state: int) -> KMeans:
     """The best of ten runs of k-means on a table of shape (samples, columns)."""
-    return KMeans(n_clusters, n_init=10, random_state=random_state).fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of clusters that stay empty, which callers look for
+        return KMeans(n_clusters, n_init=10, random_state=random_state).fit(table)
 
 
 class _FilledTable(ClusterNetwork):

@@ -22,6 +22,7 @@ from sklearn.neighbors import kneighbors_graph
 from torch import Tensor, nn
 
 from viewfuse.engine.stages import History
+from viewfuse.errors import Diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
@@ -53,8 +54,9 @@ def smoothing(samples: Samples, graph_weight: float, n_neighbors: int) -> csr_ar
     return csr_array(graph_weight * graph_laplacian(arrays, mask, n_neighbors) + counts)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def solve(matrix: csr_array, right: Matrix, start: Matrix) -> Matrix:
-    """Y with `matrix` Y = `right`, both of shape (samples, clusters), by conjugate gradients."""
+    """Y with `matrix` Y = `right`, both of shape (samples, clusters), by conjugate gradients; may be infinite."""
     found = start.copy()
     residual = right - matrix @ found
     step, size = residual.copy(), (residual**2).sum(axis=0)
@@ -148,6 +150,8 @@ class PIMVC(PublishedMethod):
         common = self._start(arrays, mask, roots)
         history: History = {"epoch": [], "stage": [], "total": [], "seconds": []}
         for epoch in range(self.rounds):
+            if not np.isfinite(common).all():
+                raise Diverged(f"the representation is not finite in round {epoch}; use scaling='minmax'")
             projections = [_projection(root, array.T @ common) for root, array in zip(roots, arrays, strict=True)]
             right = np.sum([array @ p.T for array, p in zip(arrays, projections, strict=True)], axis=0)
             common = solve(system, right, common)

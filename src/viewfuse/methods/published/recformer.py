@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.errors import SettingError
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
 from viewfuse.neighbors.samples import Samples
@@ -191,6 +192,8 @@ class RecFormer(PublishedMethod):
 
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """Two Transformers of one shape."""
+        if self.token_dim % self.n_heads:
+            raise SettingError(f"n_heads must divide token_dim={self.token_dim}; got {self.n_heads}")
         return _RecoverAndRefine(widths, self)
 
     @torch.no_grad()

@@ -32,13 +32,11 @@ class Found(NamedTuple):
     each : losses of samples, of shape (replicates, batch)
     shared : the loss that the batch has as a whole, of shape (replicates,)
     labels : mean probabilities of clusters over the views, of shape (replicates, batch, clusters)
-    features : per view of shape (replicates, batch, width)
     """
 
     each: Tensor
     shared: Tensor
     labels: Tensor
-    features: Sequence[Tensor]
 
 
 class Rates(NamedTuple):
@@ -56,6 +54,7 @@ class TwoLevels:
     ----------
     network : the stacked network
     losses : what the network makes of views of shape (replicates, batch, columns)
+    describe : the features alone, which is much less work where there are many samples
     rows : complete samples and others, each of shape (replicates, samples)
     features : of all samples, by which neighbours are found; per view (replicates, samples, width), of length 1
     """
@@ -65,12 +64,13 @@ class TwoLevels:
         side: SideBySide,
         network: nn.Module,
         losses: Callable[[Sequence[Tensor]], Found],
+        describe: Callable[[Sequence[Tensor]], Sequence[Tensor]],
         rows: tuple[Tensor, Tensor],
         features: Sequence[Tensor],
         seeds: Sequence[int],
         rates: Rates,
     ) -> None:
-        self._side, self._losses, self._features = side, losses, list(features)
+        self._side, self._losses, self._describe, self._features = side, losses, describe, list(features)
         self._complete, self._filled = rows
         self._seeds, self._rates = list(seeds), rates
         self._parameters = list(network.parameters())
@@ -156,7 +156,7 @@ class TwoLevels:
     def _move(self, direction: Sequence[Tensor], far: float | Tensor) -> None:
         """Go along a direction; `far` may be of shape (replicates,)."""
         for one, own in zip(self._parameters, direction, strict=True):
-            one.add_(own * (far if isinstance(far, float) else self._spread(far, one)))
+            one.add_(own * (self._spread(far, one) if isinstance(far, Tensor) else far))
 
     @torch.no_grad()
     def _restore(self, values: Sequence[Tensor]) -> None:
@@ -211,7 +211,7 @@ class TwoLevels:
     @torch.no_grad()
     def _renew(self) -> None:
         """Features of all samples, half as they were and half as the network has them now."""
-        new = self._losses(self._side.values).features
+        new = self._describe(self._side.values)
         pairs = zip(self._features, new, strict=True)
         self._features = [functional.normalize(old + functional.normalize(own, dim=2), dim=2) for old, own in pairs]
 

@@ -7,7 +7,7 @@ that still are near are no longer pushed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -67,10 +67,14 @@ class _Autoencoders(ClusterNetwork):
         self.encoders = nn.ModuleList(encoders)
         self.decoders = nn.ModuleList(MLP((latent * len(widths), *hidden, d), dropout=dropout) for d in widths)
 
-    def codes(self, values: Sequence[Tensor], present: Tensor, uniform: Uniform | None = None) -> list[Tensor]:
-        """Per view of shape (replicates, batch, width), zero where it is missing."""
-        pairs = enumerate(zip(self.encoders, values, strict=True))
-        return [encode(x, present[..., v], uniform) * present[..., v, None] for v, (encode, x) in pairs]
+    def codes(
+        self, values: Sequence[Tensor], present: Tensor, uniform: Uniform | None = None, *, whole: bool = False
+    ) -> list[Tensor]:
+        """Per view of shape (replicates, batch, width), zero where it is missing; `whole` says that none is."""
+        triples = zip(self.encoders, values, present.unbind(dim=2), strict=True)
+        if whole:
+            return [encode(x, None, uniform) for encode, x, _ in triples]
+        return [encode(x, shown, uniform) * shown[..., None] for encode, x, shown in triples]
 
     @torch.no_grad()
     def remember(self, stored: Samples) -> _Memory:
@@ -130,7 +134,7 @@ class SURE(PublishedMethod):
 
     latent_dim: int = 10
     hidden_dims: Sequence[int] = (1024, 1024, 1024)
-    dropout: float = 0.2
+    dropout: float = field(default=0.2, metadata={"below": 1})
     n_negatives: int = 30
     reconstruction_weight: float = 0.5
     epochs: int = 80
@@ -173,10 +177,10 @@ class SURE(PublishedMethod):
     def losses(self, side: SideBySide, picked: Tensor, contrast: _Contrast) -> dict[str, Tensor]:
         """The weighted terms of a batch of pairs, each of shape (replicates,)."""
         values, present, positive = contrast.batch(picked)
-        codes = side.network.codes(values, present, side.uniform)
-        whole = torch.cat(codes, dim=2)
+        codes = side.network.codes(values, present, side.uniform, whole=contrast.whole)
+        together = torch.cat(codes, dim=2)
         errors = [
-            masked_mse(decode(whole, None, side.uniform), values[v], present[..., v])
+            masked_mse(decode(together, None, side.uniform), values[v], present[..., v])
             for v, decode in enumerate(side.network.decoders)
         ]
         reconstruction = self.reconstruction_weight * torch.stack(errors).sum(dim=0)
@@ -190,6 +194,7 @@ class _Contrast:
         self._side, self._views = side, list(combinations(range(len(side.values)), 2))
         n = len(side.present)
         self.robust = torch.zeros(n, dtype=torch.bool, device=side.device)
+        self.whole = bool(side.has(pairs[..., 0]).all())  # whether nobody to learn from lacks a view, which saves work
         self._sums = torch.zeros(n, 2, device=side.device)  # of the distances of negative pairs, and their number
         self.margin = self._measured_margin(pairs, batch_size)
 
@@ -208,7 +213,7 @@ class _Contrast:
         order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._side.device)
         for part in torch.split(order, batch_size):
             values, present, positive = self.batch(pairs[:, part])
-            codes = self._side.network.codes(values, present, self._side.uniform)
+            codes = self._side.network.codes(values, present, self._side.uniform, whole=self.whole)
             for distance, both in self._distances(codes, present):
                 for i, kind in enumerate((both & positive, both & ~positive)):
                     sums[:, i] += torch.stack([(distance * kind).sum(dim=1), kind.sum(dim=1)], dim=1)

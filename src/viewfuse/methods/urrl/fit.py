@@ -45,7 +45,7 @@ from viewfuse.selection.rules import (
 )
 from viewfuse.selection.scores import (
     agreement,
-    neighbor_agreements,
+    candidate_scores,
     partition_score,
     stability,
 )
@@ -99,7 +99,7 @@ def fit_models(
     ----------
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and goes on with
         that of the best clusters
-    seeds : per set of samples those of its trainings; the one with the highest neighbour agreement is kept
+    seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
     fill : how empty cells are filled, see `viewfuse.data.filling.filler`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
@@ -143,7 +143,7 @@ class _Chosen(NamedTuple):
     ----------
     kept : the trainings with the scaling that was chosen
     starts : clusters of all trainings at that time, those of `kept` first
-    evidence : the best neighbour agreement by scaling
+    evidence : the best score by scaling
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
     clear : whether the clusters were clear at that time
@@ -160,11 +160,11 @@ class _Chosen(NamedTuple):
 
     @classmethod
     def of(cls, search: Search) -> _Chosen:
-        """Choose the scaling whose best clusters have the highest neighbour agreement."""
+        """Choose the scaling whose best clusters have the highest score."""
         tried = dict.fromkeys(trial.prepared.scaler.kind for trial in search.trials)
         trials = sound_trials(search.trials)
         candidates = [trial.candidate(trial.start()) for trial in trials]
-        scores = neighbor_agreements(candidates)
+        scores = candidate_scores(candidates, search.trials[0].run.method.n_clusters)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
         chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
@@ -189,13 +189,14 @@ class _Chosen(NamedTuple):
         return agreement(*_one_out(self.starts, 0))
 
     def best(self) -> Fitted:
-        """The training whose clusters have the highest neighbour agreement, with the reasons."""
+        """The training whose clusters have the highest score, with the reasons."""
+        n_clusters = self.kept[0].run.method.n_clusters
         embeddings = [embed_stored(trial.run) for trial in self.kept]
         labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
-        (best,) = best_of_each(candidates, neighbor_agreements(candidates)).values()
+        (best,) = best_of_each(candidates, candidate_scores(candidates, n_clusters)).values()
         trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].prepared.reference
-        confidence = confidence_decision(labels[best], reference, run.method.n_clusters)
+        confidence = confidence_decision(labels[best], reference, n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
         model = calibrated(trial.model(), embeddings[best], confidence["chosen"])
         placed = model.assign(embeddings[best]).argmax(axis=1)
