@@ -126,14 +126,12 @@ class PReLU(nn.PReLU):
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, ..., width) to the same shape."""
+        slopes = self.weight.view(-1, 1)
+        rows = x.reshape(len(slopes), -1)
         if x.is_cuda:  # one kernel there and one back, and none for the view
-            rows = x.reshape(self.weight.numel(), -1)
             return _StackedPReLU.apply(rows, self.weight.view(-1)).view_as(x)  # type: ignore[no-untyped-call]
         # On a CPU torch's own PReLU goes back number by number; this was 1.2 times as fast (results/speed).
-        if self.weight.numel() == 1:
-            return torch.lerp(x.relu(), x, self.weight.view(()))
-        rows = x.reshape(self.weight.numel(), -1)
-        return torch.lerp(rows.relu(), rows, self.weight.view(-1, 1)).view_as(x)
+        return torch.lerp(rows.relu(), rows, slopes).view_as(x)
 
 
 class LayerNorm(nn.LayerNorm):
