@@ -97,9 +97,11 @@ def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
     assert (found == distances.argsort(axis=1)[:, :5]).all()
 
 
+@pytest.mark.parametrize("ranked_at_once", [0, 1_000_000], ids=["likely ones first", "all at once"])
 @pytest.mark.parametrize(("n", "levels"), [(400, 2), (397, 3), (640, 1000), (90, 2)])
-def test_search_is_exact_in_blocks_and_where_many_tie(n, levels):
+def test_search_is_exact_in_blocks_and_where_many_tie(n, levels, ranked_at_once, monkeypatch):
     """Ranked by hand: by whole squared distances, equals by lot."""
+    monkeypatch.setattr(search, "_CELLS_TO_RANK", ranked_at_once)
     rng = np.random.default_rng(n)
     pool, queries = rng.integers(0, levels, size=(n, 6)), rng.integers(0, levels, size=(25, 6))
     squares = ((queries[:, None] - pool) ** 2).sum(axis=2)

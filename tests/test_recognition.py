@@ -31,8 +31,10 @@ def test_equal_fingerprints_are_not_enough(monkeypatch):
         lambda values, present: torch.zeros(len(present), dtype=torch.int64),
     )
     stored, present = [torch.tensor([[1.0], [2.0]])], torch.ones(2, 1, dtype=torch.bool)
-    found = find_rows(index_rows(stored, present), stored, present, [torch.tensor([[1.0], [3.0]])], present)
+    index = index_rows(stored, present)
+    found = find_rows(index, stored, present, [torch.tensor([[1.0], [3.0]])], present)
     assert found.tolist() == [0, NO_NEIGHBOR]
+    assert find_rows(index, stored, present, [torch.tensor([[1.0]])], ~present[:1]).tolist() == [NO_NEIGHBOR]
 
 
 def test_both_zeros_are_one():

@@ -1,18 +1,21 @@
-"""How well found clusters match known classes. For scoring only: labels never reach training."""
+"""How well found clusters match known classes. For scoring only: labels never reach training.
+
+scikit-learn is imported by who needs it: it takes as long as the rest of a command.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
 
 from viewfuse.errors import DataError
 
 
 def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Share of samples in the right class under the best one-to-one match of clusters and classes."""
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.metrics.cluster import contingency_matrix
+
     true, pred = _paired(y_true, y_pred)
     counts = contingency_matrix(true, pred)
     rows, columns = linear_sum_assignment(counts, maximize=True)
@@ -21,11 +24,15 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 def nmi(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Normalised mutual information, arithmetic mean in the denominator."""
+    from sklearn.metrics import normalized_mutual_info_score
+
     return float(normalized_mutual_info_score(*_paired(y_true, y_pred)))
 
 
 def ari(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Adjusted Rand index: 1 for the same partition, 0 on average for random ones."""
+    from sklearn.metrics import adjusted_rand_score
+
     return float(adjusted_rand_score(*_paired(y_true, y_pred)))
 
 

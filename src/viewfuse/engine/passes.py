@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -12,6 +14,10 @@ from viewfuse.engine.method import Placing
 from viewfuse.neighbors.samples import Samples
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
+_ROWS_FOR_FEW = (16, 32)
+"""Tried for a few samples on a CPU, before whole passes."""
+_found: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+"""Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it."""
 _ROWS_TO_ASSIGN = 1024
 """Rows, clusters and columns at once would be far larger than the embedding."""
 
@@ -25,17 +31,53 @@ def fixed_rows(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
         yield torch.arange(start, start + size, device=device).clamp(max=n - 1)
 
 
-def passes(samples: Samples) -> Iterator[Samples]:
-    """The samples in passes of a fixed number of rows."""
+def passes(samples: Samples, size: int | None = None) -> Iterator[Samples]:
+    """The samples in passes of a fixed number of rows; `size` is one that `rows_per_pass` gave."""
     device = samples.present.device
-    for rows in fixed_rows(len(samples), _ROWS_PER_PASS[device.type], device):
+    for rows in fixed_rows(len(samples), size or _ROWS_PER_PASS[device.type], device):
         yield samples.take(rows)
 
 
 @torch.no_grad()
-def embed(method: Placing, network: Any, samples: Samples, stored: Samples) -> Tensor:
+def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples], Tensor]) -> int:
+    """How many rows a pass over `n` samples has: fewer for a few, if this machine then computes the same numbers.
+
+    Products of different shapes may round alike, and no library says when. So it is tried, once per network: on
+    samples with the views and neighbours of stored ones, and with random values, which hide no rounding.
+
+    Parameters
+    ----------
+    work : gives all that is computed of samples, of shape (samples, numbers)
+    """
+    device, threads = stored.present.device, torch.get_num_threads()
+    whole = _ROWS_PER_PASS[device.type]
+    if device.type != "cpu" or n > max(_ROWS_FOR_FEW):
+        return whole
+    sizes = _found.setdefault(network, {})
+    if threads not in sizes:  # which decide how products are split
+        tried = _random_samples(stored, whole)
+        sizes[threads] = next((size for size in _ROWS_FOR_FEW if _is_the_same(work, tried, size)), whole)
+    return sizes[threads]
+
+
+def _random_samples(stored: Samples, n: int) -> Samples:
+    like = stored.take(torch.arange(n) % len(stored))
+    draws = torch.Generator().manual_seed(0)
+    return replace(like, values=[torch.rand(view.shape, generator=draws).to(view) for view in like.values])
+
+
+def _is_the_same(work: Callable[[Samples], Tensor], samples: Samples, size: int) -> bool:
+    """Whether passes of `size` rows give, to the bit, what one pass over all samples gives."""
+    parts = (work(samples.take(slice(start, start + size))) for start in range(0, len(samples), size))
+    return all(map(torch.equal, parts, torch.split(work(samples), size)))
+
+
+@torch.no_grad()
+def embed(method: Placing, network: Any, samples: Samples, stored: Samples, rows_per_pass: int | None = None) -> Tensor:
     """Embeddings of the samples as they are, of shape (samples, embedding)."""
-    return torch.cat([method.embed(network, part, stored) for part in passes(samples)])[: len(samples)]
+    with torch.inference_mode():
+        parts = [method.embed(network, part, stored) for part in passes(samples, rows_per_pass)]
+    return torch.cat(parts)[: len(samples)]
 
 
 @torch.no_grad()

@@ -208,7 +208,8 @@ def _second_best(
 
 @torch.no_grad()
 def _weights(model: Model, samples: Samples) -> NDArray[np.float32]:
-    parts = [_pass_weights(model, part) for part in passes(samples)]
+    size = model.rows_per_pass(len(samples))
+    parts = [_pass_weights(model, part) for part in passes(samples, size)]
     return torch.cat(parts)[: len(samples)].cpu().numpy()
 
 
@@ -225,7 +226,7 @@ def _pass_weights(model: Model, samples: Samples) -> Tensor:
 def _donors(model: Model, samples: Samples, training_ids: NDArray[Any]) -> NDArray[Any]:
     """Ids of those who stand in for missing views: an object array of shape (samples, views) of tuples."""
     names = training_ids.tolist()
-    parts = [model.method.members(part, model.stored) for part in passes(samples)]
+    parts = [model.method.members(part, model.stored) for part in passes(samples, model.rows_per_pass(len(samples)))]
     members = torch.cat(parts)[: len(samples)].cpu().numpy()
     present = samples.present.cpu().numpy()
     donors = np.empty(present.shape, dtype=object)

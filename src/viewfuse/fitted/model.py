@@ -19,14 +19,14 @@ from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
 from viewfuse.engine.method import Placing
-from viewfuse.engine.passes import assign, embed, fixed_rows
+from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.views import Reduction
 from viewfuse.selection.confidence import sharpened
 
-_ROWS_TO_DECODE = 64
+_ROWS_TO_JOIN = 8_192
 _FAR = 10.0
 """Times the range of the training samples: a value farther outside than this is out of range."""
 
@@ -104,9 +104,18 @@ class Model:
     def place(self, views: Views) -> tuple[Samples, Tensor]:
         """The samples with their neighbours among the stored ones, and what `embed` gives."""
         samples = self.locate(*self.tensors(views))
-        embedding = embed(self.method, self.network, samples, self.stored)
+        embedding = embed(self.method, self.network, samples, self.stored, self.rows_per_pass(len(samples)))
         _check_finite(embedding, views)
         return samples, embedding
+
+    def rows_per_pass(self, n: int) -> int:
+        """How many rows the network is given at a time where there are `n`; all sizes give the same numbers."""
+
+        def work(samples: Samples) -> Tensor:
+            embedding = self.method.embed(self.network, samples, self.stored)
+            return torch.cat([embedding, *self.method.decode(self.network, embedding)], dim=1)
+
+        return rows_per_pass(n, self.network, self.stored, work)
 
     def locate(self, values: list[Tensor], present: Tensor) -> Samples:
         """Reduced and scaled samples, as `tensors` gives them, with their neighbours among the stored ones."""
@@ -126,7 +135,7 @@ class Model:
     def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:
         """Per view what the decoder expects, of shape (samples, columns), in the units of the data."""
         n = len(embedding)
-        rows = fixed_rows(n, _ROWS_TO_DECODE, embedding.device)
+        rows = fixed_rows(n, self.rows_per_pass(n), embedding.device)
         parts = [self.method.decode(self.network, embedding[part]) for part in rows]
         views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
         reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
@@ -152,14 +161,29 @@ class Model:
 
         Far is ten times the range of the column, or of the view's columns on average, whichever is wider.
         """
-        found = torch.zeros(len(present), dtype=torch.bool, device=present.device)
-        for v, (view, bounds) in enumerate(zip(values, self._bounds, strict=True)):
-            if bounds is not None:
-                width = bounds[1] - bounds[0]
-                slack = _FAR * torch.maximum(width, width.mean())
-                inside = (view >= bounds[0] - slack) & (view <= bounds[1] + slack)
-                found |= ~inside.all(dim=1) & present[:, v]
-        return found.cpu().numpy()
+        low, high, view = self._far
+        found = []
+        for there, *parts in zip(*(torch.split(part, _ROWS_TO_JOIN) for part in (present, *values)), strict=True):
+            joined = torch.cat(parts, dim=1)
+            inside = (joined >= low) & (joined <= high)
+            found.append((~inside & there[:, view]).any(dim=1))
+        return torch.cat(found).cpu().numpy()
+
+    @cached_property
+    def _far(self) -> tuple[Tensor, Tensor, Tensor]:
+        """For the columns of all views the least and the largest value that is not far, and the view of each."""
+        low, high = [], []
+        for view, bounds in zip(self.stored.values, self._bounds, strict=True):
+            least, most = bounds or (view.new_full(view.shape[1:], side) for side in (-torch.inf, torch.inf))
+            slack = _FAR * torch.maximum(most - least, (most - least).mean())
+            low.append(least - slack)
+            high.append(most + slack)
+        counts = torch.tensor([view.shape[1] for view in self.stored.values], device=self.stored.present.device)
+        return (
+            torch.cat(low),
+            torch.cat(high),
+            torch.arange(len(counts), device=counts.device).repeat_interleave(counts),
+        )
 
 
 def scaled_tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
-_ROWS_AT_A_TIME = 65_536
+_CELLS_AT_A_TIME = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -38,28 +39,34 @@ def find_rows(
     """Which stored sample each new one is, to the bit: int64 tensor of shape (new samples,), NO_NEIGHBOR if none."""
     keys = fingerprints(new_values, new_present)
     place = torch.searchsorted(index.keys, keys).clamp(max=len(index.keys) - 1)
-    rows = index.rows[place]
-    # Two different samples can have one fingerprint, so the values decide.
-    equal = (present[rows] == new_present).all(dim=1)
-    for view, new_view in zip(values, new_values, strict=True):
-        equal &= (view[rows] == new_view).all(dim=1)
-    return torch.where(equal, rows, NO_NEIGHBOR)
+    likely = (index.keys[place] == keys).nonzero().squeeze(1)
+    found = torch.full_like(place, NO_NEIGHBOR)
+    if len(likely):
+        rows = index.rows[place[likely]]
+        # Two different samples can have one fingerprint, so the values decide.
+        equal = (present[rows] == new_present[likely]).all(dim=1)
+        for view, new_view in zip(values, new_values, strict=True):
+            equal &= (view[rows] == new_view[likely]).all(dim=1)
+        found[likely] = torch.where(equal, rows, NO_NEIGHBOR)
+    return found
 
 
 def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
     """One 64-bit number per sample, from the bits of the values in float32; int64 tensor of shape (samples,)."""
+    numbers = [present, *values]
+    weights = _weights(tuple(part.shape[1] for part in numbers)).to(present.device)
+    step = max(1, _CELLS_AT_A_TIME // len(weights))
+    chunks = zip(*(torch.split(part, step) for part in numbers), strict=True)
+    # Products of the bits and the weights wrap around, which is what a fingerprint wants.
+    return torch.cat([(torch.cat([_bits(part) for part in chunk], dim=1) * weights).sum(dim=1) for chunk in chunks])
+
+
+@cache
+def _weights(widths: tuple[int, ...]) -> Tensor:
+    """Fixed odd numbers, one for every column."""
     generator = np.random.default_rng(20240825)
-    total = _weighted(present, generator)
-    for view in values:
-        total = total + _weighted(view, generator)
-    return total
-
-
-def _weighted(numbers: Tensor, generator: np.random.Generator) -> Tensor:
-    """Products of the bits and fixed weights, added up; they wrap around, which is what a fingerprint wants."""
-    drawn = generator.integers(-(2**63), 2**63, size=numbers.shape[1], dtype=np.int64) | 1
-    weights = torch.from_numpy(drawn).to(numbers.device)
-    return torch.cat([(_bits(chunk) * weights).sum(dim=1) for chunk in torch.split(numbers, _ROWS_AT_A_TIME)])
+    drawn = [generator.integers(-(2**63), 2**63, size=width, dtype=np.int64) | 1 for width in widths]
+    return torch.from_numpy(np.concatenate(drawn))
 
 
 def _bits(numbers: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
+from viewfuse.plots.cluster_numbers import k_curve
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.plots.plane import Places, place_samples
@@ -160,13 +161,6 @@ class FittedPlots(ABC):
         lines += [escape(str(self.decisions_["reliability"]["why"]))] if "reliability" in self.decisions_ else []
         table = _html_table(self.labels_, self.soft_labels_, self.stability_)
         return f'<div class="viewfuse-model"><p>{"<br>".join(lines)}</p>{table}<pre>{escape(repr(self))}</pre></div>'
-
-
-def k_curve(decisions: Mapping[str, Any]) -> dict[int, float]:
-    """How well each number of clusters fits, where that was looked at; else empty."""
-    decision = decisions.get("n_clusters")
-    curve = decision.get("curve") if isinstance(decision, dict) else None
-    return {int(one["k"]): float(one["score"]) for one in curve or []}
 
 
 def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], stability: NDArray[np.float32]) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from viewfuse import metrics
 from viewfuse.data.id_spelling import read_alike
@@ -67,6 +66,8 @@ class Crossing:
     @cached_property
     def matched(self) -> dict[int, int]:
         """Per row the column that it is matched with, so that as many samples as possible are in both."""
+        from scipy.optimize import linear_sum_assignment  # only where two runs are compared
+
         pairs = zip(*linear_sum_assignment(self.counts, maximize=True), strict=True)
         return {int(row): int(column) for row, column in pairs if self.counts[row, column]}
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from viewfuse.errors import DataError
 from viewfuse.io.writers import Sheet, as_json
-from viewfuse.plots.fitted import k_curve
+from viewfuse.plots.cluster_numbers import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report.run_folder import Run
 from viewfuse.selection.typical_samples import typical_samples
