@@ -20,7 +20,7 @@ from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
 from viewfuse.engine.method import Placing
 from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SettingError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.views import Reduction
@@ -49,7 +49,7 @@ class FittedMethod(Placing, Protocol):
         """A network without memory for its weights."""
 
     def decode(self, network: Any, embedding: Tensor) -> list[Tensor]:
-        """Per view what is expected there, of shape (samples, columns)."""
+        """Per view what is expected there, of shape (samples, columns); nothing where the method cannot tell."""
 
     def members(self, samples: Samples, stored: Samples) -> Tensor:
         """Training samples that stand beside or for each sample, of shape (samples, views, list length)."""
@@ -137,6 +137,8 @@ class Model:
         n = len(embedding)
         rows = fixed_rows(n, self.rows_per_pass(n), embedding.device)
         parts = [self.method.decode(self.network, embedding[part]) for part in rows]
+        if not parts[0]:
+            raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
         views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
         reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
         return [self.reduction.invert(v, view) for v, view in enumerate(reduced)]

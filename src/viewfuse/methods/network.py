@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from viewfuse.engine import passes
-from viewfuse.errors import Diverged, SettingError
+from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.centers import drawn_centers, in_order, k_means
 from viewfuse.selection.scores import AGREEMENT_DEPTH
@@ -52,8 +52,8 @@ class ClusterNetwork(nn.Module, ABC):
         return self._memory[1]
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
-        """Per view what is expected there, of shape (samples, columns)."""
-        raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
+        """Per view what is expected there, of shape (samples, columns); nothing where the method cannot tell."""
+        return []
 
     @torch.no_grad()
     def find_centers(self, samples: Samples, seed: int) -> None:
