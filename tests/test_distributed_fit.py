@@ -17,7 +17,7 @@ from viewfuse.cli import main
 from viewfuse.distributed import fit_large, label_files, training
 from viewfuse.distributed.rows.prepared_rows import PreparedRows
 from viewfuse.distributed.rows.shards import Shards
-from viewfuse.errors import CannotWrite, CheckpointDiffers, EmptySampleWarning, MissingPackage, SettingError
+from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError, EmptySampleWarning, MissingPackage, SettingError
 from viewfuse.metrics import clustering_accuracy
 
 
@@ -137,6 +137,34 @@ def test_a_refused_run_keeps_nothing_that_would_refuse_the_cure(whole, tmp_path)
     with pytest.raises(ValueError, match="200"):
         fit_large.fit_large(whole[0], tmp_path / "run", 200, **QUICK)  # the bank has fewer rows
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_refusal_after_the_fit_of_the_bank_costs_nothing_that_was_trained(whole, tmp_path, monkeypatch):
+    """Too many processes for a batch, or a shard that cannot be opened for a moment: the same call goes on."""
+
+    def refused(error, place, name):
+        def refuse(*_):
+            raise error("not now")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, refuse)
+            with pytest.raises(error, match="not now"):
+                quick_fit(whole[0], tmp_path / "run")
+
+    refused(SettingError, training, "_check_equal")
+    began = (tmp_path / "run" / "checkpoint" / "start" / "manifest.json").stat().st_mtime_ns
+    refused(DataError, label_files.LabelFiles, "_table")
+    assert (tmp_path / "run" / "checkpoint" / "start" / "manifest.json").stat().st_mtime_ns == began
+    quick_fit(whole[0], tmp_path / "run")
+    assert written(tmp_path / "run").equals(written(whole[1]))
+
+
+def test_a_folder_of_somebody_else_is_no_checkpoint(whole, tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "mine.pt").touch()
+    with pytest.raises(CannotWrite, match="exists already"):
+        quick_fit(whole[0], tmp_path)
+    assert (tmp_path / "checkpoint" / "mine.pt").exists()
 
 
 def test_a_run_that_the_disk_stopped_goes_on(whole, tmp_path, monkeypatch):

@@ -160,9 +160,10 @@ class _Job:
             return done
         if self.out.exists() and not self.out.is_dir():
             raise CannotWrite(f"{self.out} is a file; give a folder as --out")
-        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / _CHECKPOINT).is_dir():
+        checkpoint = self._checkpoint()
+        if self.out.is_dir() and any(self.out.iterdir()) and not checkpoint.has_begun():
             raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")
-        self._checkpoint().begin()
+        checkpoint.begin()
         self._tell_ignored()
         return None
 
@@ -202,11 +203,14 @@ class _Job:
         self.seconds[name] = round(time.perf_counter() - began, 1)
 
     def run(self, progress: Progress) -> dict[str, Any]:
-        """All five parts; what is refused would be again, so nothing is kept that would refuse the cure."""
+        """All five parts; what is refused before anything is trained keeps nothing that would refuse the cure.
+
+        Later a shard may be out of reach for a moment, or there are too many processes: the same call then goes on.
+        """
         try:
             return self._run(progress)
         except (DataError, SettingError, Diverged):
-            if self.processes.is_first:
+            if self.processes.is_first and not self._has_start():
                 self._remove(_CHECKPOINT)
             raise
 
@@ -266,9 +270,11 @@ class _Job:
             model = URRL(self.n_clusters, checkpoint=folder / "fit", verbose=self.verbose, **ways)
             model.fit(self.shards.layout.views(values, ids)).save(folder / "start")
 
-        is_there = (folder / "start" / "manifest.json").exists()
-        self.processes.together(lambda: fit() if self.processes.is_first and not is_there else None)
+        self.processes.together(lambda: fit() if self.processes.is_first and not self._has_start() else None)
         return URRL.load(folder / "start", device=str(self.processes.device))
+
+    def _has_start(self) -> bool:
+        return (self.out / _CHECKPOINT / "start" / "manifest.json").exists()
 
     def _train(self, start: URRL, reader: BucketReader, progress: Progress) -> None:
         """The joint stage on all rows; afterwards the model is there."""

@@ -77,9 +77,13 @@ class Checkpoint:
             cure = "give what was given then, another folder, or delete this one"
             raise CheckpointDiffers(f"{self._folder} keeps another fit: {told}; {cure}")
 
+    def has_begun(self) -> bool:
+        """Whether a fit keeps something there; a folder that merely has this name may be anybody's."""
+        return self._folder is not None and (self._folder / _FACTS).exists()
+
     def begin(self) -> None:
         """Write whose checkpoint it is, before anything else is kept."""
-        if self._folder is not None and not (self._folder / _FACTS).exists():
+        if self._folder is not None and not self.has_begun():
             write_file(self._folder / _FACTS, json.dumps(self._facts, indent=1).encode())
 
     def part(self, name: str) -> Checkpoint:
