@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -193,6 +194,14 @@ def test_a_dot_in_a_name_is_no_view_unless_the_model_knows_it():
     assert split_by_prefix(Source([table]), ["a", "genes2"]).names == ("genes",)
     assert split_by_prefix(Source([table]), ["a", "TP53", "genes"]).names == ("genes",)
     assert split_by_prefix(Source([table]), ["b", "a", "TP53"]).names == ("a", "TP53")
+
+
+def test_samples_of_a_wide_table_keep_their_order_and_what_is_known_of_them():
+    table = FileView(Path("w.h5mu"), "w", np.zeros((2, 2)), ["a.1", "b.1"], ["s2", "s1"])
+    assert split_by_prefix(Source([table], order=["s1", "s2"]), ["a", "b"]).ids.tolist() == ["s1", "s2"]
+    bare = Source([replace(table, ids=None)], ids=np.array(["p", "q"]), labels=np.array([1, 2]))
+    split = split_by_prefix(bare, ["a", "b"])
+    assert (split.names, split.ids.tolist(), split.labels.tolist()) == (("a", "b"), ["p", "q"], [1, 2])
 
 
 def test_rows_are_never_all_in_memory(model, shards, tmp_path, monkeypatch):

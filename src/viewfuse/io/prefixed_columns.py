@@ -23,7 +23,8 @@ def split_by_prefix(source: Source, names: Collection[str]) -> Source:
     if others or table.name in names or not all(dot and view in names for view, dot, _ in heads):
         return source
     places = {name: [i for i, (view, *_) in enumerate(heads) if view == name] for name in names}
-    return Source([_part(table, name, own) for name, own in places.items() if own])
+    parts = [_part(table, name, own) for name, own in places.items() if own]
+    return Source(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
 
 
 def _part(table: FileView, name: str, places: Sequence[int]) -> FileView:
