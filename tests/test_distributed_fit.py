@@ -167,6 +167,16 @@ def test_a_folder_of_somebody_else_is_no_checkpoint(whole, tmp_path):
     assert (tmp_path / "checkpoint" / "mine.pt").exists()
 
 
+def test_force_overwrites_the_results_and_leaves_what_else_is_there(whole, tmp_path, monkeypatch):
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "notes.txt").touch()
+    monkeypatch.setattr(fit_large._Job, "run", lambda *_: {})
+    with pytest.raises(CannotWrite, match="exists already"):
+        quick_fit(whole[0], tmp_path)
+    quick_fit(whole[0], tmp_path, force=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint", "notes.txt"}
+
+
 def test_a_run_that_the_disk_stopped_goes_on(whole, tmp_path, monkeypatch):
     def full(*_):
         raise CannotWrite("no space")

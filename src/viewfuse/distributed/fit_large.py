@@ -161,7 +161,8 @@ class _Job:
         if self.out.exists() and not self.out.is_dir():
             raise CannotWrite(f"{self.out} is a file; give a folder as --out")
         checkpoint = self._checkpoint()
-        if self.out.is_dir() and any(self.out.iterdir()) and not checkpoint.has_begun():
+        is_ours = force or checkpoint.has_begun() or not self.out.is_dir() or not any(self.out.iterdir())
+        if not is_ours:
             raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")
         checkpoint.begin()
         self._tell_ignored()
