@@ -8,6 +8,7 @@ import torch
 
 from viewfuse import URRL
 from viewfuse.engine.passes import rows_per_pass
+from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.neighbors.samples import index_training_set
 
 
@@ -73,6 +74,19 @@ def test_another_number_of_threads_is_tried_anew(stored, monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         rows_per_pass(1, network, stored, work)
     assert calls.count(64) == 2
+
+
+@pytest.mark.filterwarnings("ignore::viewfuse.SuspiciousDataWarning")
+def test_a_method_that_picks_donors_has_whole_passes_only():
+    """Many donors are equally far, so rounding picks one; the few samples of a trial need not show it."""
+    rng = np.random.default_rng(0)
+    views = [rng.integers(4, size=(360, 33)).astype(float) for _ in range(2)]
+    views[0][::2], views[1][1::4] = np.nan, np.nan
+    model, new = KNNKMeans(2, random_state=0, device="cpu").fit([view[:60] for view in views]), [v[60:] for v in views]
+    together = model.transform(new)
+    for few in np.split(np.arange(300), 20):
+        assert (model.transform([view[few] for view in new]) == together[few]).all()
+    assert model._model.rows_per_pass(1) == 64
 
 
 def test_missing_views_are_not_out_of_range(model, data):

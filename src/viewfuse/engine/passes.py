@@ -39,7 +39,7 @@ def passes(samples: Samples, size: int | None = None) -> Iterator[Samples]:
 
 
 @torch.no_grad()
-def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples], Tensor]) -> int:
+def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples], Tensor] | None) -> int:
     """How many rows a pass over `n` samples has: fewer for a few, if this machine then computes the same numbers.
 
     Products of different shapes may round alike, and no library says when. So it is tried, once per network: on
@@ -47,11 +47,11 @@ def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples
 
     Parameters
     ----------
-    work : gives all that is computed of samples, of shape (samples, numbers)
+    work : gives all that is computed of samples, of shape (samples, numbers); None where that would hide rounding
     """
     device, threads = stored.present.device, torch.get_num_threads()
     whole = _ROWS_PER_PASS[device.type]
-    if device.type != "cpu" or n > max(_ROWS_FOR_FEW):
+    if work is None or device.type != "cpu" or n > max(_ROWS_FOR_FEW):
         return whole
     sizes = _found.setdefault(network, {})
     if threads not in sizes:  # which decide how products are split

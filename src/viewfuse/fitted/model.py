@@ -42,6 +42,10 @@ class FittedMethod(Placing, Protocol):
     def neighbor_depth(self) -> int:
         """Neighbours that are kept of each training sample and view."""
 
+    @property
+    def shows_rounding(self) -> bool:
+        """Whether embeddings are smooth; where samples are picked, rounding decides rarely, and few samples hide it."""
+
     def saved(self) -> dict[str, Any]:
         """The configuration, in a form that JSON can hold."""
 
@@ -115,7 +119,7 @@ class Model:
             embedding = self.method.embed(self.network, samples, self.stored)
             return torch.cat([embedding, *self.method.decode(self.network, embedding)], dim=1)
 
-        return rows_per_pass(n, self.network, self.stored, work)
+        return rows_per_pass(n, self.network, self.stored, work if self.method.shows_rounding else None)
 
     def locate(self, values: list[Tensor], present: Tensor) -> Samples:
         """Reduced and scaled samples, as `tensors` gives them, with their neighbours among the stored ones."""

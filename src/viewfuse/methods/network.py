@@ -108,6 +108,7 @@ class PlacingNetwork:
         return self.estimator.n_clusters
 
     neighbor_depth = AGREEMENT_DEPTH
+    shows_rounding = False  # some methods pick donors when they embed
 
     def saved(self) -> dict[str, Any]:
         """The settings, in a form that JSON can hold."""

@@ -72,7 +72,8 @@ def fill_from_nearest(
     (there,), (gone,) = np.nonzero(they_have), np.nonzero(~has)
     if not len(gone) or not len(there):
         return filled
-    far = apart[np.ix_(gone, there)]
+    # In float32 donors that only rounding tells apart are equally far: a sample has the same ones in any batch.
+    far = apart[np.ix_(gone, there)].astype(np.float32)
     count = min(donors, len(there))
     nearest = np.argpartition(far, count - 1, axis=1)[:, :count]
     usable = ~np.isnan(np.take_along_axis(far, nearest, axis=1))  # of shape (rows with a gap, donors)

@@ -36,6 +36,7 @@ class URRLMethod:
     sizes: Sizes = field(default=soft_sizes, compare=False, repr=False)
     terms = TERMS
     name = "urrl"
+    shows_rounding = True  # neighbours are found before
 
     @classmethod
     def from_saved(cls, config: Mapping[str, Any]) -> URRLMethod:
