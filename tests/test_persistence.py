@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import count
@@ -336,6 +337,19 @@ def flip_and_load(folder, views, labels, rng) -> bool:
         return path.name in str(error) or "tensors-" in str(error)
     finally:
         path.write_bytes(kept)
+
+
+def test_a_short_manifest_takes_little_memory(saved):
+    """Python takes memory for as many bytes as are asked for: a gigabyte, where a process may have two."""
+    tracemalloc.start()
+    try:
+        content = manifest_module.read_file(saved / MANIFEST, manifest_module.LONGEST_MANIFEST)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(content) + 2**20
+    finally:
+        tracemalloc.stop()
+    assert content == (saved / MANIFEST).read_bytes()
+    with pytest.raises(ValueError, match="too long"):
+        manifest_module.read_file(saved / MANIFEST, len(content) - 1)
 
 
 def test_flipped_bits(model, views, saved):

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from os import fstat
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def read_file(path: Path, most: int) -> bytes:
     if path.exists() and not path.is_file():
         raise ValueError("it is no plain file")
     with path.open("rb") as file:
-        content = file.read(most + 1)
+        # Python takes memory for as many bytes as are asked for, however short the file is.
+        content = file.read(min(most, fstat(file.fileno()).st_size) + 1)
     if len(content) > most:
         raise ValueError("it is too long")
     return content
