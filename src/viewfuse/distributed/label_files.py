@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.shards import Rows, Shards
-from viewfuse.distributed.threads import side_by_side
+from viewfuse.distributed.threads import side_by_side, turns
 from viewfuse.engine.passes import embed
 from viewfuse.errors import DataError
 from viewfuse.fitted.model import Model
@@ -32,7 +31,7 @@ class LabelFiles:
     def __init__(self, folder: Path, shards: Shards, model: Model, *, with_embedding: bool) -> None:
         self._folder, self._shards, self._model, self._with_embedding = folder, shards, model, with_embedding
         self._arrow, self._parquet = needed("pyarrow", "io", folder), needed("pyarrow.parquet", "io", folder)
-        self._device = threading.Lock()
+        self._turns = turns(model.stored.present.device)
 
     def write(self, processes: Processes) -> NDArray[np.int64]:
         """Write the files that are not there yet, each process its own; the sizes of the clusters over all rows."""
@@ -88,7 +87,7 @@ class LabelFiles:
             return np.zeros((0, width[0]), np.float32), np.zeros(0, bool), np.zeros((0, width[1]), np.float32)
         views, _ = model.complete(self._shards.layout.views(rows.values), by_name=True)
         values, present = model.tensors(views)
-        with self._device, torch.no_grad():  # threads share it
+        with self._turns, torch.no_grad():
             samples = model.locate(values, present)
             embedding = embed(model.method, model.network, samples, model.stored)
             chances, far = model.assign(embedding), model.is_far(values, present)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+
+from viewfuse.parallel.jobs import limited
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
 def side_by_side(work: Callable[[A], B], items: Iterable[A], *, share: int = 1) -> Iterator[B]:
-    """The results of `work` in the order of the items, in as many threads as torch has.
+    """The results of `work` in the order of the items, in as many threads as torch has, which then has one in each.
 
     Parameters
     ----------
     share : how many of those threads one item counts for; where one takes much memory, fewer run at a time
     """
-    count = max(1, torch.get_num_threads() // share)
+    threads = torch.get_num_threads()
+    count = max(1, threads // share)
     source = iter(items)
-    with ThreadPoolExecutor(count) as pool:
+    with limited(threads // count), ThreadPoolExecutor(count) as pool:
         waiting: list[Future[B]] = [pool.submit(work, item) for item in islice(source, count)]
         while waiting:
             try:
@@ -31,6 +36,11 @@ def side_by_side(work: Callable[[A], B], items: Iterable[A], *, share: int = 1) 
                 pool.shutdown(cancel_futures=True)  # nobody waits for the others where one failed
                 raise
             waiting += [pool.submit(work, item) for item in islice(source, 1)]
+
+
+def turns(device: torch.device) -> AbstractContextManager[Any]:
+    """What a thread holds while it computes: threads share a GPU, and on a CPU each has its own cores."""
+    return nullcontext() if device.type == "cpu" else threading.Lock()
 
 
 def ahead(items: Iterable[A]) -> Iterator[A]:

@@ -7,8 +7,8 @@ groups of one bucket; every process learns from its share of them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.row_buckets import BucketReader
 from viewfuse.distributed.rows.shards import Layout
-from viewfuse.distributed.threads import side_by_side
+from viewfuse.distributed.threads import side_by_side, turns
 from viewfuse.engine.rng import epoch_keys, shuffled
 from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model
@@ -136,11 +136,11 @@ class PreparedRows:
 
     def prepare(self, reader: BucketReader, layout: Layout, model: Model, processes: Processes) -> None:
         """Make the files that are not there yet, each process its own, from the rows that `reader` has."""
-        lock = threading.Lock()
+        one_at_a_time = turns(model.stored.present.device)
 
         def make(bucket: int) -> None:
             if not self.path(bucket).exists():
-                records = self._records(reader.rows(bucket)[1], layout, model, lock)
+                records = self._records(reader.rows(bucket)[1], layout, model, one_at_a_time)
                 with writing(self.path(bucket)) as temporary, temporary.open("wb") as file:
                     np.save(file, records, allow_pickle=False)
             reader.forget(bucket)
@@ -149,12 +149,14 @@ class PreparedRows:
             pass
         processes.wait()
 
-    def _records(self, rows: NDArray[np.float32], layout: Layout, model: Model, lock: threading.Lock) -> NDArray[Any]:
+    def _records(
+        self, rows: NDArray[np.float32], layout: Layout, model: Model, one_at_a_time: AbstractContextManager[Any]
+    ) -> NDArray[Any]:
         records = np.zeros(len(rows), self._record)
         for part in parts(len(rows)):
             views, _ = model.complete(layout.views(rows[part]), by_name=True)
             values, present = model.tensors(views)
-            with lock:  # threads share the device
+            with one_at_a_time:
                 samples = model.locate(values, present)
             records["values"][part] = torch.cat([view.cpu() for view in samples.values], dim=1).numpy()
             records["near"][part] = samples.neighbor_ids.cpu().numpy()
