@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,6 +107,19 @@ def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp
     }
     (found,) = read_records(tmp_path)
     assert found.chosen_scaling in (("minmax", "standard") if scaling == "auto" else (scaling,))
+
+
+def test_settings_stand_once_and_come_back(tmp_path):
+    first = replace(SETS[0], settings='{"a": 1}')
+    runs = [
+        first,
+        replace(first, seed=1),
+        replace(first, seed=2, settings='{"a": 2}'),
+        replace(first, method="pimvc", settings=""),
+    ]
+    write_records(tmp_path / "r.csv", runs)
+    assert read_records(tmp_path / "r.csv") == runs
+    assert (tmp_path / "r.csv").read_text().count("{") == 2
 
 
 def test_runs_and_tables_from_before_are_still_read(tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
 from math import isnan, nan
 from pathlib import Path
 from statistics import mean, stdev
@@ -92,16 +93,31 @@ def _from_csv(path: Path) -> list[Record]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [{"chosen_scaling": "", **row} for row in csv.DictReader(file)]  # older files do without
-        return [Record(**{name: kind(unmarked(row[name])) for name, kind in numbers.items()}) for row in rows]
+        found = [Record(**{name: kind(unmarked(row[name])) for name, kind in numbers.items()}) for row in rows]
     except (KeyError, ValueError, TypeError, AttributeError, UnicodeDecodeError) as error:
         columns = ", ".join(numbers)
         raise DataError(f"{path} is no table of runs ({error}); it needs the columns {columns}") from None
+    for i, (before, record) in enumerate(pairwise(found), 1):
+        if not record.settings and _kind(before) == _kind(record):
+            found[i] = replace(record, settings=found[i - 1].settings)
+    return found
+
+
+def _kind(record: Record) -> tuple[str, ...]:
+    """Runs that differ in nothing else have the same settings."""
+    return record.plan, record.dataset, record.method, record.setting, record.condition
 
 
 def write_records(path: Path, records: Sequence[Record]) -> None:
-    """One line per run."""
+    """One line per run; settings are empty where they are those of the run before, as they are long."""
+    pairs = zip(records, [None, *records], strict=False)
+    records = [replace(own, settings="") if _is_repeated(own, before) else own for own, before in pairs]
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow([f.name for f in fields(Record)])
     table.writerows([marked(cell) for cell in asdict(record).values()] for record in records)
     write_file(path, text.getvalue().encode())
+
+
+def _is_repeated(record: Record, before: Record | None) -> bool:
+    return before is not None and _kind(before) == _kind(record) and before.settings == record.settings
