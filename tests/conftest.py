@@ -65,6 +65,13 @@ def make_blobs(n: int, n_clusters: int, widths=(5, 8, 3), missing: float = 0.3, 
     return views, labels, mask
 
 
+def write_tiny_plan(folder, plan):
+    """A plan of experiments, tiny.toml, and the data set that it names, tiny.npz."""
+    views, labels, _ = make_blobs(40, 2, missing=0.0)
+    np.savez(folder / "tiny.npz", labels=labels, **{f"view_{v}": view for v, view in enumerate(views)})
+    (folder / "tiny.toml").write_text(plan)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of real data sets; they are not part of the project."""

@@ -16,7 +16,7 @@ import torch
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-from conftest import make_blobs
+from conftest import make_blobs, write_tiny_plan
 from viewfuse import URRL, DataError, Diverged, SettingError
 from viewfuse.bench.experiments import catalogue, figures, launch, plans, run_folders, runner, tables
 from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet, Loaded
@@ -56,9 +56,7 @@ def coarsely(figure, save, path, **options):
 def start(tmp_path_factory):
     """Starts the tiny plan, two trainings side by side as on a GPU, and gives the folder of its runs."""
     root = tmp_path_factory.mktemp("bench")
-    views, labels, _ = make_blobs(40, 2, missing=0.0)
-    np.savez(root / "tiny.npz", labels=labels, **{f"view_{v}": view for v, view in enumerate(views)})
-    (root / "tiny.toml").write_text(PLAN)
+    write_tiny_plan(root, PLAN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
         patch.setattr(figures, "plane", lambda points: points[:, :2].T)  # t-SNE takes long, and so do many pixels

@@ -8,10 +8,9 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from conftest import make_blobs
+from conftest import write_tiny_plan
 from viewfuse import parallel
 from viewfuse.bench.experiments import launch
 from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet
@@ -37,9 +36,7 @@ settings = { embedding_dim = 8, hidden_dim = 8, batch_size = 20, pretrain_epochs
 def start(tmp_path_factory):
     """Starts twelve runs; gives their folder, and how often each of them was written."""
     root = tmp_path_factory.mktemp("bench")
-    views, labels, _ = make_blobs(40, 2, missing=0.0)
-    np.savez(root / "tiny.npz", labels=labels, **{f"view_{v}": view for v, view in enumerate(views)})
-    (root / "tiny.toml").write_text(PLAN)
+    write_tiny_plan(root, PLAN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
 
