@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from sklearn.cluster import KMeans
+from sklearn.cluster import AgglomerativeClustering, KMeans
 
 import reference
 from conftest import make_blobs
@@ -157,6 +157,19 @@ def test_ward_centres_are_the_means_of_its_clusters():
     centers = ward_centers(torch.from_numpy(points), 2)
     assert centers[centers[:, 0].argsort()] == pytest.approx(np.array([[0.0, 0.5], [9.0, 8.5]]))
     assert initial_centers(torch.from_numpy(points), 1, 0).tolist() == [points.mean(axis=0).tolist()]
+
+
+@pytest.mark.parametrize(("n", "width", "k"), [(60, 3, 4), (60, 3, 60), (60, 3, 1), (300, 40, 7)])
+def test_ward_clusters_are_those_of_scikit_learn(n, width, k):
+    points = np.random.default_rng(n + k).normal(size=(n, width)).astype(np.float32) + 1_000
+    known = AgglomerativeClustering(k, linkage="ward").fit_predict(points)
+    means = np.stack([points[known == c].mean(axis=0) for c in range(k)])
+    centers = ward_centers(torch.from_numpy(points), k)
+    assert centers[np.lexsort(centers.T)] == pytest.approx(means[np.lexsort(means.T)], abs=1e-3)
+
+
+def test_ward_gives_as_many_clusters_as_asked_for_also_of_equal_points():
+    assert ward_centers(torch.ones(20, 3), 4).tolist() == [[1.0] * 3] * 4
 
 
 def three_groups(n=120):

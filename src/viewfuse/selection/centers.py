@@ -7,7 +7,10 @@ from math import inf, log
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import AgglomerativeClustering
+from scipy.cluster.hierarchy import linkage
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import squareform
 from torch import Tensor
 from torch.nn import functional
 
@@ -194,9 +197,22 @@ def _add(sums: Tensor, group: Tensor, rows: Tensor) -> None:
 
 def ward_centers(points: Tensor, n_clusters: int) -> NDArray[np.float32]:
     """Means of Ward's clusters, of shape (clusters, embedding)."""
-    means = points.cpu().numpy()
-    labels = AgglomerativeClustering(n_clusters, linkage="ward").fit_predict(means)
+    means, labels = points.cpu().numpy(), _ward_clusters(points, n_clusters)
     return np.stack([means[labels == c].mean(axis=0) for c in range(n_clusters)])
+
+
+def _ward_clusters(points: Tensor, n_clusters: int) -> NDArray[np.int32]:
+    """The clusters that are left after all merges of Ward's tree but the last ones, of shape (points,).
+
+    Distances come from a product on the device of the points: those of scipy and scikit-learn, column by column, took
+    five times as long as the tree.
+    """
+    n = len(points)
+    tree = linkage(squareform(_squared_distances(points, points).sqrt_().cpu().numpy(), checks=False), "ward")
+    merges = n - n_clusters
+    children, parents = tree[:merges, :2].astype(np.intp).ravel(), np.repeat(np.arange(n, n + merges), 2)
+    joined = coo_array((np.ones(2 * merges), (children, parents)), shape=(n + merges, n + merges))
+    return connected_components(joined, directed=False)[1][:n]
 
 
 def _squared_distances(some: Tensor, points: Tensor) -> Tensor:
