@@ -42,7 +42,7 @@ def stepped(kind, **settings) -> torch.Tensor:
     return weights.detach()
 
 
-SETTINGS = {"Adam": {"lr": 0.1, "weight_decay": 0.01, "fused": True}, "LBFGS": {"line_search_fn": "strong_wolfe"}}
+SETTINGS = {"Adam": {"lr": 0.1, "weight_decay": 0.01, "fused": True}}
 
 
 @pytest.mark.parametrize("name", SETTINGS)

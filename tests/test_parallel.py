@@ -122,11 +122,6 @@ def test_what_only_this_process_knows_is_done_here(two, monkeypatch):
     assert parallel.run([Job(known.process)] * 2) == [(os.getpid(), False)] * 2
 
 
-def test_what_cannot_travel_back_is_told(two):
-    with pytest.raises(RuntimeError, match=r"a worker cannot hand back a .* \(cannot pickle"):
-        parallel.run([Job(known.unreadable)] * 2)
-
-
 # --- who runs them
 
 
@@ -265,6 +260,12 @@ def test_ctrl_c_lets_all_workers_keep_their_epoch(two, views, whole, tmp_path, m
     assert list(tmp_path.glob("pretraining-*.safetensors"))
     with parallel.use(jobs=1):
         assert same(URRL(3, **settings).fit(views), whole)
+
+
+def test_what_cannot_travel_back_is_told(two):
+    """The last one that asks the two workers: the one that is ended need not be replaced, which takes seconds."""
+    with pytest.raises(RuntimeError, match=r"a worker cannot hand back a .* \(cannot pickle"):
+        parallel.run([Job(known.unreadable)] * 2)
 
 
 @pytest.mark.slow

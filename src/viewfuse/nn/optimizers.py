@@ -25,7 +25,3 @@ class Adam(_WithoutCompiler, optim.Adam):
     """torch's Adam."""
 
     step = torch.no_grad()(unwrap(optim.Adam.step))
-
-
-class LBFGS(_WithoutCompiler, optim.LBFGS):
-    """torch's L-BFGS."""
