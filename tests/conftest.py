@@ -24,7 +24,8 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """From now on there may be garbage again."""
+    """From now on there may be garbage again; it is not looked for among the half a million objects of the imports."""
+    gc.freeze()
     gc.enable()
 
 
@@ -34,7 +35,9 @@ def _seeded():
     import torch
 
     np.random.seed(0)  # noqa: NPY002
-    torch.manual_seed(0)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed notes where it was called from, for a GPU to come
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from viewfuse.engine.passes import fixed_rows
 from viewfuse.engine.rng import Draws, epoch_keys, shuffled
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.nn.backward import backward
 from viewfuse.nn.optimizers import Adam
 from viewfuse.nn.streams import join_streams, side_stream
 
@@ -204,7 +205,8 @@ class Replicates:
         with side_stream("second half"):
             join_streams("gradients")
             self.adams[0].step()
-        torch.autograd.backward(encoded, cut.grad)
+        assert cut.grad is not None
+        backward(encoded, cut.grad)
         join_streams("gradients")
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
 

@@ -1,1 +1,1 @@
-"""Layers with one set of weights or one per replicate, attention, optimizers, and CUDA streams."""
+"""Layers with one set of weights or one per replicate, attention, optimizers, backward passes, and CUDA streams."""
