@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import re
 import subprocess
@@ -77,7 +78,7 @@ def test_unknown_names_are_unknown():
         viewfuse.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("epochs", [(20, 5), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
+@pytest.mark.parametrize("epochs", [(10, 1), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
 def test_readme_example_runs(capsys, monkeypatch, epochs):
     if epochs:
         monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: epochs)
@@ -106,6 +107,27 @@ def test_the_map_of_the_paper_leads_somewhere(function, test):
     assert hasattr(importlib.import_module(f"viewfuse.{module}"), name)
     file, test_name = test.split("::")
     assert re.search(rf"^def {test_name}\(", (ROOT / "tests" / file).read_text(), re.M)
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+
+
+def test_every_module_can_be_imported():
+    for path in SOURCE.rglob("*.py"):
+        if path.stem != "__main__":
+            importlib.import_module(module_name(path).removesuffix(".__init__"))
+
+
+EXAMPLES = [path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text()]
+"""Pytest would look for them in every module, in every process, which takes longer than to run them."""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=module_name)
+def test_examples_of_docstrings_run(path):
+    found = doctest.testmod(importlib.import_module(module_name(path)))
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_files_stay_readable():
