@@ -188,7 +188,7 @@ def test_h5mu_with_disjoint_cells_from_file_to_labels(tmp_path):
     mudata.MuData(made).write(tmp_path / "cells.h5mu")
     out = tmp_path / "run"
     fitted = run("fit", tmp_path / "cells.h5mu", "--clusters", 2, "--out", out,
-                 "--pretrain-epochs", 12, "--joint-epochs", 4)  # fmt: skip
+                 "--pretrain-epochs", 4, "--joint-epochs", 1)  # fmt: skip
     assert fitted.exit_code == 0, fitted.output
     back, table = mudata.read_h5mu(out / "cells.h5mu"), pd.read_csv(out / "labels.csv").set_index("id")
     assert back.obs["viewfuse"].dtype == "category"

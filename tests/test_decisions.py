@@ -226,13 +226,13 @@ def test_the_clustering_weight_is_a_share_of_the_reconstruction_loss():
     assert train(samples_for(at_once), at_once, 0).numbers["clustering_weight"] == 0.1
 
 
-NOT_FINITE = "the clustering loss is not finite in epoch 13, step 1"
+NOT_FINITE = "the clustering loss is not finite in epoch 6, step 1"
 
 
 def watched_run(monkeypatch, spoil, n_clusters=3):
     """A joint stage of sixteen epochs, before the second look at which the network is ruined in the way asked for."""
-    settings = Config(n_clusters=n_clusters, n_heads=2, pretrain_epochs=10, **SMALL)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (10, 16))
+    settings = Config(n_clusters=n_clusters, n_heads=2, pretrain_epochs=3, **SMALL)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
     if spoil is diverge:
         diverge(monkeypatch)
     else:
@@ -258,12 +258,12 @@ def scatter(network):
 
 
 def diverge(monkeypatch):
-    """A joint stage of which the first network that is looked at has a loss that is not finite in epoch 13."""
+    """A joint stage of which the first network that is looked at has a loss that is not finite in epoch 6."""
     evaluate, first = EarlyStopping.evaluate, []
 
     def spoiled(self, epoch, embedding, diverged=""):
         first.append(self)
-        evaluate(self, epoch, embedding, NOT_FINITE if epoch >= 14 and self is first[0] else diverged)
+        evaluate(self, epoch, embedding, NOT_FINITE if epoch >= 7 and self is first[0] else diverged)
 
     monkeypatch.setattr(EarlyStopping, "evaluate", spoiled)
 
@@ -275,7 +275,7 @@ def break_weights(network):
 
 def test_a_single_cluster_does_not_hide_broken_weights(monkeypatch):
     run = watched_run(monkeypatch, break_weights, n_clusters=1)
-    assert run.joint_stage.ended == "the embedding is not finite after epoch 14"
+    assert run.joint_stage.ended == "the embedding is not finite after epoch 7"
     assert torch.isfinite(embed_stored(run)).all()
 
 
@@ -283,34 +283,34 @@ def test_a_single_cluster_does_not_hide_broken_weights(monkeypatch):
     ("spoil", "reason"),
     [
         (empty_clusters, "2 of 3 clusters were emptied"),
-        (diverge, "not finite in epoch 13"),
+        (diverge, "not finite in epoch 6"),
         (scatter, "fell from|emptied"),
-        (break_weights, "the embedding is not finite after epoch 14"),
+        (break_weights, "the embedding is not finite after epoch 7"),
     ],
 )
 def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoil, reason):
     run = watched_run(monkeypatch, spoil)
     assert re.search(reason, run.joint_stage.ended)
-    assert run.joint_stage.kept in (10, 12)  # as it was before it went wrong
-    assert len(run.history["epoch"]) == 14  # and no further
+    assert run.joint_stage.kept in (3, 5)  # as it was before it went wrong
+    assert len(run.history["epoch"]) == 7  # and no further
     labels = clusters(run.method, run.network, embed_stored(run))
     assert neighbor_agreement(labels, run.stored.neighbor_ids) == pytest.approx(max(run.joint_stage.seen.values()))
 
 
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
-    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=10, **SMALL)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (10, 16))
+    settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
     monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
     monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
-    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 15)], 26)
-    assert ended.objective == ended.history["total"][13]
+    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 19)
+    assert ended.objective == ended.history["total"][6]
 
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (10, 16))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
     diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage: ended early, the clustering loss is not finite"):
         model = URRL(3, random_state=0, scaling="standard", **SMALL).fit(data)
@@ -662,7 +662,7 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
     monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 1))
     rng = np.random.default_rng(0)
     kinds = apart * np.repeat(np.arange(3), 40)[:, None]
-    model = URRL(3, random_state=0, **SMALL | {"batch_size": 16}).fit(
+    model = URRL(3, random_state=0, **SMALL | {"batch_size": 40}).fit(
         [kinds + rng.normal(size=(120, width)) for width in (6, 8)]
     )
     decision = model.decisions_["pretraining"]

@@ -16,8 +16,8 @@ from viewfuse.cli import main
 from viewfuse.metrics import clustering_accuracy
 
 N, KINDS = 90, 3
-TINY = ("--embedding-dim", 16, "--hidden-dim", 16, "--batch-size", 32, "--learning-rate", 0.002, "--joint-epochs", 5,
-        "--pretrain-epochs", 15, "--scaling", "standard", "--device", "cpu")  # fmt: skip
+TINY = ("--embedding-dim", 16, "--hidden-dim", 16, "--batch-size", 45, "--learning-rate", 0.002, "--joint-epochs", 2,
+        "--pretrain-epochs", 6, "--scaling", "standard", "--device", "cpu")  # fmt: skip
 BLOCKS = ("--block", "picture=picture", "--block", "text=text", "--block", "price=price")
 pytestmark = pytest.mark.filterwarnings("default::viewfuse.SuspiciousDataWarning")
 

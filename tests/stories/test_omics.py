@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from viewfuse.cli import main
 from viewfuse.metrics import clustering_accuracy
 
-QUICK = ["--pretrain-epochs", "10", "--joint-epochs", "4", "--scaling", "standard", "--embedding-dim", "32",
-         "--hidden-dim", "32"]  # fmt: skip
+QUICK = ["--pretrain-epochs", "5", "--joint-epochs", "2", "--scaling", "standard", "--embedding-dim", "16",
+         "--hidden-dim", "16"]  # fmt: skip
 
 
 def run(*arguments, exit_code=0):
@@ -46,6 +46,7 @@ def hospital(tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("quick_map")
 def test_patients_are_clustered_and_new_ones_placed(hospital):
     folder, kinds = hospital
     rna, protein, out = folder / "rna.csv", folder / "protein.csv", folder / "run"
