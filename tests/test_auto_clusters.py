@@ -19,7 +19,7 @@ from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.methods import choosing_k
 from viewfuse.plots.cluster_numbers import draw_choice
 
-TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 10, "joint_epochs": 2, "random_state": 0}
+TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 6, "joint_epochs": 1, "random_state": 0}
 
 
 def blobs(n=120, k=3, seed=0, far=2.5):
@@ -73,7 +73,7 @@ def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch
     steps, own = [], loop.run_epoch
     monkeypatch.setattr("viewfuse.methods.urrl.training.run_epoch", lambda *a: steps.append(a[3]) or own(*a))
     again, given = clone(model).fit(blobs()[0]), clone(model).set_params(n_clusters=3)
-    assert steps.count("pre-training") == 10
+    assert steps.count("pre-training") == 6
     assert np.array_equal(again.embedding_, given.fit(blobs()[0]).embedding_)
     assert again.history_["epoch"] == given.history_["epoch"]
 

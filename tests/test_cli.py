@@ -27,7 +27,7 @@ from viewfuse.data.views import Views
 from viewfuse.io.writers import write_labels
 from viewfuse.metrics import clustering_accuracy
 
-QUICK = ["--pretrain-epochs", "6", "--joint-epochs", "2", "--embedding-dim", "32", "--hidden-dim", "32"]
+QUICK = ["--pretrain-epochs", "3", "--joint-epochs", "1", "--embedding-dim", "32", "--hidden-dim", "32"]
 TINY = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 16, "--hidden-dim", 16, "--scaling", "standard"]
 """For fits of which only the files and words matter."""
 

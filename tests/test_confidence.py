@@ -18,7 +18,7 @@ from viewfuse.selection.confidence import confidence_decision, confidence_level,
 from viewfuse.selection.filled_kmeans import filled_kmeans, filled_table
 from viewfuse.selection.scores import matched_share
 
-QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 15, "joint_epochs": 2, "learning_rate": 2e-3}
+QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 1, "learning_rate": 2e-3}
 QUICK |= {"scaling": "standard", "random_state": 0}
 
 

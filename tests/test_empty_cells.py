@@ -27,7 +27,7 @@ from viewfuse.errors import DataError, EmptyCellsWarning, SettingError
 from viewfuse.missing import apply_mask, paper_mask
 
 NAN = np.nan
-TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 0, "scaling": "standard"}
+TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 4, "joint_epochs": 0, "scaling": "standard"}
 
 
 def with_empty_cells(views, share=0.05, seed=0):

@@ -45,7 +45,7 @@ def differences_of(views, labels, n_clusters, top=TOP):
 
 
 def tiny(n_clusters=3, **params):
-    return URRL(n_clusters, **{"pretrain_epochs": 10, "joint_epochs": 5, **TINY, **params})
+    return URRL(n_clusters, **{"pretrain_epochs": 4, "joint_epochs": 2, **TINY, **params})
 
 
 def model_of(values, mask, wanted) -> Model:

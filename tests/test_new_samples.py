@@ -22,7 +22,7 @@ from viewfuse.data.id_spelling import read_alike
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
 
-TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 0, "scaling": "standard"}
+TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 4, "joint_epochs": 0, "scaling": "standard"}
 
 
 def run(*arguments):

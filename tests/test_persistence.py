@@ -40,6 +40,12 @@ def model(views):
     return URRL(3, **SMALL, random_state=0, ablation={"donor_depth": 6}).fit(views)
 
 
+@pytest.fixture(scope="module")
+def other(views):
+    """A model of two clusters."""
+    return URRL(2, **SMALL, random_state=1).fit(views)
+
+
 @pytest.fixture
 def saved(model, tmp_path):
     model.save(tmp_path / "model")
@@ -81,10 +87,9 @@ def test_one_table_with_column_names(tmp_path):
         loaded.predict(frame[["z", "y"]])
 
 
-def test_saving_again_replaces_the_model_and_sweeps(model, views, saved):
+def test_saving_again_replaces_the_model_and_sweeps(other, saved):
     before = tensors_of(saved)
     (saved / ".viewfuse-tmp-left-by-a-kill").write_bytes(b"half")
-    other = URRL(2, **SMALL, random_state=1).fit(views)
     other.save(saved)
     assert URRL.load(saved).n_clusters == 2
     assert not before.exists()
@@ -209,9 +214,9 @@ def race(tmp_path, views, times):
     return sorted(path.name for path in target.iterdir())
 
 
-def test_two_writers_leave_one_whole_model(tmp_path, model, views):
+def test_two_writers_leave_one_whole_model(tmp_path, model, other):
     """Threads exclude each other as processes do."""
-    other, target = URRL(2, **SMALL, random_state=1).fit(views), tmp_path / "target"
+    target = tmp_path / "target"
 
     def write(mine):
         for _ in range(8):

@@ -13,7 +13,7 @@ from viewfuse.reduction.frontend import FrontEnd, fit_front_end
 from viewfuse.reduction.views import Reduction, fit_reduction
 from viewfuse.selection import messages
 
-QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 20, "joint_epochs": 4, "learning_rate": 2e-3}
+QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 2, "learning_rate": 2e-3}
 
 
 def counts_and_measurements(n=90, seed=0):

@@ -10,7 +10,7 @@ from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
 from viewfuse.metrics import ari, clustering_accuracy, nmi
 from viewfuse.missing import apply_mask, paper_mask
 
-QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 15, "joint_epochs": 4, "learning_rate": 2e-3,
+QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 6, "joint_epochs": 2, "learning_rate": 2e-3,
          "scaling": "standard"}  # fmt: skip
 MASKS = 2
 
