@@ -18,7 +18,7 @@ from viewfuse.errors import CheckpointDiffers
 from viewfuse.methods.urrl import training
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
-LENGTH = {"pretrain_epochs": 4, "joint_epochs": 5}
+LENGTH = {"pretrain_epochs": 2, "joint_epochs": 3}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def kill_after(epochs, model, views, monkeypatch):
             model.fit(views)
 
 
-@pytest.mark.parametrize("epochs", [1, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 4, 5))])
+@pytest.mark.parametrize("epochs", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 3))])
 def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, monkeypatch, epochs):
     kill_after(epochs, URRL(3, **TINY, **LENGTH, checkpoint=tmp_path), views, monkeypatch)
     counted = []
@@ -66,7 +66,7 @@ def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, 
     assert np.array_equal(resumed.soft_labels_, whole.soft_labels_)
     assert resumed.history_["total"] == whole.history_["total"]
     assert resumed.decisions_ == whole.decisions_
-    total = 4 * len(whole.decisions_["scaling"]["evidence"]) + 5
+    total = 2 * len(whole.decisions_["scaling"]["evidence"]) + 3
     assert len(counted) == total - epochs
 
 

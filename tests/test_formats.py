@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from anndata import AnnData
 from anndata.io import read_h5ad
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import io, sparse
 
 from conftest import make_blobs
@@ -22,7 +26,7 @@ from test_readers import same
 from viewfuse import DataError, NotEnoughMemory, SettingError, SuspiciousDataWarning, Views, read_chunks, read_views
 from viewfuse.io import spool as spool_module
 from viewfuse.io.annotation import Results, write_annotated
-from viewfuse.io.readers import open_source
+from viewfuse.io.readers import open_source, parquet
 from viewfuse.utils import memory
 
 IDS = [f"p{i}" for i in range(20)]
@@ -205,6 +209,32 @@ def test_parquet_columns_of_lists_are_views(tmp_path, views, kind):
         assert_reads(Views(views, ids=IDS), tmp_path / "items.parquet")
     only = read_views(tmp_path / "items.parquet", blocks={"picture": "rna", "price": "price"})
     assert only.widths == (3, 1)
+
+
+@given(
+    st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=40), st.integers(0, 39), st.sampled_from([1, 7, 64])
+)
+def test_gaps_of_parquet_are_where_they_were(cells, start, size):
+    """Also in parts of a column, whose bits do not begin with a byte."""
+    column = pa.array(cells, pa.int64())[start : start + size].cast("float64")
+    part = pa.array(cells, pa.float64())[start : start + size]
+    wanted = [np.nan if cell is None else cell for cell in cells[start : start + size]]
+    for one in (column, part):
+        assert np.array_equal(parquet._plain(one, np.nan, np.float64), wanted, equal_nan=True)
+
+
+def test_parquet_with_gaps_is_read_without_pandas(tmp_path):
+    """Which would take longer to import than the file to read, in the process of every file."""
+    tables = {"cells": {"x": [1.5, None], "y": [None, 2]}, "lists": {"x": [[1.0, 2.0], None]}}
+    for name, table in tables.items():
+        pq.write_table(pa.table({"id": ["a", "b"], **table}), tmp_path / f"{name}.parquet")
+    code = (
+        "import sys; from viewfuse import read_views\n"
+        "for path in sys.argv[1:]: read_views(path, trusted=True)\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    paths = [str(tmp_path / f"{name}.parquet") for name in tables]
+    assert subprocess.run([sys.executable, "-c", code, *paths], check=False).returncode == 0
 
 
 def test_lists_that_an_old_pyarrow_cannot_read_are_told_so(tmp_path, monkeypatch):
@@ -444,7 +474,7 @@ def test_h5ad_files_are_views_and_results_go_back(tmp_path, views):
 def test_h5ad_mistakes(tmp_path, views):
     write_h5ad(tmp_path, views)
     files = [tmp_path / "rna.h5ad", tmp_path / "protein.h5ad"]
-    for given, options, words in [
+    for asked, options, words in [
         (files, {"use": {"atac": "X"}}, r"names the views \['atac'\], but the .h5ad files are called \['rna', 'prot"),
         (files, {"use": {"rna": "obsm/X"}}, r"rna.h5ad: modality 'rna' has no 'obsm/X'; it has X, layers/counts"),
         (files[0], {"use": "obs"}, r"rna.h5ad: modality 'rna' has no 'obs'; it has X, layers/counts"),
@@ -453,7 +483,7 @@ def test_h5ad_mistakes(tmp_path, views):
         ([*files, tmp_path / "rna.h5ad"], {}, "two files are called alike"),
     ]:
         with pytest.raises(DataError, match=words):
-            read_views(given, **options)
+            read_views(asked, **options)
 
 
 def test_reading_asks_for_memory_first(tmp_path, frames, monkeypatch):
