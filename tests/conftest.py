@@ -37,7 +37,7 @@ def _seeded():
     np.random.seed(0)  # noqa: NPY002
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(0)
-    torch.default_generator.manual_seed(0)  # torch.manual_seed notes where it was called from, for a GPU to come
+    torch.default_generator.manual_seed(0)  # torch.manual_seed would import torch's compiler for a second
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def no_compiler(monkeypatch):
 
 def stepped(kind, **settings) -> torch.Tensor:
     """Weights after five steps; after the third another optimizer goes on."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed would import the compiler
     weights, goal = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3)
     optimizer = kind([weights], **settings)
 
@@ -66,7 +66,7 @@ def test_an_import_of_the_compiler_would_be_noticed():
 
 def gradients_by(go) -> list[torch.Tensor]:
     """Of two weights, one of which has a gradient already; nothing of the graph is kept."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     first, second, given = torch.randn(4, 3, requires_grad=True), torch.randn(3, requires_grad=True), torch.randn(4, 3)
     first.grad = torch.ones(4, 3)
     output = (first * second).exp()

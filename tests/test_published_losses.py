@@ -137,7 +137,7 @@ def test_dsimvc_shortens_long_features_only(rng):
 
 def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
     """The slope from two points is the gradient of the loss of complete samples after a step, through that step."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     network = torch.nn.Linear(3, 2).double()
     complete, filled = torch.randn(5, 3).double(), torch.randn(4, 3).double()
     weights = torch.full((4,), 0.25).double().requires_grad_()
