@@ -273,6 +273,12 @@ def break_weights(network):
         weights.data.fill_(torch.nan)
 
 
+def test_the_clusters_before_the_joint_stage_are_looked_at_first(monkeypatch):
+    run = watched_run(monkeypatch, break_weights)
+    first, score = next(iter(run.joint_stage.seen.items()))
+    assert (first, score) == (10, neighbor_agreement(run.clusters, run.stored.neighbor_ids))
+
+
 def test_a_single_cluster_does_not_hide_broken_weights(monkeypatch):
     run = watched_run(monkeypatch, break_weights, n_clusters=1)
     assert run.joint_stage.ended == "the embedding is not finite after epoch 14"
