@@ -139,13 +139,21 @@ def test_many_rows_are_represented_by_some(monkeypatch):
     monkeypatch.setattr(mixing, "_MOST_ROWS", 100)
     asked, nearest_of = [], mixing._nearest
 
-    def counted(points, view):
+    def counted(points, lots):
         asked.append(len(points))
-        return nearest_of(points, view)
+        return nearest_of(points, lots)
 
     monkeypatch.setattr(mixing, "_nearest", counted)
     assert views_as_a_whole(Views(list(groups(1000)))) == (True, False)
     assert set(asked) == {100}
+
+
+@pytest.mark.parametrize("n_views", [2, 9, 10, 41])
+def test_of_many_views_each_is_compared_with_eight(n_views):
+    pairs = mixing._pairs(n_views)
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs)
+    counts = np.bincount(np.array(pairs).ravel(), minlength=n_views)
+    assert set(counts) == {min(n_views - 1, 8)}
 
 
 def test_one_view_or_few_common_rows_are_scaled_column_by_column():

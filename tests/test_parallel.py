@@ -314,10 +314,12 @@ def test_where_no_worker_starts_jobs_are_done_here(monkeypatch):
 
 
 PARENT = """
+import signal
 import sys
 from pathlib import Path
 import parallel_jobs as known
 from viewfuse import parallel
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who was started in the background ignores it
 with parallel.use(jobs=2):
     parallel.run([parallel.Job(known.forever, (Path(sys.argv[1]),))] * 2)
 """

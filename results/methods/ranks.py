@@ -1,7 +1,12 @@
-"""Mean ranks of URRL and of the methods of `bench decisions` over the real sets: python results/methods/ranks.py."""
+"""Mean ranks by accuracy over the real sets: python results/methods/ranks.py.
+
+Two pictures: URRL and the simple methods at three missing rates (`../decisions/decisions.csv`), and all methods where
+half of the samples are incomplete (that table and `gpu.csv`), on the sets that every method was run on.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from pathlib import Path
 
@@ -12,24 +17,58 @@ from viewfuse.bench.experiments.synthetic import MAKERS
 from viewfuse.comparison.ranks import ranks_of
 from viewfuse.plots.critical_difference import draw_critical_difference
 
-RESULTS = Path(__file__).parents[1]
-NAMES = {"urrl": "URRL", "nemo": "NEMO", "pimvc": "PIMVC", "kmeans-knn": "k-means, KNN filled"}
+HERE = Path(__file__).parent
+SIMPLE = {"urrl": "URRL", "nemo": "NEMO", "pimvc": "PIMVC", "kmeans-knn": "k-means, KNN filled"}
+NETWORKS = {
+    "completer": "COMPLETER", "cpspan": "CPSPAN", "dcp": "DCP", "dsimvc": "DSIMVC", "recformer": "RecFormer",
+    "sure": "SURE",
+}  # fmt: skip
+Accuracies = dict[tuple[str, str], list[float]]
 
 
 def main() -> None:
-    """Rank the methods by their mean accuracy over three missing rates and ten masks, set by set."""
+    """Rank the methods set by set, print and draw the mean ranks."""
+    at_all, at_half = simple(), simple(only_rate=0.5)
+    at_half.update(networks(rate=0.5))
+    rank(at_all, SIMPLE, "critical-difference.png", "mean of three missing rates and ten masks")
+    rank(at_half, {**SIMPLE, **NETWORKS}, "critical-difference-networks.png", "missing rate .5, mean of ten masks")
+
+
+def simple(only_rate: float | None = None) -> Accuracies:
+    """URRL and the simple methods."""
     found = defaultdict(list)
-    for one in read_records(RESULTS / "decisions" / "decisions.csv"):
-        if one.dataset not in MAKERS and one.method in NAMES and (one.method != "urrl" or one.condition == "auto"):
+    for one in read_records(HERE.parent / "decisions" / "decisions.csv"):
+        if one.dataset in MAKERS or only_rate not in (None, one.missing_rate):
+            continue
+        if one.method in SIMPLE and (one.method != "urrl" or one.condition == "auto"):
             found[one.dataset, one.method].append(one.acc)
-    sets = sorted({dataset for dataset, _ in found})
-    scores = np.array([[np.mean(found[dataset, method]) for method in NAMES] for dataset in sets])
-    ranks = ranks_of(list(NAMES.values()), scores)
-    title = f"Accuracy on {len(sets)} real sets, mean of three missing rates and ten masks"
-    draw_critical_difference(RESULTS / "methods" / "critical-difference.png", ranks, title=title)
-    for name, rank in zip(ranks.names, ranks.mean_ranks, strict=True):
-        print(f"{name}: {rank:.2f}")
-    print(f"critical difference {ranks.critical_difference:.2f}, Friedman p = {ranks.p_value:.1e}")
+    return found
+
+
+def networks(rate: float) -> Accuracies:
+    """The published networks."""
+    found = defaultdict(list)
+    with (HERE / "gpu.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if float(row["missing_rate"]) == rate:
+                found[row["dataset"], row["method"]].append(float(row["acc"]))
+    return found
+
+
+def rank(found: Accuracies, names: dict[str, str], picture: str, what: str) -> None:
+    """Rank the methods on the sets that all of them were run on."""
+    sets = [one for one in sorted({dataset for dataset, _ in found}) if all((one, name) in found for name in names)]
+    scores = np.array([[np.mean(found[dataset, method]) for method in names] for dataset in sets])
+    ranks = ranks_of(list(names.values()), scores)
+    draw_critical_difference(HERE / picture, ranks, title=f"Accuracy on {len(sets)} real sets, {what}")
+    print(f"{len(sets)} sets, {what}")
+    for name, own in sorted(zip(ranks.names, ranks.mean_ranks, strict=True), key=lambda pair: pair[1]):
+        print(f"  {name}: {own:.2f}")
+    print(f"  critical difference {ranks.critical_difference:.2f}, Friedman p = {ranks.p_value:.1e}")
+    for dataset, row in zip(sets, scores, strict=True):
+        best = int(row.argmax())
+        if best:
+            print(f"  {dataset}: {list(names.values())[best]} {row[best]:.1f}, URRL {row[0]:.1f}")
 
 
 if __name__ == "__main__":

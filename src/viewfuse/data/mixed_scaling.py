@@ -18,6 +18,8 @@ from viewfuse.data.views import Views
 _MOST_ROWS = 500
 _FEWEST_ROWS = 20
 _NEIGHBORS, _NEIGHBORS_ELSEWHERE = 4, 10
+_MOST_OTHERS = 8
+"""Views that each view is compared with; all pairs of 40 views took half a minute."""
 _GRAIN = 1e-12
 """Of the largest square: what float64 leaves of a difference between such."""
 _CLEARLY = 2.0
@@ -27,21 +29,30 @@ _CLEARLY = 2.0
 def views_as_a_whole(views: Views) -> tuple[bool, ...]:
     """Per view whether one scale for all of its columns suits it clearly better than a scale for each.
 
-    For pairs of views, among at most 500 samples that have both: how many of a sample's four nearest neighbours in
+    For pairs of views (`_pairs`), among at most 500 samples that have both: how many of a sample's four nearest in
     the one view are among its ten nearest in the other, under either scaling of the other. The difference between the
     two scalings of the one view is averaged over the other views, and then over samples; it counts where it is two
     standard errors above zero.
     """
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
-    for pair in combinations(range(len(views.names)), 2):
+    for pair in _pairs(len(views.names)):
         rows = _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])
         if len(rows) >= _FEWEST_ROWS:
-            near = [[_nearest(points, v) for points in _both_ways(dense_rows(views.arrays[v], rows))] for v in pair]
+            near = [_nearest_both_ways(dense_rows(views.arrays[v], rows), v) for v in pair]
             for v, own, other in zip(pair, near, near[::-1], strict=True):
                 columns, whole = (_overlap(neighbors, other) for neighbors in own)
                 gains[rows, v] += whole - columns
                 counts[rows, v] += 1
     return tuple(_is_clear(gains[counts[:, v] > 0, v], counts[counts[:, v] > 0, v]) for v in range(len(views.names)))
+
+
+def _pairs(n_views: int) -> list[tuple[int, int]]:
+    """Every two views; of many, each with the eight that stand beside it in an order drawn once and for all."""
+    if n_views <= _MOST_OTHERS + 1:
+        return list(combinations(range(n_views), 2))
+    order = np.random.RandomState(0).permutation(n_views).tolist()
+    steps = range(1, _MOST_OTHERS // 2 + 1)
+    return [(order[place], order[(place + step) % n_views]) for step in steps for place in range(n_views)]
 
 
 def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -50,23 +61,27 @@ def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.sort(np.random.RandomState(0).permutation(rows)[:_MOST_ROWS])
 
 
-def _both_ways(values: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values of one view, of shape (samples, columns): columns of deviation 1, and as they are but centred."""
-    centred = values - values.mean(axis=0, dtype=np.float64)
-    deviations = centred.std(axis=0)
-    return centred / np.where(deviations > 0, deviations, 1.0), centred
-
-
-def _nearest(points: NDArray[np.float64], view: int) -> NDArray[np.int64]:
-    """Row numbers of the ten nearest, of shape (points, 10), the nearest first.
+def _nearest_both_ways(values: NDArray[np.float32], view: int) -> list[NDArray[np.int64]]:
+    """The ten nearest of each row of a view, of shape (samples, 10): with columns of deviation 1, and as they are.
 
     What rounding cannot tell apart is equally far, and a lot decides, another one in every view: by the order of rows,
     or by one lot for all, equally far points would be the same in all views.
     """
+    centred = values - values.mean(axis=0, dtype=np.float64)
+    deviations = centred.std(axis=0)
+    lots = np.random.RandomState(view).random_sample((len(values), len(values)))
+    return [_nearest(points, lots) for points in (centred / np.where(deviations > 0, deviations, 1.0), centred)]
+
+
+def _nearest(points: NDArray[np.float64], lots: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Row numbers of the ten nearest, of shape (points, 10), the nearest first."""
     squares = np.square(points).sum(axis=1) / 2
     grain = squares.max() * _GRAIN or 1.0
-    steps = np.floor((squares - points @ points.T + squares[:, None]) / grain)
-    distances = steps + np.random.RandomState(view).random_sample(steps.shape)
+    distances = squares - points @ points.T
+    distances += squares[:, None]
+    distances /= grain
+    np.floor(distances, out=distances)  # in place: memory that is mapped anew each time takes longer than the numbers
+    distances += lots
     np.fill_diagonal(distances, np.inf)
     some = np.argpartition(distances, _NEIGHBORS_ELSEWHERE, axis=1)[:, :_NEIGHBORS_ELSEWHERE]
     order = np.take_along_axis(distances, some, axis=1).argsort(axis=1, kind="stable")

@@ -41,7 +41,9 @@ def _matched(together: nn.Module, networks: Sequence[nn.Module]) -> Iterator[tup
 
 @torch.no_grad()
 def unstack(together: nn.Module, networks: Sequence[nn.Module]) -> None:
-    """Write what the stacked network holds into the networks."""
+    """Write what the stacked network holds into the networks; a single one holds it already."""
+    if together is networks[0]:
+        return
     for learned, *own in _matched(together, networks):
         for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
             weights.copy_(part)
