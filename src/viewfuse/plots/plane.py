@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_BY_TSNE = 5_000
-"""Of more samples than this t-SNE places a random choice of so many: it takes a quarter of a minute on two cores."""
+"""Of more samples than this t-SNE places a random choice of so many: half a minute of computing."""
 MOST_PLACED = 20_000
 """Of more samples than this a random choice of so many has a place: more dots would cover each other."""
 _STEPS = 500
-"""Of t-SNE. Twice as many draw the same map, with clusters a little denser; see results/speed."""
+"""Of t-SNE. Twice as many, its default, draw the same map with clusters a little denser (results/speed)."""
 _NEAREST = 5
 _ROWS_AT_A_TIME = 1_000
 _WORTH_THREADS = 1_000
