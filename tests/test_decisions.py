@@ -236,10 +236,10 @@ def watched_run(monkeypatch, spoil, n_clusters=3):
     if spoil is diverge:
         diverge(monkeypatch)
     else:
-        embed, calls = Replicates.embed, count()  # the first two are those before the stage
+        embed, calls = Replicates.embed, count()  # the first one is before the stage
 
         def spoiled(self):
-            if next(calls) >= 3:
+            if next(calls) >= 2:
                 spoil(self.network)
             return embed(self)
 
@@ -271,6 +271,12 @@ def diverge(monkeypatch):
 def break_weights(network):
     for weights in network.parameters():
         weights.data.fill_(torch.nan)
+
+
+def test_the_clusters_before_the_joint_stage_are_looked_at_first(monkeypatch):
+    run = watched_run(monkeypatch, break_weights)
+    first, score = next(iter(run.joint_stage.seen.items()))
+    assert (first, score) == (3, neighbor_agreement(run.clusters, run.stored.neighbor_ids))
 
 
 def test_a_single_cluster_does_not_hide_broken_weights(monkeypatch):

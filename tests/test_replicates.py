@@ -154,10 +154,12 @@ def test_the_prelu_of_a_gpu_goes_back_as_it_should(n):
     assert torch.allclose(_StackedPReLU.apply(rows, slopes), torch.where(rows > 0, rows, slopes[:, None] * rows))
 
 
+@pytest.mark.parametrize("on_cpu", [7, None])  # rows per pass of each network; on a GPU of all
 @pytest.mark.parametrize("shared", [True, False])
-def test_embeddings_of_all_are_those_of_each(monkeypatch, shared):
-    monkeypatch.setattr("viewfuse.engine.stacked_replicates._ROWS_PER_PASS", {"cpu": 21})
-    monkeypatch.setattr("viewfuse.engine.stacked_replicates._LEAST_ROWS_PER_PASS", 7)
+def test_embeddings_of_all_are_those_of_each(monkeypatch, shared, on_cpu):
+    monkeypatch.setattr("viewfuse.engine.stacked_replicates.rows_for_all", lambda n, device: on_cpu)
+    monkeypatch.setattr("viewfuse.engine.stacked_replicates._MOST_ROWS", 21)
+    monkeypatch.setattr("viewfuse.engine.stacked_replicates._LEAST_ROWS", 7)
     settings = Config(**SMALL, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets

@@ -44,12 +44,13 @@ def main(out: Path) -> None:
     ]
     _print_table(rows)
     print("", *in_words(model.decisions_), sep="\n")
+    print("\nNow the map and the report ...", flush=True)
     places = place_samples(model.embedding_)
     _write_run(out, model, Views(shown), places)
     _draw_map(model, places, digits, mask, out / "map.png")
     write_sheets(out, {"digits.csv": Sheet(("id", "digit"), enumerate(digits.tolist()))})
     write_report([out], out / "report.html", out / "digits.csv")
-    print(f"\nWritten to {out}: labels.csv, history.csv, map.png")
+    print(f"Written to {out}: labels.csv, history.csv, map.png")
     print(f"Open this page in a browser: {(out / 'report.html').resolve()}")
 
 

@@ -86,9 +86,10 @@ class EarlyStopping:
         if diverged or not torch.isfinite(embedding).all():
             self._stage.ended = diverged or f"the embedding is not finite after epoch {epoch}"
             return
-        self._judge(epoch, clusters(self._method, self._network, embedding))
+        self.judge(epoch, clusters(self._method, self._network, embedding))
 
-    def _judge(self, epoch: int, labels: Tensor) -> None:
+    def judge(self, epoch: int, labels: Tensor) -> None:
+        """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
         found = int((labels.bincount() > 0).sum())
         score = self._stage.seen[epoch] = neighbor_agreement(labels, self._neighbor_ids)
         even = self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)

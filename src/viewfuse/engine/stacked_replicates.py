@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.method import Method, PreparedBatch
-from viewfuse.engine.passes import fixed_rows
+from viewfuse.engine.passes import fixed_rows, rows_for_all
 from viewfuse.engine.rng import Draws, epoch_keys, shuffled
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.view_index import NO_NEIGHBOR
@@ -21,8 +21,8 @@ from viewfuse.nn.backward import backward
 from viewfuse.nn.optimizers import Adam
 from viewfuse.nn.streams import join_streams, side_stream
 
-_ROWS_PER_PASS = {"cpu": 64, "cuda": 4096}
-_LEAST_ROWS_PER_PASS = 64
+_MOST_ROWS, _LEAST_ROWS = 4096, 64
+"""Of a pass on a GPU, of all networks and of each."""
 
 
 def stack(networks: Sequence[nn.Module]) -> nn.Module:
@@ -145,7 +145,7 @@ class Replicates:
     @torch.no_grad()
     def embed(self) -> Tensor:
         """Embeddings of the samples as they are, of shape (networks, samples, embedding)."""
-        size = max(_LEAST_ROWS_PER_PASS, _ROWS_PER_PASS[self._device.type] // len(self._seeds))
+        size = rows_for_all(self._n, self._device) or max(_LEAST_ROWS, _MOST_ROWS // len(self._seeds))
         parts = []
         for own in fixed_rows(self._n, size, self._device):
             rows = own + self._first_rows[:, None]

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.engine.passes import clusters, embed
+from viewfuse.engine.passes import clusters, embed, rows_for_all
 from viewfuse.fitted.model import Model
 from viewfuse.selection.partitions_by_k import best_overlaps, contingency, partitions, principal
 from viewfuse.selection.structureless import with_half_the_views
@@ -57,7 +57,8 @@ def _drawn(n: int, seed: int) -> NDArray[np.int64]:
 
 def _with_hidden_views(model: Model, rows: Tensor, draws: torch.Generator) -> Tensor:
     samples = with_half_the_views(model.stored.take(rows), draws)
-    return clusters(model.method, model.network, embed(model.method, model.network, samples, model.stored))
+    size = rows_for_all(len(samples), rows.device)
+    return clusters(model.method, model.network, embed(model.method, model.network, samples, model.stored, size))
 
 
 def _thinned(points: Tensor, n_clusters: int, draws: torch.Generator) -> list[Tensor]:

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_BY_TSNE = 5_000
-"""Of more samples than this t-SNE places a random choice of so many: it takes a quarter of a minute on two cores."""
+"""Of more samples than this t-SNE places a random choice of so many: half a minute of computing."""
 MOST_PLACED = 20_000
 """Of more samples than this a random choice of so many has a place: more dots would cover each other."""
+_STEPS = 500
+"""Of t-SNE. Twice as many, its default, draw the same map with clusters a little denser (results/speed)."""
 _NEAREST = 5
 _ROWS_AT_A_TIME = 1_000
 _WORTH_THREADS = 1_000
@@ -79,4 +81,5 @@ def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
     start = start / max(float(start[:, 0].std()), 1e-12) * 1e-4  # as t-SNE wants it; equal points divide by zero there
     perplexity = min(30.0, (len(points) - 1) / 3)
     with threadpool_limits(1 if len(points) < _WORTH_THREADS else None):
-        return TSNE(init=start.astype(np.float32), perplexity=perplexity, random_state=0).fit_transform(points).T
+        drawn = TSNE(init=start.astype(np.float32), perplexity=perplexity, max_iter=_STEPS, random_state=0)
+        return drawn.fit_transform(points).T

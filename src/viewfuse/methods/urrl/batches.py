@@ -54,8 +54,7 @@ def plain_batch(samples: Samples, stored: Samples, config: Config) -> Batch:
     return gather_neighbors(samples, samples.present, stored, config)
 
 
-def hide_view(batch: Batch, view: int) -> Batch:
-    """The batch with nothing in one view: neither the samples' own values nor donors."""
-    tokens = [torch.zeros_like(clean) if v == view else clean for v, clean in enumerate(batch.tokens)]
-    kept = torch.arange(batch.available.shape[1], device=batch.available.device) != view
-    return Batch(tokens, batch.valid & kept[:, None], batch.available & kept)
+def empty_batch(batch: Batch) -> Batch:
+    """As many samples with nothing in any view: neither values of their own nor donors."""
+    tokens = [torch.zeros_like(clean) for clean in batch.tokens]
+    return Batch(tokens, torch.zeros_like(batch.valid), torch.zeros_like(batch.available))

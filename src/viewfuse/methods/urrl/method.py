@@ -12,12 +12,13 @@ from torch.nn import Parameter
 
 from viewfuse.engine.method import Number, Optimization
 from viewfuse.methods.urrl.augment import draws_per_sample
-from viewfuse.methods.urrl.batches import hide_view, members_of, plain_batch
+from viewfuse.methods.urrl.batches import empty_batch, members_of, plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.losses import Sizes, soft_assignment, soft_sizes, total
-from viewfuse.methods.urrl.network import Network, build_network, empty_network
+from viewfuse.methods.urrl.network import Input, Network, adaptive_mask, build_network, empty_network
 from viewfuse.methods.urrl.step import StepBatch
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.attention import Mask
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")
@@ -125,7 +126,17 @@ class URRLMethod:
         Negative infinity marks a view in which nothing stands.
         """
         batch = plain_batch(samples, stored, self.config)
-        whole = network.encode(batch)
-        without = [network.encode(hide_view(batch, v)) for v in range(len(batch.tokens))]
-        moved = torch.stack([(whole - part).norm(dim=1) for part in without], dim=1)
+        given, nothing = (Input.of(one, self.config) for one in (batch, empty_batch(batch)))
+        # What is in one view does not change the tokens of the others, so these are computed once.
+        tokens, empty = network.tokens(given), network.tokens(nothing)
+        bias = adaptive_mask(batch.valid, batch.available, self.config).to(tokens.dtype)
+
+        def without(v: int) -> Tensor:
+            emptied = tokens.clone()
+            emptied[:, v] = empty[:, v]
+            hidden = torch.tensor(v, device=bias.device)
+            return network.fuse(emptied, given._replace(view_mask=Mask.of(bias.index_fill(1, hidden, -torch.inf))))
+
+        whole = network.fuse(tokens, given)
+        moved = torch.stack([(whole - without(v)).norm(dim=1) for v in range(len(batch.tokens))], dim=1)
         return moved.masked_fill(~batch.valid.any(dim=2), -torch.inf)

@@ -164,7 +164,7 @@ def _train_jointly_together(
     due = {first + round(second * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
     with tensor_cores(runs[0].device):
         if stage.epoch is None:
-            _evaluate(watches, runs, replicates, first)
+            _judge_start(watches, runs, first)
         for epoch in stage.left(epochs):
             if watches and _all_stopped(runs):
                 break
@@ -191,6 +191,13 @@ def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
         return []
     settles = _config(runs[0]).schedule == "default"
     return [EarlyStopping(r.method, r.network, r.stored.neighbor_ids, r.joint_stage, settles=settles) for r in runs]
+
+
+def _judge_start(watches: Sequence[EarlyStopping], runs: Sequence[TrainState], epoch: int) -> None:
+    """The clusters before the joint stage, which are known."""
+    for watch, run in zip(watches, runs, strict=False):  # there may be no watches
+        assert run.clusters is not None
+        watch.judge(epoch, run.clusters)
 
 
 def _evaluate(watches: Sequence[EarlyStopping], runs: Sequence[TrainState], replicates: Replicates, epoch: int) -> None:
