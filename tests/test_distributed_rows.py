@@ -56,7 +56,9 @@ def test_lists_and_columns_are_the_same_views(tmp_path):
         cells = [one or [None] * width for one in table.column(name).to_pylist()]
         wide |= {f"{name}.{c}": [row[c] for row in cells] for c in range(width)}
     fixed = {n: table.column(n).cast(pa.list_(pa.float64(), w)) for n, w in names.items()}
-    tables = {"lists": table, "wide": pa.table(wide), "fixed": pa.table({"id": table.column("id"), **fixed})}
+    tables = {"lists": table, "wide": pa.table(wide)}
+    if int(pa.__version__.split(".")[0]) >= 26:  # others cannot write lists of fixed length that are not there
+        tables["fixed"] = pa.table({"id": table.column("id"), **fixed})
     found = {kind: Shards(write_shards(tmp_path / kind, one, 2)) for kind, one in tables.items()}
     found["blocks"] = Shards(str(tmp_path / "wide" / "*.parquet"), blocks={name: f"{name}.*" for name in names})
     expected = read(found["lists"])
