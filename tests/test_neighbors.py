@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 import reference
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors import view_index as search
+from viewfuse.neighbors import exact_search, view_index
 from viewfuse.neighbors.donors import neighbor_lists
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR, nearest
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.neighbors.view_index import NO_NEIGHBOR, ViewIndex, nearest
+from viewfuse.neighbors.view_index import ViewIndex
 
 
 @st.composite
@@ -89,7 +90,7 @@ def test_without_imputation_a_list_is_the_sample_itself():
 
 @pytest.mark.parametrize("chunk", [1, 7, 10_000])
 def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
-    monkeypatch.setattr(search, "_CELLS_PER_CHUNK", chunk)
+    monkeypatch.setattr(exact_search, "_BYTES_PER_CHUNK", 8 * chunk)
     rng = np.random.default_rng(0)
     pool, queries = rng.normal(size=(40, 6)) + 1e4, rng.normal(size=(9, 6)) + 1e4
     found = nearest(torch.from_numpy(queries), torch.from_numpy(pool), 5, same=False).numpy()
@@ -101,7 +102,7 @@ def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
 @pytest.mark.parametrize(("n", "levels"), [(400, 2), (397, 3), (640, 1000), (90, 2)])
 def test_search_is_exact_in_blocks_and_where_many_tie(n, levels, ranked_at_once, monkeypatch):
     """Ranked by hand: by whole squared distances, equals by lot."""
-    monkeypatch.setattr(search, "_CELLS_TO_RANK", ranked_at_once)
+    monkeypatch.setattr(exact_search, "_CELLS_TO_RANK", ranked_at_once)
     rng = np.random.default_rng(n)
     pool, queries = rng.integers(0, levels, size=(n, 6)), rng.integers(0, levels, size=(25, 6))
     squares = ((queries[:, None] - pool) ** 2).sum(axis=2)
@@ -109,6 +110,65 @@ def test_search_is_exact_in_blocks_and_where_many_tie(n, levels, ranked_at_once,
     wanted = [np.lexsort((lots, own))[:9].tolist() for own in squares]
     found = nearest(torch.from_numpy(queries).float(), torch.from_numpy(pool).float(), 9, same=False)
     assert found.tolist() == wanted
+
+
+def crowds():
+    """Sets whose candidates are certain, tie, lie far away or have very different scales."""
+    rng = np.random.default_rng(5)
+    cloud = rng.normal(size=(1200, 20))
+    return {
+        "cloud": cloud,
+        "ties": rng.integers(0, 2, size=(1200, 8)),
+        "twins": np.repeat(cloud[:60], 20, axis=0),
+        "far away": cloud + 1e5,
+        "one far away": np.concatenate([cloud[1:], cloud[:1] + 1e7]),
+        "tiny": cloud * 1e-20,
+        "huge": cloud * 1e17,
+        "far too huge": cloud * 1e30,
+    }
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("name", crowds())
+def test_candidates_from_float32_give_the_exact_neighbours(name, same, monkeypatch):
+    """Against all distances in float64. Without the bound twins and a far sample have other neighbours."""
+    pool = torch.from_numpy(crowds()[name]).float()
+    queries = pool if same else pool[:900] * (1 + 1e-3)
+    found = nearest(queries, pool, 9, same=same)
+    monkeypatch.setattr(exact_search, "_CELLS_FOR_CANDIDATES", 10**12)
+    assert torch.equal(found, nearest(queries, pool, 9, same=same))
+
+
+def test_most_neighbours_come_from_candidates(monkeypatch):
+    asked = []
+    among_all = exact_search._among_all
+    monkeypatch.setattr(exact_search, "_among_all", lambda *a: asked.append(len(a[0].points)) or among_all(*a))
+    pool = torch.from_numpy(crowds()["cloud"]).float()
+    nearest(pool, pool, 9, same=True)
+    assert sum(asked) < 12
+    monkeypatch.setattr(exact_search, "_COLUMNS_FOR_CANDIDATES", 19)
+    nearest(pool, pool, 9, same=True)
+    assert sum(asked) >= 1200
+
+
+@pytest.mark.parametrize("name", ["tiny", "far too huge"])
+def test_float32_is_not_asked_where_it_overflows_or_underflows(name, monkeypatch):
+    monkeypatch.setattr(exact_search, "_in_float32", None)
+    pool = torch.from_numpy(crowds()[name]).float()
+    assert nearest(pool, pool, 9, same=True).shape == (1200, 9)
+
+
+def test_products_that_round_more_than_float32_are_noticed(monkeypatch):
+    """Settings of torch let products of float32 be computed in bfloat16; then all distances are in float64."""
+    pool = torch.from_numpy(crowds()["cloud"]).float()
+    truth = nearest(pool, pool, 9, same=True)
+    in_float32 = exact_search._in_float32
+
+    def rounded(points):
+        return points.mul(2).round().div(2)
+
+    monkeypatch.setattr(exact_search, "_in_float32", lambda p: (rounded(in_float32(p)[0]), in_float32(p)[1]))
+    assert torch.equal(nearest(pool, pool, 9, same=True), truth)
 
 
 def test_search_leaves_out_the_query_itself_even_among_duplicates():
@@ -129,7 +189,7 @@ def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
 
 
 def test_large_pools_are_not_kept(monkeypatch):
-    monkeypatch.setattr(search, "_CELLS_KEPT", 39)
+    monkeypatch.setattr(view_index, "_CELLS_KEPT", 39)
     index = ViewIndex(torch.randn(10, 4))
     index.nearest(torch.randn(1, 4), 3, same=False)
     assert "_points" not in vars(index)
@@ -156,12 +216,12 @@ def test_search_holds_no_square_matrix():
             nonlocal biggest
             result = func(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor):
-                biggest = max(biggest, result.numel())
+                biggest = max(biggest, result.numel() * result.element_size())
             return result
 
     with Watch():
         nearest(pool[:2000], pool, 3, same=False)
-    assert biggest <= search._CELLS_PER_CHUNK
+    assert biggest <= exact_search._BYTES_PER_CHUNK
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 10_000])
@@ -169,7 +229,7 @@ def test_equal_distances_are_decided_alike_in_any_company(monkeypatch, chunk):
     rng = np.random.default_rng(0)
     pool, queries = (torch.from_numpy(rng.integers(0, 2, size=(n, 30)).astype(np.float32)) for n in (300, 40))
     together = nearest(queries, pool, 5, same=False)
-    monkeypatch.setattr(search, "_CELLS_PER_CHUNK", chunk)
+    monkeypatch.setattr(exact_search, "_BYTES_PER_CHUNK", 8 * chunk)
     assert torch.equal(together, nearest(queries, pool, 5, same=False))
     assert torch.equal(together[7:8], nearest(queries[7:8], pool, 5, same=False))
 
@@ -197,7 +257,7 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
     pytest.importorskip("faiss")
     queries = crowd if same else crowd[:500] + 0.01
     truth = nearest(queries, crowd, 9, same=same)
-    monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
+    monkeypatch.setattr(view_index, "_EXACT_ROWS", {"cpu": 1000})
     searcher = ViewIndex(crowd)
     found = searcher.nearest(queries, 9, same=same)
     assert recall(found, truth) >= 0.95
@@ -208,22 +268,22 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
 
 def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
+    monkeypatch.setattr(view_index, "_EXACT_ROWS", {"cpu": 1000})
     found = ViewIndex(crowd).nearest(crowd[:50], 5, same=False)
     assert torch.equal(found, nearest(crowd[:50], crowd, 5, same=False))
     assert "pip install faiss-cpu, or in a checkout of viewfuse pip install -e '.[ann]'" in caplog.text
 
 
 def test_candidates_by_float32_hold_the_neighbours(crowd, monkeypatch):
-    monkeypatch.setattr(search, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
-    rough = search._roughly_nearest(crowd, crowd, 18)
-    found = search.ViewIndex(crowd).among(crowd, rough, 9, same=True)
+    monkeypatch.setattr(view_index, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
+    rough = view_index._roughly_nearest(crowd, crowd, 18)
+    found = ViewIndex(crowd).among(crowd, rough, 9, same=True)
     assert torch.equal(found, nearest(crowd, crowd, 9, same=True))
 
 
 def test_candidates_that_run_out_leave_nobody(crowd):
     candidates = torch.tensor([[3, NO_NEIGHBOR, 0], [NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR]])
-    found = search.ViewIndex(crowd).among(crowd[:2], candidates, 4, same=True)
+    found = ViewIndex(crowd).among(crowd[:2], candidates, 4, same=True)
     assert found.tolist() == [[3, NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR], [NO_NEIGHBOR] * 4]
 
 

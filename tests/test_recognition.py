@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 
 from test_neighbors import incomplete_data
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.row_lookup import find_rows, fingerprints, index_rows
-from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 
 @given(incomplete_data())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 
 
 def neighbor_lists(neighbor_ids: Tensor, available: Tensor, present: Tensor, length: int) -> tuple[Tensor, Tensor]:

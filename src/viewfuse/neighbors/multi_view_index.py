@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.view_index import NO_NEIGHBOR, ViewIndex
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.view_index import ViewIndex
 
 
 class MultiViewIndex:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.view_index import NO_NEIGHBOR
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 
 _CELLS_AT_A_TIME = 8_000_000
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.neighbors.row_lookup import find_rows, index_rows
-from viewfuse.neighbors.view_index import NO_NEIGHBOR
 
 
 @dataclass(frozen=True)
