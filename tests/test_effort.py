@@ -48,13 +48,18 @@ def test_more_effort_never_trains_less(n):
     assert quick.trial_epochs(n) == quick.epochs(n)[0]  # so that there is no second half
 
 
+def test_only_the_usual_joint_stage_ends_where_it_gains_nothing_more():
+    assert [Config(effort=effort).settles for effort in ("quick", "auto", "thorough")] == [False, True, False]
+    assert not Config(n_clusters=3, **PAPER).settles
+
+
 def test_pretraining_is_never_cut_short_by_a_thorough_fit():
     assert Config().pretrained_as_needed
     assert not Config(effort="thorough").pretrained_as_needed
 
 
 def test_the_joint_stage_learns_faster_but_in_the_paper():
-    assert [Config(effort=effort).joint_factor for effort in ("quick", "auto", "thorough")] == [3.0, 2.0, 2.0]
+    assert [Config(effort=effort).joint_factor for effort in ("quick", "auto", "thorough")] == [3.0, 3.0, 2.0]
     paper = Config(n_clusters=3, **PAPER)
     assert paper.joint_factor == 1.0
     assert paper.hidden_width == 256

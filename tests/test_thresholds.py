@@ -57,8 +57,18 @@ def test_losses_are_counted_from_the_best_and_do_not_add_up(monkeypatch):
 
 
 def test_a_gain_renews_the_patience(monkeypatch):
-    stage = seen_stage(monkeypatch, [0.3, 0.3, 0.3, 0.3001, *[0.3] * 8])
-    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(9)], 8, True)
+    stage = seen_stage(monkeypatch, [0.3, 0.3, 0.3, 0.3031, *[0.303] * 8])
+    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(7)], 6, True)
+
+
+def test_small_gains_add_up_from_the_last_that_counted(monkeypatch):
+    stage = seen_stage(monkeypatch, [0.3, 0.3011, 0.3022, 0.3033, 0.3044, 0.305, 0.306, 0.307])
+    assert (list(stage.seen), stage.kept, stage.settled) == ([*range(7)], 6, True)
+
+
+def test_a_merged_state_does_not_renew_the_patience(monkeypatch):
+    stage = seen_stage(monkeypatch, [0.3, 0.31, 0.32, 0.33, 0.34], [0.9, 0.8, 0.8, 0.8, 0.8])
+    assert (list(stage.seen), stage.settled) == ([*range(4)], True)
 
 
 def test_a_merged_state_sets_no_mark_for_those_that_follow(monkeypatch):
@@ -109,7 +119,7 @@ def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
         assert torch.allclose(embed_stored(run), last, atol=1e-4)
 
 
-@pytest.mark.parametrize(("schedule", "epochs"), [("default", 11), ("paper", 17)])
+@pytest.mark.parametrize(("schedule", "epochs"), [("default", 7), ("paper", 17)])
 def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
     monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: 0.3)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
@@ -146,9 +156,9 @@ def test_a_stage_that_goes_on_remembers_how_long_it_has_waited(monkeypatch):
     monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: 0.3)
     stage = JointStage()
     first, second = (EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage) for _ in range(2))
-    for epoch in range(4):
+    for epoch in range(2):
         first.evaluate(epoch, torch.zeros(12, 1))
     second.recall(first.counters, first.best_weights)
-    for epoch in range(4, 9):
+    for epoch in range(2, 9):
         second.evaluate(epoch, torch.zeros(12, 1))
-    assert (list(stage.seen), stage.settled) == ([*range(6)], True)
+    assert (list(stage.seen), stage.settled) == ([*range(4)], True)

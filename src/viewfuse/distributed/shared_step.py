@@ -24,6 +24,9 @@ from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.optimizers import Adam
 from viewfuse.nn.streams import join_streams
 
+_FACTOR = 2.0
+"""By how much the learning rate is larger than that of pre-training; batches are large, and the stage is long."""
+
 
 class SharedStep:
     """A network in the joint stage, with the bank and the rows of one visit on its device.
@@ -57,9 +60,9 @@ class SharedStep:
         self._step = GraphedStep(self._update, device, len(run.stored.values)) if processes.size == 1 else self._update
 
     def _optimizer(self, device: torch.device) -> Adam:
-        _, rate, decay, factor = self._method.optimization
+        _, rate, decay, _ = self._method.optimization
         trained = self._method.trained_weights(self.network, joint=True)
-        return Adam(trained, lr=rate * factor, weight_decay=decay, fused=True, capturable=device.type == "cuda")
+        return Adam(trained, lr=_FACTOR * rate, weight_decay=decay, fused=True, capturable=device.type == "cuda")
 
     def _sizes(self, assignment: Tensor) -> Tensor:
         """The soft sizes of the clusters in the global batch, of shape (clusters,)."""

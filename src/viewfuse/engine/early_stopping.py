@@ -17,7 +17,7 @@ from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _FALL = 0.05
 _TIE = 0.003
-_PATIENCE = 5
+_PATIENCE = 3
 _MERGED = 0.01
 
 
@@ -54,7 +54,7 @@ class EarlyStopping:
     Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
     training is the better one. A state in which the size entropy is lower than before the stage by `_MERGED` is not
     kept. The stage is ended where losses are no longer finite, where clusters are emptied, where the agreement is lower
-    than its best by `_FALL`, and where `_PATIENCE` evaluations in a row found nothing better.
+    than its best by `_FALL`, and where `_PATIENCE` evaluations in a row gained less than `_TIE` together.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class EarlyStopping:
         self._patience = _PATIENCE if settles else inf
         # Without neighbours, or with one cluster, all clusters are equally good, and the last ones are kept.
         self._tells = method.n_clusters > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
-        self._best, self._n_clusters, self._waited = -inf, 0, 0
+        self._best, self._mark, self._n_clusters, self._waited = -inf, -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
@@ -103,16 +103,21 @@ class EarlyStopping:
 
     def _compare(self, epoch: int, score: float, even: float) -> None:
         merged = even < next(iter(self._stage.size_entropy.values())) - _MERGED
-        better = score > self._best or not self._tells
+        better = score > self._best
         if merged:
             self._stage.merged |= better
         elif better or score >= self._best - _TIE:
             self._keep(epoch)
         if better and not merged:
-            self._best, self._waited = score, 0
+            self._best = score
+        self._wait(score, gained=not merged and (score >= self._mark + _TIE or not self._tells))
+        self._stage.settled = self._waited >= self._patience
+
+    def _wait(self, score: float, *, gained: bool) -> None:
+        if gained:
+            self._mark, self._waited = score, 0
         else:
             self._waited += 1
-        self._stage.settled = self._waited >= self._patience
 
     def _keep(self, epoch: int) -> None:
         self._stage.kept, self._stage.merged = epoch, False
@@ -121,7 +126,7 @@ class EarlyStopping:
     @property
     def counters(self) -> dict[str, float]:
         """What it has to remember besides weights and what is in the stage."""
-        return {"best": self._best, "n_clusters": self._n_clusters, "waited": self._waited}
+        return {"best": self._best, "mark": self._mark, "n_clusters": self._n_clusters, "waited": self._waited}
 
     @property
     def best_weights(self) -> dict[str, Tensor]:
@@ -130,7 +135,7 @@ class EarlyStopping:
 
     def recall(self, counters: Mapping[str, float], best_weights: dict[str, Tensor]) -> None:
         """Go on from what another one remembered."""
-        self._best, self._weights = counters["best"], best_weights
+        self._best, self._mark, self._weights = counters["best"], counters["mark"], best_weights
         self._n_clusters, self._waited = int(counters["n_clusters"]), int(counters["waited"])
 
     def restore_best(self) -> None:

@@ -80,11 +80,12 @@ class Search:
 
     @classmethod
     def of(cls, source: Source, config: Config, scaling: str, seeds: Sequence[int], device: torch.device) -> Search:
-        """Begin with one scaling."""
-        first, *others = scalers_of(source, scaling)
-        search = cls(source, config, seeds, device, [first], scaling != "auto")
+        """Begin with one scaling; where all will be tried, with all, so that their trainings run side by side."""
+        scalers = scalers_of(source, scaling)
+        count = len(scalers) if config.effort == "thorough" else 1
+        search = cls(source, config, seeds, device, scalers[:count], scaling != "auto")
         search.widen()
-        search.scalers = others
+        search.scalers = scalers[count:]
         return search
 
     def widen(self) -> list[Trial]:
@@ -109,22 +110,28 @@ class Search:
     def most_epochs(self, first: int) -> int:
         """Of all trainings, if every scaling is tried that may be, for `first` epochs; on a GPU side by side."""
         last, second = self.config.epochs(len(self.source.reduced))
-        on_gpu, quick = self.device.type == "cuda", self.config.effort == "quick"
-        count, scalings = 1 if on_gpu else len(self.seeds), 1 if on_gpu or quick else len(self.scalers) + 1
+        on_gpu = self.device.type == "cuda"
+        count, scalings = (1, 1) if on_gpu else (len(self.seeds), self._most_scalings)
         return count * (scalings * first + last - first + second)
 
     def long_wait(self) -> str:
         """How long a fit on a CPU may take, in words; empty where that is no more than a minute or on a GPU."""
-        views, n_scalings = self.source.reduced, 1 if self.config.effort == "quick" else len(self.scalers) + 1
-        seconds = fit_seconds(len(views), views.widths, self.config, n_scalings) * len(self.seeds)
+        views = self.source.reduced
+        seconds = fit_seconds(len(views), views.widths, self.config, self._most_scalings) * len(self.seeds)
         if self.device.type == "cuda" or seconds <= _LONG:
             return ""
         return f"training takes up to about {max(2, round(seconds / 60))} minutes on {CORES} CPU cores"
 
     @property
+    def _most_scalings(self) -> int:
+        """Those that have trainings, and those that may follow."""
+        begun = len(self.trials) // len(self.seeds)
+        return begun if self.config.effort == "quick" else begun + len(self.scalers)
+
+    @property
     def is_open(self) -> bool:
         """Whether other scalings are worth a try."""
-        return self.config.effort == "thorough" or (self.config.effort == "auto" and not self.is_clear)
+        return self.config.effort == "auto" and not self.is_clear
 
 
 def sound_trials(trials: Sequence[Trial]) -> list[Trial]:

@@ -189,7 +189,7 @@ def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
     """One for each training; none where the user said how long the stage lasts."""
     if not _config(runs[0]).watched:
         return []
-    settles = _config(runs[0]).schedule == "default"
+    settles = _config(runs[0]).settles
     return [EarlyStopping(r.method, r.network, r.stored.neighbor_ids, r.joint_stage, settles=settles) for r in runs]
 
 
