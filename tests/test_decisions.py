@@ -380,6 +380,15 @@ def test_training_has_no_joint_stage_to_watch_without_epochs():
     )
 
 
+def test_a_joint_stage_that_settled_says_when(monkeypatch):
+    monkeypatch.setattr("viewfuse.engine.early_stopping.neighbor_agreement", lambda labels, neighbor_ids: 0.3)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
+    settings = Config(n_clusters=3, n_heads=2, **SMALL)
+    decision = training.joint_stage_decision(train(samples_for(settings), settings, 0))
+    words = messages.told({"joint_stage": decision})["joint_stage"]["why"]
+    assert words == "joint stage: 6 of 16 epochs, as its clusters hardly got better"
+
+
 def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
     went_on, go_on = [], fit_module.train_jointly

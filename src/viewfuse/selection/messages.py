@@ -125,6 +125,8 @@ def _joint_stage(decision: Decision) -> str:
     if kept < lasted:
         best = "before clusters were merged" if decision["merged"] else "when its clusters were the best"
         return f"kept is the network after {kept} of {lasted} epochs, {best}"
+    if lasted < decision["planned"]:
+        return f"{lasted} of {decision['planned']} epochs, as its clusters hardly got better"
     return f"all {lasted} epochs"
 
 

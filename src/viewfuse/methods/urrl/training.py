@@ -227,5 +227,10 @@ def joint_stage_decision(run: TrainState) -> Decision:
         "size_entropy_after_epoch": {str(epoch): score for epoch, score in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
-    facts = {"lasted": run.n_epochs - before, "ended": stage.ended, "merged": stage.merged}
+    facts = {
+        "lasted": run.n_epochs - before,
+        "planned": planned_epochs(run)[1],
+        "ended": stage.ended,
+        "merged": stage.merged,
+    }
     return {"chosen": stage.kept - before, "evidence": evidence, **facts}
