@@ -131,7 +131,9 @@ def test_workers_are_started_where_they_pay(monkeypatch):
     assert count([long] * 3) == 3
     assert count([long] * 30) == 8
     assert count([long]) == 1
-    assert count([Job(pow, threads=2, seconds=5.0)] * 3) == 1
+    assert count([Job(pow, threads=2, seconds=4.9)] * 3) == 1  # three workers would save 9.8 s
+    assert count([Job(pow, threads=2, seconds=4.9)] * 9) == 8
+    assert count([Job(pow)] * 9) == 9
     assert count([long, Job(pow, threads=2, gpus=1)]) == 1
     assert count([Job(pow, threads=None)] * 3) == 1
     assert Workers(5).count([Job(pow, threads=2, seconds=5.0)] * 9) == 5

@@ -31,7 +31,7 @@ def main() -> None:
         return
     many = asked.many or len(os.sched_getaffinity(0))
     print(f"{many} cores against {FEW}; load before: {os.getloadavg()[0]:.1f}")
-    for name in ("thorough", "twelve"):
+    for name in [one for one in ("twelve", "thorough") if asked.only in (None, one)]:
         few, much = (measured(name, cores, asked) for cores in (FEW, many))
         ratio = few["seconds"] / much["seconds"]
         line = f"{name}: {few['seconds']:.1f} s on {FEW}, {much['seconds']:.1f} s on {many} cores, {ratio:.2f} times"
@@ -39,6 +39,8 @@ def main() -> None:
             alone = measured(name, many, asked, jobs=1)
             line += f"; in turn {alone['seconds']:.1f} s, same bits: {alone['digest'] == much['digest']}"
         print(line, flush=True)
+    if asked.only not in (None, "step"):
+        return
     counts = [threads for threads in (1, 2, 4, 8, 16) if threads <= many]
     steps = {threads: measured("step", threads, asked)["seconds"] for threads in counts}
     print("ms per step by threads: " + ", ".join(f"{n}: {1000 * seconds:.1f}" for n, seconds in steps.items()))
@@ -51,6 +53,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, nargs=2, default=(6, 10), metavar=("FIRST", "SECOND"))
     parser.add_argument("--rows", type=int, default=2000, help="of Handwritten")
     parser.add_argument("--in-turn", action="store_true")
+    parser.add_argument("--only", choices=tuple(CHILDREN))
     parser.add_argument("--child", choices=tuple(CHILDREN), help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()

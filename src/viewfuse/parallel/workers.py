@@ -33,7 +33,7 @@ POSSIBLE = hasattr(socket, "send_fds") and hasattr(os, "fork") and not getattr(s
 RETRIES = 2
 """How often a job is begun again whose worker was lost."""
 _WORTH = 10.0
-"""Seconds that a job must take at least, as a worker takes some to start."""
+"""Seconds that workers must save at least, as they take some to start."""
 _WORKER_BYTES = 400 * 2**20
 """What a worker takes before its first job: Python, torch and the rest."""
 _PROGRAM = "__import__('viewfuse.parallel.worker', fromlist=['main']).main(*map(int, __import__('sys').argv[1:]))"
@@ -66,13 +66,11 @@ class Workers:
         """How many workers these jobs get; fewer than two: none, and the jobs run in turn."""
         if not POSSIBLE or len(jobs) < 2 or any(job.gpus or job.threads is None for job in jobs):
             return 1
-        most = self._asked
-        if most is None:
-            if max(job.seconds for job in jobs) < _WORTH:
-                return 1
-            most = usable_cores() // max(job.threads or 1 for job in jobs)
+        most = self._asked or usable_cores() // max(job.threads or 1 for job in jobs)
         each = _WORKER_BYTES + max(job.n_bytes for job in jobs)
-        return min(most, len(jobs), memory.available() // each + len(self._idle))
+        count = max(1, min(most, len(jobs), memory.available() // each + len(self._idle)))
+        saved = sum(job.seconds for job in jobs) * (1 - 1 / count)
+        return count if self._asked or saved >= _WORTH else 1
 
     def close(self) -> None:
         """End the workers."""
