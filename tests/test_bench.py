@@ -183,13 +183,15 @@ def test_bench_speed_writes_json_and_picture(tmp_path, monkeypatch):
     text = (out / "speed.json").read_text()
     assert str(tmp_path) not in text
     found = json.loads(text)
-    parts = ["training", "accuracy", "memory", "neighbors", "predict", "scaling", "wide", "floor"]
+    parts = ["training", "default_fit", "accuracy", "memory", "neighbors", "predict", "scaling", "wide", "floor"]
     assert list(found) == ["machine", *parts]
     assert "a step after reduction" in done.output
     assert {"cpu", "cores", "gpu", "versions", "date", "command", "load_before"} <= set(found["machine"])
     assert found["machine"]["command"] == "viewfuse bench speed --device cpu"
     assert found["training"]["losses_of_one_batch"]["largest_relative_difference"] < 1e-3
     assert found["neighbors"][0]["same_neighbors"] == 1
+    assert found["default_fit"]["plain_steps"] > 0
+    assert found["default_fit"]["accuracy"] > 0.4
     assert {"floor_ms", "gflops", "copy_gb_per_second", "megabytes", "times_the_floor"} <= set(found["floor"])
     assert {"ours", "plain", "n", "epochs"} <= set(found["scaling"][0])
     assert {line.what for line in comparisons(found)} >= {"training", "predict, many rows", "predict, one row"}

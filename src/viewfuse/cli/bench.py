@@ -193,6 +193,9 @@ def _table(found: dict[str, Any]) -> str:
         ratio = f"{plain / ours:.2f}" if ours and plain else "-"
         what = f"fit of {point['n']:,}, {point['epochs']} epoch(s) per stage"
         rows.append((what, "s", number(ours) if ours else "-", number(plain) if plain else "-", ratio))
+    fit = found["default_fit"]
+    rows.append(("default fit of Handwritten", "s", number(fit["seconds"]), "-", "-"))
+    rows.append(("the same, in steps of the plain reference", "steps", number(fit["plain_steps"]), "-", "-"))
     bound = found["floor"]
     rows.append(("a step, beside its floor", "ms", number(bound["ours_ms"]), "-", "-"))
     rows.append(("the floor of a step", "ms", number(bound["floor_ms"]), "-", "-"))

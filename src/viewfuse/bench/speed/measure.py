@@ -79,6 +79,7 @@ def measure(device: torch.device, size: Size, command: str = "", log: Callable[[
     """Everything, as a dict that JSON can hold; `log` is told what is being measured."""
     parts: dict[str, Callable[[], Any]] = {
         "training": lambda: training_speed(device, size),
+        "default_fit": lambda: default_fit(device, size),
         "accuracy": lambda: seconds_to_accuracy(device, size) if size.seeds else None,
         "memory": lambda: peak_memory(device),
         "neighbors": lambda: [neighbor_search(n, device, size.portions) for n in size.neighbor_counts],
@@ -128,6 +129,23 @@ def training_speed(device: torch.device, size: Size) -> Facts:
     found["plain"]["share_of_data_loader"] = median(times["loader"]) / median(times["plain"])
     found["ratio"] = found["ours"]["steps_per_second"] / found["plain"]["steps_per_second"]
     return {**found, "batch_size": settings.batch_size, "losses_of_one_batch": _compared(ours[1], settings)}
+
+
+def default_fit(device: torch.device, size: Size) -> Facts:
+    """A fit of Handwritten with the mask .5/4 and all defaults, from arrays to labels; also in steps of the plain one.
+
+    Epochs of the plain reference are timed before and after it.
+    """
+    settings = Config(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
+    views, digits = ([view[:: size.every] for view in handwritten()[0]], handwritten()[1][:: size.every])
+    plain, model = PlainTraining(_handwritten_table(size), settings, 0, device), URRL(N_CLUSTERS, random_state=0)
+    plain.begin_joint_stage()
+    epochs = [machine.seconds(_epoch(plain), device) for _ in range(2)][1:]  # the first one warms up
+    seconds = machine.seconds(lambda: model.set_params(device=device.type).fit(views), device)
+    epochs.append(machine.seconds(_epoch(plain), device))
+    found = {"seconds": seconds, "plain_steps": seconds / median(epochs) * len(plain.loader)}
+    steps = len(model.history_["epoch"]) * max(1, len(digits) // settings.batch_size)
+    return {**found, "steps": steps, "accuracy": clustering_accuracy(digits, model.labels_)}
 
 
 def _name(n_replicates: int) -> str:
