@@ -146,7 +146,7 @@ def test_most_neighbours_come_from_candidates(monkeypatch):
     pool = torch.from_numpy(crowds()["cloud"]).float()
     nearest(pool, pool, 9, same=True)
     assert sum(asked) < 12
-    monkeypatch.setattr(exact_search, "_COLUMNS_FOR_CANDIDATES", 19)
+    monkeypatch.setattr(exact_search, "_ROWS_FOR_CANDIDATES", 1201)
     nearest(pool, pool, 9, same=True)
     assert sum(asked) >= 1200
 
@@ -158,17 +158,51 @@ def test_float32_is_not_asked_where_it_overflows_or_underflows(name, monkeypatch
     assert nearest(pool, pool, 9, same=True).shape == (1200, 9)
 
 
-def test_products_that_round_more_than_float32_are_noticed(monkeypatch):
-    """Settings of torch let products of float32 be computed in bfloat16; then all distances are in float64."""
+@pytest.fixture
+def bfloat16():
+    """What users may allow to make products faster."""
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("bfloat16")
+def test_products_that_round_more_than_float32_are_not_asked(monkeypatch):
+    monkeypatch.setattr(exact_search, "_in_float32", None)
     pool = torch.from_numpy(crowds()["cloud"]).float()
-    truth = nearest(pool, pool, 9, same=True)
-    in_float32 = exact_search._in_float32
+    assert nearest(pool, pool, 9, same=True).shape == (1200, 9)
 
-    def rounded(points):
-        return points.mul(2).round().div(2)
 
-    monkeypatch.setattr(exact_search, "_in_float32", lambda p: (rounded(in_float32(p)[0]), in_float32(p)[1]))
-    assert torch.equal(nearest(pool, pool, 9, same=True), truth)
+def test_other_ways_to_round_more_are_known(monkeypatch):
+    assert exact_search._products_are_float32()
+    monkeypatch.setenv("DNNL_DEFAULT_FPMATH_MODE", "BF16")
+    assert not exact_search._products_are_float32()
+
+
+def test_queries_that_overflow_float32_are_compared_with_all():
+    pool = torch.randn(1200, 2, generator=torch.Generator().manual_seed(0)) * 1e11
+    pool[:3] = 2.5e13
+    pool[500] = torch.tensor([-5e14, 5.8e14])
+    found = nearest(torch.full((1000, 2), 1e24), pool, 3, same=False)
+    assert (found[:, 0] == 500).all()
+
+
+@pytest.mark.parametrize(("rows", "columns", "count"), [(1200, 256, 9), (3000, 256, 9), (3000, 256, 55), (9000, 64, 9)])
+def test_candidates_take_a_few_chunks_of_memory(rows, columns, count):
+    biggest = 0
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            nonlocal biggest
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                biggest = max(biggest, result.numel() * result.element_size())
+            return result
+
+    points = exact_search.Points.of(torch.rand(rows, columns))
+    with Watch():
+        exact_search.nearest_points(torch.rand(1500, columns), points, count, same=False)
+    assert biggest <= 4 * exact_search._BYTES_PER_CHUNK + 4 * rows * columns
 
 
 def test_search_leaves_out_the_query_itself_even_among_duplicates():

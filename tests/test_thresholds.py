@@ -105,6 +105,15 @@ def test_where_there_are_no_neighbours_the_last_state_is_kept():
     assert (stage.kept, stage.stopped) == (5, False)
 
 
+def test_merged_clusters_are_named_where_there_are_no_neighbours():
+    stage = JointStage()
+    watch = EarlyStopping(FixedClusters(), Looked(), torch.full((12, 1, 1), NO_NEIGHBOR), stage)
+    even, skewed = torch.arange(12) % 4, torch.tensor([0] * 9 + [1, 2, 3])
+    for epoch, labels in enumerate((even, even, skewed)):
+        watch.judge(epoch, labels)
+    assert (stage.kept, stage.merged) == (1, True)
+
+
 def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
     rising, embedded, embed = count(), [], Replicates.embed
     monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})

@@ -103,7 +103,7 @@ class EarlyStopping:
 
     def _compare(self, epoch: int, score: float, even: float) -> None:
         merged = even < next(iter(self._stage.size_entropy.values())) - _MERGED
-        better = score > self._best
+        better = score > self._best or not self._tells
         if merged:
             self._stage.merged |= better
         elif better or score >= self._best - _TIE:

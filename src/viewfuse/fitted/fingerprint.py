@@ -16,6 +16,9 @@ from viewfuse import __version__
 from viewfuse.data.views import Views
 from viewfuse.utils.memory import parts
 
+_RULES = 2
+"""Of training; one more whenever the same version and settings would train in another way."""
+
 
 def fit_facts(views: Views, settings: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """All on which the numbers of a fit depend, by name.
@@ -35,6 +38,7 @@ def fit_facts(views: Views, settings: Mapping[str, Any], device: torch.device) -
         "device": device.type,
         "threads": threads,
         "version of viewfuse": __version__,
+        "rules of training": _RULES,
         **versions,
     }
 

@@ -6,7 +6,8 @@ rounding says for which rows the neighbours must be among them. For all other ro
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +25,8 @@ _CELLS_TO_RANK = 4_096
 """So many distances are ranked as they are: finding the likely ones first would take longer."""
 _CELLS_FOR_CANDIDATES = 1_000_000
 """From so many distances on, on a CPU, float32 names candidates."""
-_COLUMNS_FOR_CANDIDATES = 256
-"""Up to so many columns: to gather wider candidates takes longer than it saves."""
+_ROWS_FOR_CANDIDATES, _ROWS_PER_GATHERED = 1_000, 0.6
+"""Of the pool, at least, and per cell that is gathered for a query: else that takes longer than it saves."""
 _USUAL_SQUARES = (1e-20, 1e30)
 """Squares of rows for which float32 neither overflows nor underflows."""
 
@@ -128,10 +129,19 @@ def nearest_points(queries: Tensor, pool: Points, count: int, *, same: bool) -> 
 
 
 def _candidates_pay(n_queries: int, pool: Points, count: int) -> bool:
-    rows, columns = pool.points.shape
-    enough = n_queries * rows >= _CELLS_FOR_CANDIDATES and rows > 2 * _BLOCK * (count + _SPARE_CANDIDATES)
-    usual = _USUAL_SQUARES[0] < pool.largest < _USUAL_SQUARES[1]
-    return enough and columns <= _COLUMNS_FOR_CANDIDATES and not pool.points.is_cuda and bool(usual)
+    (rows, columns), wanted = pool.points.shape, count + _SPARE_CANDIDATES
+    least = max(_ROWS_FOR_CANDIDATES + _ROWS_PER_GATHERED * wanted * columns, _CELLS_FOR_CANDIDATES / n_queries)
+    if pool.points.is_cuda or rows < least or rows <= 2 * _BLOCK * wanted or not _products_are_float32():
+        return False
+    return bool(_USUAL_SQUARES[0] < pool.largest < _USUAL_SQUARES[1])
+
+
+def _products_are_float32() -> bool:
+    """Whether products of float32 on a CPU are rounded to float32, not to fewer digits as users may allow."""
+    backends: Any = torch.backends
+    asked = (backends.fp32_precision, backends.mkldnn.fp32_precision, backends.mkldnn.matmul.fp32_precision)
+    modes = [os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT") for name in ("ONEDNN", "DNNL")]
+    return set(asked) <= {"none", "ieee"} and set(modes) == {"STRICT"}
 
 
 def _in_float32(pool: Points) -> tuple[Tensor, Tensor]:
@@ -153,11 +163,9 @@ def _among_candidates(queries: _Queries, pool: Points, rough: tuple[Tensor, Tens
     ranks = (squares / grain(pool.largest, queries.squares)).round_()
     best = (ranks + tie_breakers(columns)).topk(count, dim=1, largest=False).indices
     farthest = squares.gather(1, best[:, -1:]) + 2 * grain(pool.largest, queries.squares)
-    bound = _rounding(queries, pool)
-    # No other row is nearer than the last candidate, but for rounding. That of the candidates is known: it shows
-    # whether the bound holds, as it does not where a product takes bfloat16 for float32.
-    certain = farthest < roughly.amax(dim=1, keepdim=True) + queries.squares - bound
-    certain &= ((roughly + queries.squares - squares).abs() <= bound).all(dim=1, keepdim=True)
+    # No other row is nearer than the last candidate, but for rounding.
+    certain = farthest < roughly.amax(dim=1, keepdim=True) + queries.squares - _rounding(queries, pool)
+    certain &= queries.squares < _USUAL_SQUARES[1]
     found, open_ = columns.gather(1, best), ~certain.squeeze(1)
     if open_.any():
         found[open_] = _among_all(queries.take(open_), pool, count)
@@ -167,7 +175,8 @@ def _among_candidates(queries: _Queries, pool: Points, rough: tuple[Tensor, Tens
 def _rounding(queries: _Queries, pool: Points) -> Tensor:
     """How far a distance in float32 can be from the true one, of shape (queries, 1), in whatever order it is summed."""
     longest = (queries.squares * pool.largest).sqrt_()
-    return _ROUNDING * ((2 * pool.points.shape[1] + 8) * longest + 4 * pool.largest)
+    columns = pool.points.shape[1]
+    return _ROUNDING * ((2 * columns + 8) * longest + (columns + 4) * pool.largest)
 
 
 def _closest(distances: Tensor, grain: Tensor, count: int) -> Tensor:

@@ -69,15 +69,15 @@ class URRL(MultiViewClusterer):
         leaves narrow ones alone, "none" leaves all alone.
     effort : {"quick", "auto", "thorough"}, default "auto"
         How much is spent. "auto" stops where nothing more is gained: one training where its clusters are clear, others
-        under other scalings where they are not. "quick" takes about half the time: one scaling, a third of the epochs.
-        "thorough" trains three networks under each scaling, and longer.
+        under other scalings where they are not. "quick" takes about half the time: one scaling, a quarter of the
+        epochs. "thorough" trains three networks under each scaling, and longer.
     schedule : {"default", "paper"}, default "default"
         What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
         100 each as in the paper, fewer for more than 2000 samples. :meth:`paper` is all of the paper's setting.
     pretrain_epochs, joint_epochs : int or "auto", default "auto"
         Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides. With
-        "auto" pre-training may end halfway, where trainings agree, and the joint stage is watched: it ends where it
-        brings nothing more, and is taken back where it makes the clusters worse.
+        "auto" pre-training may end halfway, where trainings agree, and the joint stage is watched: it is taken back
+        where it makes the clusters worse, and at the usual effort it ends where it brings nothing more.
     batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
         Of Adam.
     view_dropout : float or "auto", default "auto"
