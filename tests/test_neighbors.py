@@ -21,6 +21,18 @@ from viewfuse.neighbors.samples import index_training_set
 from viewfuse.neighbors.view_index import ViewIndex
 
 
+class BytesOfResults(torch.overrides.TorchFunctionMode):
+    """How large the largest tensor is that a function of torch returns."""
+
+    most = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.most = max(self.most, result.numel() * result.element_size())
+        return result
+
+
 @st.composite
 def incomplete_data(draw, max_rows=14, max_views=4):
     """Views of random widths with a mask that leaves every sample a view."""
@@ -189,20 +201,10 @@ def test_queries_that_overflow_float32_are_compared_with_all():
 
 @pytest.mark.parametrize(("rows", "columns", "count"), [(1200, 256, 9), (3000, 256, 9), (3000, 256, 55), (9000, 64, 9)])
 def test_candidates_take_a_few_chunks_of_memory(rows, columns, count):
-    biggest = 0
-
-    class Watch(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            nonlocal biggest
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                biggest = max(biggest, result.numel() * result.element_size())
-            return result
-
     points = exact_search.Points.of(torch.rand(rows, columns))
-    with Watch():
+    with BytesOfResults() as seen:
         exact_search.nearest_points(torch.rand(1500, columns), points, count, same=False)
-    assert biggest <= 4 * exact_search._BYTES_PER_CHUNK + 4 * rows * columns
+    assert seen.most <= 4 * exact_search._BYTES_PER_CHUNK + 4 * rows * columns
 
 
 def test_search_leaves_out_the_query_itself_even_among_duplicates():
@@ -243,19 +245,9 @@ def test_short_lists_end_with_nobody():
 def test_search_holds_no_square_matrix():
     """The memory of the search does not grow with the square of the samples."""
     pool = torch.rand(30_000, 2)
-    biggest = 0
-
-    class Watch(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            nonlocal biggest
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                biggest = max(biggest, result.numel() * result.element_size())
-            return result
-
-    with Watch():
+    with BytesOfResults() as seen:
         nearest(pool[:2000], pool, 3, same=False)
-    assert biggest <= exact_search._BYTES_PER_CHUNK
+    assert seen.most <= exact_search._BYTES_PER_CHUNK
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 10_000])
