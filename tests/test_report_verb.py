@@ -50,6 +50,33 @@ def test_a_page_is_not_overwritten_unless_told(folder, tmp_path):
     assert run("report", folder, "--out", tmp_path / "page.html", "--force").exit_code == 0
 
 
+def test_tables_are_not_overwritten_unless_told(folder, tmp_path):
+    mine = tmp_path / "page_data" / "clusters.csv"
+    mine.parent.mkdir()
+    assert run("report", folder, "--out", tmp_path / "page.html").exit_code == 0, "an empty folder is nobody's"
+    (tmp_path / "page.html").unlink()
+    mine.write_text("id,class\ns1,a\ns2,b\n")
+    refused = run("report", folder, "--out", tmp_path / "page.html")
+    assert (refused.exit_code, mine.read_text()[:8]) == (2, "id,class")
+    assert f"{mine.parent} exists already, and the tables of the page go there" in refused.output
+    assert not (tmp_path / "page.html").exists()
+    for read in (mine, tmp_path / "link.csv"):
+        if read != mine:
+            read.symlink_to(mine)
+        refused = run("report", folder, "--known", read, "--out", tmp_path / "page.html", "--force")
+        assert (refused.exit_code, mine.read_text()[:8]) == (2, "id,class")
+        assert "which is read; give another --out" in refused.output
+    assert run("report", folder, "--out", tmp_path / "page.html", "--force").exit_code == 0
+    assert mine.read_text()[:8] != "id,class"
+
+
+def test_a_page_inside_of_its_run_can_be_written_again(tmp_path):
+    own = write_run(tmp_path / "run", n=30)
+    for force in ([], ["--force"]):
+        assert run("report", own, "--out", own / "report.html", *force).exit_code == 0
+    assert (own / "report_data" / "clusters.csv").exists()
+
+
 def test_a_fit_is_not_lost_to_a_page_that_cannot_be_made(tmp_path, monkeypatch, capsys):
     def refuse(*_, **__):
         raise NotEnoughMemory("reading labels.csv needs 9 bytes, but only 1 are free")

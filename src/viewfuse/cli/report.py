@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.errors import CannotWrite
-from viewfuse.report.page import write_report
+from viewfuse.report.page import tables_beside, write_report
 from viewfuse.utils.wording import in_options
 
 
@@ -29,10 +29,20 @@ def command(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, 
     """Filled in by the group."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise CannotWrite(f"{out}: the report is a page; give the ending .html")
-    if os.path.lexists(out) and not force:
-        raise CannotWrite(f"{out} exists already; give another --out, or --force to overwrite it")
-    options.check_writable(out)
+    _check_places(out, [*runs, *([known] if known else [])], force)
     from viewfuse.cli.fit import command as fit
 
     tables = write_report(runs, out, known, say=partial(in_options, command=fit))
     options.show({"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}, as_json)
+
+
+def _check_places(out: Path, read: Sequence[Path], force: bool) -> None:
+    """Refuse to overwrite a page or its tables without being told to, and to overwrite what is read in any case."""
+    inputs, tables = options.Inputs(tuple(read), None, None, None), tables_beside(out)
+    options.check_new_path(out, force, inputs)
+    if not force and tables.is_dir() and any(tables.iterdir()):
+        raise CannotWrite(
+            f"{tables} exists already, and the tables of the page go there; "
+            "give another --out, or --force to overwrite them"
+        )
+    options.check_new_folder(tables, True, inputs)

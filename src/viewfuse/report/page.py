@@ -55,12 +55,12 @@ def write_report(
 
     Returns
     -------
-    The folder of the tables: as `out`, with "_data" for its ending.
+    The folder of the tables, `tables_beside(out)`.
     """
     if len(folders) not in (1, 2) or (known is not None and len(folders) > 1):
         raise SettingError("a report is about one run, with or without known columns, or compares two runs")
     runs = [replace(read_run(folder), title=title) for folder in folders]
-    data = out.with_name(f"{out.stem}_data")
+    data = tables_beside(out)
     if len(runs) == 2:
         pair = pair_of(runs[0], runs[1])
         tables, content = _pair_tables(pair), _pair_content(pair)
@@ -70,6 +70,11 @@ def write_report(
     write_sheets(data, tables)
     write_file(out, _fitting(content, [f"{data.name}/{name}" for name in tables]).encode())
     return data
+
+
+def tables_beside(out: Path) -> Path:
+    """The folder of a page's tables: as the page, with "_data" for its ending."""
+    return out.with_name(f"{out.stem}_data")
 
 
 def run_page(run: Run, say: Say = str) -> str:
