@@ -6,12 +6,12 @@ import pickle
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.errors import DataError, SettingError
 from viewfuse.plots import plane
-from viewfuse.plots.maps import pyplot
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +23,7 @@ def model():
 
 @pytest.fixture
 def ax():
-    axes = pyplot("pictures").subplots()[1]
-    yield axes
-    pyplot("pictures").close(axes.figure)
+    return Figure().subplots()
 
 
 def legend(ax) -> list[str]:

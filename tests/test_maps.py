@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
+import matplotlib
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from matplotlib.figure import Figure
 
-from viewfuse.plots import maps, plane
+from viewfuse.cli import fit, main
+from viewfuse.data.views import Views
+from viewfuse.plots import plane
+from viewfuse.plots.canvas import why_not_drawn
 from viewfuse.plots.colors import distinct_colors, distinct_markers, seen_by_all
 from viewfuse.plots.maps import draw_map
 from viewfuse.plots.patterns import lacking
@@ -39,8 +48,8 @@ def test_oklab_is_that_of_its_inventor():
 def drawn(tmp_path, monkeypatch):
     """Draw without a search for coordinates, and give what stands on the panels."""
     figures = []
-    plt = maps.pyplot("maps")
-    monkeypatch.setattr(plt, "close", figures.append)
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k)))
     monkeypatch.setattr(plane, "plane", lambda points: points[:, :2].T)
 
     def draw(labels, mask, names, **options):
@@ -61,10 +70,7 @@ def drawn(tmp_path, monkeypatch):
             for panel in figures[-1].axes
         ]
 
-    yield draw
-    monkeypatch.undo()
-    for figure in figures:
-        plt.close(figure)
+    return draw
 
 
 def test_sizes_of_clusters_and_what_is_missing_stand_in_the_legends(drawn):
@@ -134,3 +140,35 @@ def test_colors_for_a_dark_ground_are_light_and_apart():
     assert seen_by_all(colors)[0, :, 0].min() > 0.5
     for eyes in range(3):
         assert least_distance(colors, eyes) > 0.05
+
+
+def test_settings_of_matplotlib_neither_hinder_a_map_nor_are_changed(drawn, monkeypatch):
+    used = matplotlib.get_backend()
+    matplotlib.use("svg")
+    try:
+        with matplotlib.rc_context({"text.usetex": True}):
+            ((_, _, panel), _) = drawn([0, 1, 1, 0], [[True, True]] * 3 + [[True, False]], ["a", "b"])
+            assert matplotlib.rcParams["text.usetex"]
+        assert not panel.xaxis.label.get_usetex(), "nobody has LaTeX"
+        assert matplotlib.get_backend() == "svg", "the backend is the user's"
+    finally:
+        matplotlib.use(used)
+
+
+def test_a_backend_that_is_not_there_is_no_matter_at_the_command_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("MPLBACKEND", "nonsense")  # matplotlib cannot be imported then
+    CliRunner().invoke(main, ["info", str(tmp_path)])
+    assert os.environ["MPLBACKEND"] == "Agg"
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, capsys):
+    def fail(*_, **__):
+        raise RuntimeError("no LaTeX,\nno picture")
+
+    monkeypatch.setattr(fit, "draw_map", fail)
+    monkeypatch.setattr(fit, "draw_choice", fail)
+    model = SimpleNamespace(n_clusters_=2, labels_=None, decisions_={"n_clusters": {}})
+    fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("there is no map.png and no k.png: matplotlib failed (RuntimeError: no LaTeX, no picture)")
+    assert why_not_drawn(lambda: None) is None

@@ -27,7 +27,6 @@ from viewfuse.bench.experiments.run_folders import DONE, done_folders, read_arra
 from viewfuse.cli import main
 from viewfuse.engine import footprint
 from viewfuse.methods.urrl.config import PAPER, Config
-from viewfuse.plots.maps import pyplot
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
 SMALL = "embedding_dim = 8, hidden_dim = 8, batch_size = 20, pretrain_epochs = 1, joint_epochs = 1"
@@ -440,11 +439,10 @@ def test_losses_of_trainings_that_ended_at_different_epochs_are_drawn():
     long = np.array([(1, "pre-training", 4.0), (2, "joint", 2.0), (3, "joint", 1.0)], dtype=kinds)
     short = np.array([(1, "pre-training", 2.0), (2, "joint", 1.0)], dtype=kinds)
     for histories in ([long, short], [short, long]):
-        axes = pyplot("figures").figure().gca()
+        axes = Figure().gca()
         figures._draw_losses(axes, histories, "total", "", "k")
         x, y = axes.lines[0].get_data()
         assert (x.tolist(), y.tolist()) == ([1, 2, 3], [3.0, 1.5, 1.0])
-        pyplot("figures").close(axes.figure)
 
 
 def test_differences_from_the_paper():

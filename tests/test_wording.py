@@ -17,7 +17,7 @@ from test_explanation import run
 from viewfuse import URRL, MissingPackage, read_views
 from viewfuse.cli import fit, main
 from viewfuse.cli.options import PerView
-from viewfuse.plots.maps import pyplot
+from viewfuse.plots.canvas import drawing
 from viewfuse.utils.optional import needed
 from viewfuse.utils.wording import in_options
 
@@ -115,8 +115,8 @@ def test_what_is_to_be_installed_is_an_extra_of_the_project(monkeypatch, tmp_pat
     with pytest.raises(MissingPackage, match=r"; pip install pyarrow, or in a checkout .* pip install -e '\.\[io\]'$"):
         needed("pyarrow.parquet", "io", tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPackage, match="pip install matplotlib, or"):
-        pyplot("maps")
+    with pytest.raises(MissingPackage, match="pip install matplotlib, or"), drawing("maps"):
+        pass
 
 
 def test_repeatable_options_are_made_as_every_click_takes_them(monkeypatch):

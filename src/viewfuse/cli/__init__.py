@@ -73,6 +73,7 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
         _shorten_waits()
+        os.environ["MPLBACKEND"] = "Agg"  # matplotlib cannot even be imported under the name of one that is not there
         with _ended_tidily(), _faults_in_one_line(ctx), warnings.catch_warnings():
             warnings.showwarning = functools.partial(_show_warning, ctx, set())
             return super().invoke(ctx)

@@ -11,8 +11,8 @@ import click
 
 from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, read_plan
 from viewfuse.cli import options
-from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json as as_json_text
+from viewfuse.plots.canvas import why_not_drawn
 from viewfuse.utils.atomic import write_file
 
 if TYPE_CHECKING:
@@ -156,10 +156,9 @@ def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:
     from viewfuse.bench.experiments.tables import as_text, write_tables
 
     click.echo("\n".join(as_text(table) for table in write_tables(out, records)), nl=False)
-    try:
-        draw_figures(out, records, runs)
-    except MissingPackage as missing:
-        click.echo(f"the figures are not there: {missing}", err=True)
+    why = why_not_drawn(draw_figures, out, records, runs)
+    if why is not None:
+        _tell(f"the figures are not there: {why}")
 
 
 def _tell(line: str) -> None:
@@ -175,10 +174,9 @@ def _log(what: str) -> None:
 def _draw(path: Path, found: dict[str, Any]) -> None:
     from viewfuse.bench.speed.picture import draw_speed
 
-    try:
-        draw_speed(path, found)
-    except MissingPackage as missing:
-        click.echo(f"{path.name} is not there: {missing}", err=True)
+    why = why_not_drawn(draw_speed, path, found)
+    if why is not None:
+        _tell(f"{path.name} is not there: {why}")
 
 
 def _table(found: dict[str, Any]) -> str:

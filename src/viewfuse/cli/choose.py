@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.wording import in_options
@@ -73,9 +72,9 @@ def _row(point: dict[str, Any]) -> list[str]:
 
 def _write(out: Path, decision: dict[str, Any]) -> None:
     write_file(out / "choice.json", as_json_text(decision, indent=1).encode())
+    from viewfuse.plots.canvas import why_not_drawn
     from viewfuse.plots.cluster_numbers import draw_choice
 
-    try:
-        draw_choice(out / "k.png", decision)
-    except MissingPackage as missing:
-        click.echo(f"k.png is not there: {missing}", err=True)
+    why = why_not_drawn(draw_choice, out / "k.png", decision)
+    if why is not None:
+        click.echo(f"k.png is not there: {options.plain(why)}", err=True)

@@ -17,15 +17,16 @@ import numpy as np
 from viewfuse.cli import options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import CheckpointDiffers, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
+from viewfuse.errors import CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.coreset import representatives
 from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.io.writers import write_embedding, write_history, write_labels, write_stability
 from viewfuse.methods.urrl.config import Config
+from viewfuse.plots.canvas import why_not_drawn
 from viewfuse.plots.cluster_numbers import draw_choice
 from viewfuse.plots.maps import draw_map
-from viewfuse.plots.plane import place_samples
+from viewfuse.plots.plane import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file
@@ -271,10 +272,15 @@ def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs)
     for file in inputs.annotated():
         results = Results(views.ids, model.soft_labels_, model.embedding_)
         write_annotated(file, out / file.name, results, trusted=inputs.trusted)
-    try:
-        title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
-        draw_map(out / "map.png", places, model.labels_, views.mask, views.names, title=title)
-        if "n_clusters" in model.decisions_:
-            draw_choice(out / "k.png", model.decisions_["n_clusters"])
-    except MissingPackage as missing:
-        click.echo(f"the pictures are not there: {missing}", err=True)
+    _draw(out, places, model, views)
+
+
+def _draw(out: Path, places: Places, model: URRL, views: Views) -> None:
+    title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
+    shown = places, model.labels_, views.mask, views.names
+    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title)}
+    if "n_clusters" in model.decisions_:
+        lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"])
+    for why in dict.fromkeys(filter(None, lacking.values())):
+        names = " and no ".join(name for name, reason in lacking.items() if reason == why)
+        click.echo(f"there is no {names}: {options.plain(why)}", err=True)

@@ -16,8 +16,9 @@ import numpy as np
 
 from viewfuse.comparison.results import COSTS, Comparison, Run
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, MissingPackage
+from viewfuse.errors import CannotWrite
 from viewfuse.io.writers import as_json
+from viewfuse.plots.canvas import why_not_drawn
 from viewfuse.plots.critical_difference import draw_critical_difference
 from viewfuse.utils.atomic import write_file
 
@@ -86,11 +87,8 @@ def write_comparison(folder: Path, found: Comparison, title: str) -> str | None:
         return "one method has no rank"
     ranks, metric = found.ranks(), found.metrics[0]
     write_file(folder / "ranks.json", as_json({"metric": metric, **asdict(ranks)}, indent=1).encode())
-    try:
-        draw_critical_difference(folder / "critical-difference.png", ranks, title=f"{title}, by {NAMES[metric]}")
-    except MissingPackage as missing:
-        return str(missing)
-    return None
+    where, title = folder / "critical-difference.png", f"{title}, by {NAMES[metric]}"
+    return why_not_drawn(draw_critical_difference, where, ranks, title=title)
 
 
 def _named(found: Comparison, own: Sequence[float]) -> dict[str, float]:

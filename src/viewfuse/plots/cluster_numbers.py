@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from viewfuse.plots.canvas import picture
 from viewfuse.plots.colors import distinct_colors
-from viewfuse.plots.maps import pyplot
-from viewfuse.utils.atomic import writing
 
 _WITNESSES = {
     "hidden_views": "views hidden",
@@ -32,11 +31,16 @@ def draw_choice(path: Path, decision: Mapping[str, Any]) -> None:
     ----------
     decision : ``decisions_["n_clusters"]``
     """
-    plt, curve = pyplot("pictures"), decision["curve"]
-    if not curve:
+    if not decision["curve"]:
         return
-    figure, (upper, lower) = plt.subplots(2, 1, figsize=(8, 7), layout="constrained", sharex=True)
-    _draw_scores(upper, decision)
+    with picture(path, "pictures", (8, 7)) as figure:
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        _draw_scores(upper, decision)
+        _draw_witnesses(lower, decision["curve"])
+
+
+def _draw_witnesses(lower: Any, curve: Sequence[Mapping[str, Any]]) -> None:
+    """What the score is made of."""
     ks = [one["k"] for one in curve]
     for color, (name, words) in zip(distinct_colors(len(_WITNESSES)), _WITNESSES.items(), strict=True):
         lower.plot(ks, [one[name] for one in curve], color=color, label=words, linewidth=1.5)
@@ -46,9 +50,6 @@ def draw_choice(path: Path, decision: Mapping[str, Any]) -> None:
     lower.set_ylabel("agreement")
     lower.xaxis.get_major_locator().set_params(integer=True)
     lower.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize=8, frameon=False)
-    with writing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    plt.close(figure)
 
 
 def _draw_scores(axes: Any, decision: Mapping[str, Any]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from viewfuse.plots.maps import pyplot
-from viewfuse.utils.atomic import writing
+from viewfuse.plots.canvas import picture
 
 _LINE, _BAR = 0.55, 0.22
 """Inches between names, and between bars."""
@@ -43,11 +42,19 @@ class Ranked(Protocol):
 
 def draw_critical_difference(path: Path, ranks: Ranked, *, title: str) -> None:
     """Draw methods along an axis of mean ranks, the best on the left, with the critical difference above it."""
-    plt = pyplot("pictures of ranks")
+    height = 1.6 + _BAR * len(ranks.alike()) + 0.34 * ((len(ranks.names) + 1) // 2)
+    with picture(path, "pictures of ranks", (9, height), dpi=130) as figure:
+        _draw_ranks(figure.subplots(), ranks)
+        words = (
+            f"mean ranks over {ranks.count} comparisons; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
+        )
+        figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
+
+
+def _draw_ranks(axes: Any, ranks: Ranked) -> None:
+    """The axis, a bar per group of methods that are alike, and a line per method that leads to its name."""
     k, bars = len(ranks.names), ranks.alike()
     half = (k + 1) // 2
-    height = 1.6 + _BAR * len(bars) + 0.34 * half
-    figure, axes = plt.subplots(figsize=(9, height), layout="constrained")
     _axis(axes, k, ranks.critical_difference)
     for place, (first, last) in enumerate(bars):
         depth = -0.25 - 0.25 * place
@@ -64,11 +71,6 @@ def draw_critical_difference(path: Path, ranks: Ranked, *, title: str) -> None:
     axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + ranks.critical_difference))
     axes.set_ylim(below - _LINE * half, 1.35)
     axes.axis("off")
-    words = f"mean ranks over {ranks.count} comparisons; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
-    figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
-    with writing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=130)
-    plt.close(figure)
 
 
 def _axis(axes: Any, k: int, difference: float) -> None:

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import MissingPackage
+from viewfuse.plots.canvas import picture
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.plots.plane import Places
-from viewfuse.utils.atomic import writing
-from viewfuse.utils.optional import how_to_install
 
 _MOST_TAGS = 60
 """More would cover the dots."""
@@ -60,23 +58,19 @@ def draw_map(
     mask : boolean array of shape (samples, views): which views a sample has; where all do, there is one picture
     tags : names of the clusters; their numbers by default
     """
-    plt = pyplot("maps")
     (chosen, xy, n), whole = places, bool(mask.all())
-    figure, panels = plt.subplots(1, 1 if whole else 2, figsize=(9 if whole else 17, 6.4), layout="constrained")
-    panels = np.atleast_1d(panels)
-    clusters = _clusters(labels, tags)
-    _draw_groups(panels[0], xy, clusters, chosen, np.asarray(mask.all(axis=1)))
-    _draw_tags(panels[0], xy, clusters, chosen)
-    words = caption or f"colour and {'number' if len(clusters.names) <= _MOST_TAGS else 'marker'}: cluster"
-    panels[0].set_xlabel(words if whole else f"{words}; hollow: some views missing")
-    if not whole:
-        _draw_groups(panels[1], xy, _patterns(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
-        panels[1].set_xlabel("colour: which views are missing")
-    shown = f"; {len(chosen):,} of {n:,} samples are shown" if len(chosen) < n else ""
-    figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
-    with writing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    plt.close(figure)
+    with picture(path, "maps", (9 if whole else 17, 6.4)) as figure:
+        panels = figure.subplots(1, 1 if whole else 2, squeeze=False)[0]
+        clusters = _clusters(labels, tags)
+        _draw_groups(panels[0], xy, clusters, chosen, np.asarray(mask.all(axis=1)))
+        _draw_tags(panels[0], xy, clusters, chosen)
+        words = caption or f"colour and {'number' if len(clusters.names) <= _MOST_TAGS else 'marker'}: cluster"
+        panels[0].set_xlabel(words if whole else f"{words}; hollow: some views missing")
+        if not whole:
+            _draw_groups(panels[1], xy, _patterns(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
+            panels[1].set_xlabel("colour: which views are missing")
+        shown = f"; {len(chosen):,} of {n:,} samples are shown" if len(chosen) < n else ""
+        figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
 
 
 def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> _Groups:
@@ -138,15 +132,3 @@ def _middle(x: NDArray[np.float32], y: NDArray[np.float32], here: NDArray[np.boo
     """The dot nearest to the middle of its cluster; the middle itself may lie among other dots."""
     rows = np.flatnonzero(here)
     return int(rows[np.argmin((x[rows] - np.median(x[rows])) ** 2 + (y[rows] - np.median(y[rows])) ** 2)])
-
-
-def pyplot(what: str) -> Any:
-    """Matplotlib without a screen, to draw `what`."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingPackage(f"{what} are drawn by matplotlib; {how_to_install('matplotlib', 'plot')}") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot

@@ -18,7 +18,7 @@ from viewfuse.bench.experiments.plans import OURS
 from viewfuse.bench.experiments.records import METRICS, Record
 from viewfuse.bench.experiments.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
 from viewfuse.bench.experiments.tables import Line, by_rate
-from viewfuse.plots.maps import pyplot
+from viewfuse.plots.canvas import drawing
 from viewfuse.plots.plane import plane
 from viewfuse.utils.atomic import writing
 
@@ -47,6 +47,7 @@ class FolderRun(NamedTuple):
     folder: Path
 
 
+@drawing("figures")
 def draw_figures(out: Path, records: Sequence[Record], runs: Path | None) -> list[Path]:
     """Everything that can be drawn: from records alone, and with the folder of runs also what only runs hold."""
     drawn: list[Path] = []
@@ -94,10 +95,15 @@ def _saved(stem: Path, figure: Any) -> Iterator[Path]:
     """The figure as PNG and SVG; the latter without a date, so that the same results give the same file."""
     for kind, extra in (("png", {"dpi": 130}), ("svg", {"metadata": {"Date": None}})):
         path = stem.with_name(f"{stem.name}.{kind}")
-        with writing(path) as temporary, pyplot("figures").rc_context({"svg.hashsalt": "viewfuse"}):
+        with writing(path) as temporary:
             figure.savefig(temporary, format=kind, **extra)
         yield path
-    pyplot("figures").close(figure)
+
+
+def _panels(*shape: int, figsize: tuple[float, float], **how: Any) -> tuple[Any, Any]:
+    with drawing("figures") as new_figure:
+        figure = new_figure(figsize=figsize, layout="constrained")
+        return figure, figure.subplots(*shape, **how)
 
 
 def _style(method: str, setting: str) -> tuple[str, str, str]:
@@ -106,7 +112,7 @@ def _style(method: str, setting: str) -> tuple[str, str, str]:
 
 def _curves(stem: Path, lines: Sequence[Line]) -> Iterator[Path]:
     """Scores over the missing rate, a panel per metric and a curve per method."""
-    figure, panels = pyplot("figures").subplots(1, 3, figsize=(12, 4), layout="constrained", sharex=True)
+    figure, panels = _panels(1, 3, figsize=(12, 4), sharex=True)
     for axes, metric in zip(panels, METRICS, strict=True):
         styles = list(dict.fromkeys((line.method, line.setting) for line in lines))
         for place, (method, setting) in enumerate(styles):
@@ -148,9 +154,7 @@ def _conditions(stem: Path, plan: str, lines: Sequence[Line]) -> Iterator[Path]:
     columns = min(3, len(rates))
     rows = ceil(len(rates) / columns)
     size = (3.2 + 3.6 * columns + 1.2 * (columns == 1), 1.5 + rows * (1.0 + 0.36 * len(names)))
-    figure, panels = pyplot("figures").subplots(
-        rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=True, sharex=True
-    )
+    figure, panels = _panels(rows, columns, figsize=size, squeeze=False, sharey=True, sharex=True)
     for axes, rate in zip(panels.flat, rates, strict=False):
         _draw_conditions(axes, [line for line in lines if line.missing_rate == rate], names)
         axes.set_title(f"missing rate {rate}", fontsize=10)
@@ -196,9 +200,7 @@ def _choices(stem: Path, compared: Sequence[Comparison]) -> Iterator[Path]:
     rates = sorted({one.missing_rate for one in compared})
     rows = list(dict.fromkeys(one.dataset for one in compared))
     size = (3.4 + 3.4 * len(rates), 1.9 + 0.36 * len(rows))
-    figure, panels = pyplot("figures").subplots(
-        1, len(rates), figsize=size, layout="constrained", squeeze=False, sharey=True, sharex=True
-    )
+    figure, panels = _panels(1, len(rates), figsize=size, squeeze=False, sharey=True, sharex=True)
     for axes, rate in zip(panels.flat, rates, strict=True):
         _draw_choices(axes, [one for one in compared if one.missing_rate == rate], rows)
         axes.set_title(f"missing rate {rate:g}", fontsize=10)
@@ -244,9 +246,11 @@ def _unique_handles(panels: Sequence[Any]) -> tuple[list[Any], list[str]]:
 
 def _convergence(stem: Path, runs: Sequence[FolderRun]) -> Iterator[Path]:
     """Every loss over the epochs, a curve per missing rate: the mean over seeds."""
-    figure, panels = pyplot("figures").subplots(1, 4, figsize=(15, 3.8), layout="constrained", sharex=True)
+    figure, panels = _panels(1, 4, figsize=(15, 3.8), sharex=True)
     rates = sorted({run.facts["missing_rate"] for run in runs})
-    colours = pyplot("figures").get_cmap("viridis")(np.linspace(0, 0.85, len(rates)))
+    import matplotlib
+
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(rates)))
     for rate, colour in zip(rates, colours, strict=True):
         read = [read_losses(run.folder) for run in runs if run.facts["missing_rate"] == rate]
         histories = [history for history in read if history is not None and len(history)]
@@ -287,7 +291,7 @@ def _confusion(stem: Path, runs: Sequence[FolderRun]) -> Iterator[Path]:
     pairs = [read_arrays(run.folder) for run in runs]
     shares = np.mean([_matched(arrays["known"], arrays["found"]) for arrays in pairs], axis=0)
     count, facts = len(shares), runs[0].facts
-    figure, axes = pyplot("figures").subplots(figsize=(7, 6), layout="constrained")
+    figure, axes = _panels(figsize=(7, 6))
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
     if count <= _NUMBERED:
         for row, column in np.ndindex(shares.shape):
@@ -319,9 +323,7 @@ def _embeddings(stem: Path, runs: Sequence[FolderRun]) -> Iterator[Path]:
     same = [run for run in runs if (run.facts["seed"], run.facts["missing_rate"]) == (0, rate)]
     columns = min(3, len(same))
     rows = ceil(len(same) / columns)
-    figure, panels = pyplot("figures").subplots(
-        rows, columns, figsize=(3.6 * columns, 0.6 + 3.5 * rows), layout="constrained", squeeze=False
-    )
+    figure, panels = _panels(rows, columns, figsize=(3.6 * columns, 0.6 + 3.5 * rows), squeeze=False)
     for axes, run in zip(panels.flat, same, strict=False):
         _draw_embedding(axes, run)
     for axes in panels.flat[len(same) :]:
@@ -338,7 +340,9 @@ def _draw_embedding(axes: Any, run: FolderRun) -> None:
     x, y = plane(arrays["embedding"][chosen])
     classes = np.unique(arrays["known"][chosen], return_inverse=True)[1]
     few = classes.max() < 10
-    colours = pyplot("figures").get_cmap("tab10" if few else "tab20")(classes % (10 if few else 20))
+    import matplotlib
+
+    colours = matplotlib.colormaps["tab10" if few else "tab20"](classes % (10 if few else 20))
     axes.scatter(x, y, color=colours, s=6, linewidths=0)
     axes.set_title(f"{run.facts['condition'] or run.facts['method']} ({run.facts['acc']:.1f} %)", fontsize=10)
     axes.set(xticks=[], yticks=[])

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from viewfuse.plots.maps import pyplot
-from viewfuse.utils.atomic import writing
+from viewfuse.plots.canvas import picture
 
 _COLOURS = {"ours": "#1b6ca8", "plain": "#c8a15a"}
 _NAMES = {"ours": "viewfuse", "plain": "plain reference"}
@@ -61,17 +60,13 @@ def _memory(memory: Mapping[str, Any], key: str, what: str) -> list[Line]:
 
 def draw_speed(path: Path, found: Mapping[str, Any]) -> None:
     """Bars of how many times better the package is, and the scaling curves, as PNG."""
-    plt = pyplot("pictures")
     lines = comparisons(found)
-    figure = plt.figure(figsize=(11, 3.6 + 0.42 * len(lines)), layout="constrained")
-    grid = figure.add_gridspec(2, 2, height_ratios=[0.42 * len(lines) + 0.6, 3.0])
-    _draw_bars(figure.add_subplot(grid[0, :]), lines)
-    _draw_curve(figure.add_subplot(grid[1, 0]), found["scaling"], "seconds", "seconds, from arrays to labels")
-    _draw_curve(figure.add_subplot(grid[1, 1]), found["scaling"], "peak_mb", "peak memory of the process, MB")
-    figure.suptitle(_title(found["machine"]), fontsize=11)
-    with writing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    plt.close(figure)
+    with picture(path, "pictures", (11, 3.6 + 0.42 * len(lines))) as figure:
+        grid = figure.add_gridspec(2, 2, height_ratios=[0.42 * len(lines) + 0.6, 3.0])
+        _draw_bars(figure.add_subplot(grid[0, :]), lines)
+        _draw_curve(figure.add_subplot(grid[1, 0]), found["scaling"], "seconds", "seconds, from arrays to labels")
+        _draw_curve(figure.add_subplot(grid[1, 1]), found["scaling"], "peak_mb", "peak memory of the process, MB")
+        figure.suptitle(_title(found["machine"]), fontsize=11)
 
 
 def _title(machine: Mapping[str, Any]) -> str:
