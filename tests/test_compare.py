@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -183,6 +184,8 @@ def test_bars_join_what_no_difference_tells_apart():
         ({"missing_number": 3}, "missing_number must be from 0 to 2"),
         ({"labels": [1, 2]}, "labels has 2 entries, but there are 40 samples"),
         ({"labels": [None] * 40}, "all unknown"),
+        ({"n_clusters": -3}, "n_clusters must be an integer of at least 1; got -3"),
+        ({"n_clusters": 0}, "n_clusters must be an integer of at least 1; got 0"),
         ({"n_clusters": 41}, "n_samples=40 should be >= n_clusters=41"),
     ],
 )
@@ -213,6 +216,19 @@ def test_the_verb_writes_tables_and_a_picture(blobs, tmp_path):
     refused = CliRunner().invoke(main, [*args[:-1], str(tmp_path)])
     assert refused.exit_code == 2
     assert "which is read" in refused.stderr
+
+
+def test_a_comparison_of_which_nothing_is_left_fails(blobs, tmp_path, monkeypatch):
+    pd.DataFrame(blobs[0][0]).rename_axis("id").to_csv(tmp_path / "v.csv")
+    monkeypatch.setattr("viewfuse.comparison.run.estimator_of", lambda name: partial(Told, fails=True))
+    args = ["compare", str(tmp_path / "v.csv"), "--methods", SIMPLE[0], "--seeds", "1", "--out", str(tmp_path / "out")]
+    refused = CliRunner().invoke(main, [*args, "--clusters", "-3"])
+    assert refused.exit_code == 2
+    assert refused.stderr == "viewfuse: --clusters must be an integer of at least 1; got -3\n"
+    for extra in ([], ["--json"]):
+        failed = CliRunner().invoke(main, [*args, "--clusters", "3", *extra])
+        assert failed.exit_code == 2
+        assert failed.stderr.splitlines()[-1].startswith("viewfuse: every run failed, so there is nothing to compare")
 
 
 def test_values_of_a_list_may_stand_apart():

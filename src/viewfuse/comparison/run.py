@@ -73,8 +73,9 @@ def compare(
     log : is told of each run
     """
     given = Views.of(views)
+    n_clusters, seeds = _count("n_clusters", n_clusters), _count("seeds", seeds)
     check_samples(given, n_clusters)
-    asked = _Asked(_estimators(methods), n_clusters, _rates(rates), _number(missing_number, given), _seeds(seeds))
+    asked = _Asked(_estimators(methods), n_clusters, _rates(rates), _number(missing_number, given), seeds)
     known = _known(labels, len(given))
     folder = None if out is None else Path(out)
     runs = _runs(given, asked, device, folder, log or (lambda line: None))
@@ -246,10 +247,10 @@ def _number(number: int | None, views: Views) -> int:
     return int(number)
 
 
-def _seeds(seeds: int) -> int:
-    if not isinstance(seeds, Integral) or isinstance(seeds, bool) or seeds < 1:
-        raise SettingError(f"seeds must be an integer of at least 1; got {seeds!r}")
-    return int(seeds)
+def _count(name: str, given: Any) -> int:
+    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < 1:
+        raise SettingError(f"{name} must be an integer of at least 1; got {given!r}")
+    return int(given)
 
 
 def _known(labels: Any, n: int) -> NDArray[np.object_] | None:

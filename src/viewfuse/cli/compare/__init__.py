@@ -12,7 +12,7 @@ import click
 from viewfuse.cli import options
 from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 
 
 class _WithLists(click.Command):
@@ -106,12 +106,14 @@ def command(
         found = compare(views, names, rates=shares, labels=known, out=out, log=_tell, **asked)
     if as_json:
         options.show({"runs": found.rows(), "written to": str(out)}, as_json)
-        return
-    click.echo(options.table(*cells(found), text=(0, 1)))
-    for row in found.rows():
-        if row["failed"]:
-            _tell(f"{row['method']} failed: {row['failed']}")
-    options.show({"written to": str(out)}, as_json)
+    else:
+        click.echo(options.table(*cells(found), text=(0, 1)))
+        for row in found.rows():
+            if row["failed"]:
+                _tell(f"{row['method']} failed: {row['failed']}")
+        options.show({"written to": str(out)}, as_json)
+    if all(run.failed for run in found.runs):
+        raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
 
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
