@@ -398,6 +398,23 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_training(tmp_pat
     assert not (tmp_path / "new").exists()
 
 
+def test_links_that_lead_in_a_circle_are_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("id,x\na,1\nb,2\nc,5\n")
+    (tmp_path / "loop").symlink_to("loop")
+    for arguments, words in [
+        (("fit", "x.csv", "--out", "loop"), "loop exists already"),
+        (("fit", "loop", "--out", "new"), "loop is no file"),
+        (("compare", "x.csv", "--clusters", 2, "--out", "loop"), "loop exists already"),
+        (("compare", "loop", "--clusters", 2, "--out", "new"), "loop is no file"),
+        (("choose", "x.csv", "--out", "loop"), "loop exists already"),
+        (("report", "loop", "--out", "new.html"), "loop/summary.json cannot be read"),
+    ]:
+        said = run(*arguments)
+        assert (said.exit_code, len(said.output.splitlines())) == (2, 1), arguments
+        assert words in said.output
+
+
 @pytest.mark.filterwarnings("default::viewfuse.SuspiciousDataWarning")
 def test_few_common_ids_are_warned_of_when_labels_are_scored(tmp_path):
     (tmp_path / "found.csv").write_text("id,label\n" + "".join(f"{i:03},{i % 2}\n" for i in range(120)))

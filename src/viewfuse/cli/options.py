@@ -246,11 +246,18 @@ def plain(text: object) -> str:
 
 def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
     """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
-    for file in inputs.files:
-        if path.resolve() in (file.resolve(), file.resolve().parent):
-            raise CannotWrite(f"{path} is or holds {file}, which is read; give another --out")
+    check_not_read(path, inputs)
     if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):
         raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
+
+
+def check_not_read(path: Path, inputs: Inputs) -> None:
+    """Refuse to write what is read, or the folder that holds it."""
+    place = os.path.realpath(path)
+    for file in inputs.files:
+        there = os.path.realpath(file)  # unlike Path.resolve it does not mind links that lead in a circle
+        if place in (there, os.path.dirname(there)):
+            raise CannotWrite(f"{path} is or holds {file}, which is read; give another --out")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
         if other is not file:
             where = f"{out / file.stem}.csv"
             raise DataError(f"{other} and {file} would both be predicted into {where}; rename one, or use two folders")
-        if out.resolve() in file.resolve().parents:
+        if Path(os.path.realpath(out)) in Path(os.path.realpath(file)).parents:
             raise CannotWrite(f"{out} holds {file}, which is read; give another folder for the labels")
         with guarded(file):
             facts = file.stat()

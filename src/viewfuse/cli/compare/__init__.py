@@ -12,7 +12,7 @@ import click
 from viewfuse.cli import options
 from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
+from viewfuse.errors import DataError, SettingError, ViewfuseError
 
 
 class _WithLists(click.Command):
@@ -123,9 +123,7 @@ def _check_folder(out: Path, inputs: options.Inputs) -> None:
     if not (out / RUNS).is_dir():
         options.check_new_folder(out, False, inputs)
         return
-    for file in inputs.files:
-        if out.resolve() in (file.resolve(), file.resolve().parent):
-            raise CannotWrite(f"{out} holds {file}, which is read; give another --out")
+    options.check_not_read(out, inputs)
     options.check_writable(out)
 
 
