@@ -403,16 +403,33 @@ def test_links_that_lead_in_a_circle_are_one_line(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("id,x\na,1\nb,2\nc,5\n")
     (tmp_path / "loop").symlink_to("loop")
     for arguments, words in [
-        (("fit", "x.csv", "--out", "loop"), "loop exists already"),
+        (("fit", "x.csv", "--out", "loop", "--force"), "loop is a link that leads to loop, which is not there"),
         (("fit", "loop", "--out", "new"), "loop is no file"),
-        (("compare", "x.csv", "--clusters", 2, "--out", "loop"), "loop exists already"),
+        (("compare", "x.csv", "--clusters", 2, "--out", "loop"), "loop is a link"),
         (("compare", "loop", "--clusters", 2, "--out", "new"), "loop is no file"),
-        (("choose", "x.csv", "--out", "loop"), "loop exists already"),
+        (("choose", "x.csv", "--out", "loop"), "loop is a link"),
         (("report", "loop", "--out", "new.html"), "loop/summary.json cannot be read"),
     ]:
         said = run(*arguments)
         assert (said.exit_code, len(said.output.splitlines())) == (2, 1), arguments
         assert words in said.output
+
+
+def test_a_place_that_cannot_become_a_folder_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("id,x\na,1\nb,2\nc,5\n")
+    (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "page_data").write_text("mine")
+    for arguments, words in [
+        (("fit", "x.csv", "--out", "broken", "--force"), "broken is a link that leads to nowhere, which is not there"),
+        (("fit", "x.csv", "--out", "broken/run"), "broken is a link that leads to nowhere, which is not there"),
+        (("choose", "x.csv", "--out", "page_data", "--force"), "page_data is a file, and a folder is to be written"),
+        (("report", "run", "--out", "page.html", "--force"), "page_data is a file, and a folder is to be written"),
+    ]:
+        said = run(*arguments)
+        assert (said.exit_code, len(said.output.splitlines())) == (2, 1), arguments
+        assert words in said.output
+    assert (tmp_path / "page_data").read_text() == "mine"
 
 
 @pytest.mark.filterwarnings("default::viewfuse.SuspiciousDataWarning")

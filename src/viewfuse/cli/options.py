@@ -246,9 +246,18 @@ def plain(text: object) -> str:
 
 def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
     """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
+    check_links(path)
     check_not_read(path, inputs)
     if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):
         raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
+
+
+def check_links(path: Path) -> None:
+    """Refuse a path over a link that leads nowhere, where no folder can be made."""
+    broken = next((place for place in (path, *path.parents) if place.is_symlink() and not place.exists()), None)
+    if broken is not None:
+        what = f"{broken} is a link that leads to {os.readlink(broken)}, which is not there"
+        raise CannotWrite(f"{what}; remove the link, or give another --out")
 
 
 def check_not_read(path: Path, inputs: Inputs) -> None:
@@ -275,6 +284,8 @@ def check_new_folder(folder: Path, force: bool, inputs: Inputs) -> None:
     if folder.suffix.lower() in _OF_FILES and not folder.is_dir():
         raise CannotWrite(f"{folder}: --out is a folder here, for several files; leave off {folder.suffix}")
     check_new_path(folder, force, inputs)
+    if folder.exists() and not folder.is_dir():
+        raise CannotWrite(f"{folder} is a file, and a folder is to be written there; move it, or give another --out")
     check_writable(folder)
 
 
