@@ -167,6 +167,27 @@ def test_a_folder_of_somebody_else_is_no_checkpoint(whole, tmp_path):
     assert (tmp_path / "checkpoint" / "mine.pt").exists()
 
 
+@pytest.mark.parametrize("where", ["", "x", "x/y", "../link/x"])
+def test_results_are_not_put_among_the_shards(table, tmp_path, where):
+    data = write_shards(tmp_path / "rows", table, 2)
+    (tmp_path / "link").symlink_to(data)
+    with pytest.raises(CannotWrite, match="its labels would be read next time; give an --out elsewhere"):
+        quick_fit(data, data / where)
+    said = CliRunner().invoke(main, ["fit-large", str(data), "--out", str(data / where), "--force"])
+    assert (said.exit_code, len(said.output.splitlines())) == (2, 1)
+    assert "give an --out elsewhere" in said.output
+    assert len(list(data.iterdir())) == 2
+
+
+def test_results_do_not_replace_what_is_read(table, tmp_path):
+    """As the labels of a run are Parquet files, too."""
+    (tmp_path / "run").mkdir()
+    data = write_shards(tmp_path / "run" / "labels", table, 2)
+    with pytest.raises(CannotWrite, match=r"holds .*, which is read"):
+        quick_fit(sorted(data.iterdir()), tmp_path / "run", force=True)
+    assert len(list(data.iterdir())) == 2
+
+
 def test_force_overwrites_the_results_and_leaves_what_else_is_there(whole, tmp_path, monkeypatch):
     (tmp_path / "labels").mkdir()
     (tmp_path / "notes.txt").touch()

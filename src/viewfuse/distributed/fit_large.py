@@ -31,7 +31,7 @@ from viewfuse.distributed.processes import Processes, joined, was_restarted
 from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
 from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.rows.shards import Shards, check_apart
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.loop import TrainState, embed_stored
@@ -109,6 +109,7 @@ def fit_large(
         What `summary.json` says.
     """
     with joined(device) as processes:
+        check_apart(paths, Path(out))
         shards = Shards(paths, id_column, blocks)
         job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, verbose)
         job.size(bank, steps, batch_size)

@@ -46,6 +46,7 @@ def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
 
     is_first = os.environ.get("RANK", "0") == "0"
     try:
+        options.check_links(given["out"])
         summary = fit_large(**given, blocks=options.pairs("--block", block), verbose=True)
     except ViewfuseError:
         if not is_first:  # who says the same

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
 from viewfuse.distributed.rows.id_hash import hashed_ids
-from viewfuse.errors import DataError
+from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.utils.optional import needed
 
@@ -190,11 +190,28 @@ class Shards:
         return f"{path}, view {self.layout.names[v]!r}, column {name!r}"
 
 
+def check_apart(paths: Any, out: Path) -> None:
+    """Refuse results among the shards, where the next call would read its own labels, and around the shards."""
+    place = Path(os.path.realpath(out))
+    for folder in filter(Path.is_dir, _given(paths)):
+        if Path(os.path.realpath(folder)) in (place, *place.parents):
+            raise CannotWrite(
+                f"{out} is in {folder}, all files of which are read, so its labels would be read next time; "
+                "give an --out elsewhere"
+            )
+    for file in _found(paths):
+        if place in Path(os.path.realpath(file)).parents:
+            raise CannotWrite(f"{out} holds {file}, which is read; give another --out")
+
+
+def _given(paths: Any) -> list[Path]:
+    return [Path(one) for one in ([paths] if isinstance(paths, (str, PathLike)) else paths)]
+
+
 def _found(paths: Any) -> list[Path]:
     """The files that are meant, in the order of their names."""
-    given = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
     files: list[Path] = []
-    for one in map(Path, given):
+    for one in _given(paths):
         files += _inside(one) if one.is_dir() else [one] if one.exists() else _matching(one)
     if not files:
         raise DataError("no file was given; give a folder of Parquet files, a pattern, or the files")
