@@ -24,8 +24,10 @@ from conftest import make_blobs
 from viewfuse import read_views
 from viewfuse.cli import VERBS, main, options
 from viewfuse.data.views import Views
+from viewfuse.errors import DataError
 from viewfuse.io.writers import write_labels
 from viewfuse.metrics import clustering_accuracy
+from viewfuse.report.csv_table import read_table
 
 QUICK = ["--pretrain-epochs", "3", "--joint-epochs", "1", "--embedding-dim", "32", "--hidden-dim", "32"]
 TINY = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 16, "--hidden-dim", 16, "--scaling", "standard"]
@@ -413,6 +415,22 @@ def test_links_that_lead_in_a_circle_are_one_line(tmp_path, monkeypatch):
         said = run(*arguments)
         assert (said.exit_code, len(said.output.splitlines())) == (2, 1), arguments
         assert words in said.output
+
+
+@pytest.mark.parametrize(("encoding", "town"), [("utf-16", "K\xf6ln"), ("utf-16-le", "Kiel"), ("latin-1", "K\xf6ln")])
+def test_labels_in_another_encoding_are_refused_by_name(tmp_path, encoding, town):
+    (tmp_path / "y.csv").write_bytes(f"id,label\na,{town}\nb,Bonn\n".encode(encoding))
+    (tmp_path / "plain.csv").write_text("id,label\na,K\xf6ln\nb,Bonn\n", encoding="utf-8-sig")
+    said = run("score", tmp_path / "y.csv", tmp_path / "plain.csv")
+    assert said.exit_code == 2
+    assert (
+        said.output
+        == f"viewfuse: {tmp_path / 'y.csv'} is no text in UTF-8 (UTF-16, perhaps?); save it as CSV in UTF-8\n"
+    )
+    with pytest.raises(DataError, match="save it as CSV in UTF-8"):
+        read_table(tmp_path / "y.csv")
+    assert run("score", tmp_path / "plain.csv", tmp_path / "plain.csv").exit_code == 0
+    assert read_table(tmp_path / "plain.csv").column("label") == ["K\xf6ln", "Bonn"]
 
 
 def test_a_place_that_cannot_become_a_folder_is_refused_before_training(tmp_path, monkeypatch):

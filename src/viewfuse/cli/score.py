@@ -15,6 +15,7 @@ from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import check_ids
+from viewfuse.io.utf8 import open_utf8
 
 
 @click.command()
@@ -54,13 +55,13 @@ def read_labels(path: Path) -> dict[str, str]:
             raise DataError(f"{path} holds no labels; give a CSV file with the columns id and label")
         return dict(zip(map(str, source.ids.tolist()), map(str, source.labels.tolist()), strict=True))
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with open_utf8(path) as file:
             lines = csv.DictReader(file)
             header = lines.fieldnames or []
             if not {"id", "label"} <= set(header):
                 raise DataError(f"{path} has the columns {list(header)}; it needs the columns id and label")
             rows = [(unmarked(row["id"] or ""), row["label"]) for row in lines]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
     check_ids(path, [name for name, _ in rows])
     return {name: label for name, label in rows if label}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.source import check_ids
+from viewfuse.io.utf8 import open_utf8
 from viewfuse.utils import memory
 
 _BYTES_PER_BYTE = 15
@@ -83,11 +84,11 @@ def _rows(path: Path) -> Sequence[Sequence[str]]:
             raise DataError(f"{path} is no plain file; give a CSV file")
         what = f"reading {path}"
         memory.require(_BYTES_PER_BYTE * path.stat().st_size, what, "use a machine with more memory, or fewer samples")
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with open_utf8(path) as file:
             return [row for row in csv.reader(file) if row]
     except FileNotFoundError:
         raise DataError(f"{path} is not there; check the path") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
 
 
