@@ -64,6 +64,18 @@ def test_other_names_are_refused_before_training(name, monkeypatch):
         URRL(2).fit(Views({"a": values}, columns=[["x", name]]))
 
 
+@pytest.mark.parametrize("kind", [complex, np.longdouble])
+def test_numbers_that_python_does_not_know_how_to_save_are_refused_before_training(kind, monkeypatch):
+    monkeypatch.setattr("viewfuse.methods.urrl.estimator.fit_models", lambda *_, **__: pytest.fail("it was trained"))
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), index=np.arange(4).astype(kind))
+    ids = frame.index.to_numpy()
+    with pytest.raises(DataError, match=r"ids such as .* cannot be saved with a model; use text instead"):
+        URRL(2).fit(Views([frame.to_numpy()], ids=ids))
+    if kind is complex:
+        with pytest.raises(DataError, match=r"ids such as .* cannot be saved with a model; use text instead"):
+            URRL(2).fit({"a": frame})
+
+
 def test_a_model_knows_its_samples_again(tmp_path):
     values = np.random.default_rng(0).normal(size=(8, 2))
     index = pd.date_range("2020-10-25", periods=8, freq="h", tz="Europe/Berlin")

@@ -18,6 +18,8 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 
 _PLAIN = (str, bool, int, float, type(None))
+_PLAIN_OF_NUMPY = (np.str_, np.bool_, np.integer, np.float16, np.float32, np.float64)
+"""Complex and longer numbers are none that JSON has."""
 
 
 def encode(names: Iterable[Hashable]) -> list[Any]:
@@ -36,7 +38,7 @@ def check_storable(what: str, names: Iterable[Hashable]) -> None:
     """Refuse names that would not come back equal from a saved model, before hours of training."""
     if isinstance(names, range):
         return
-    odd = [name for name in names if type(name) not in _PLAIN and not isinstance(name, (np.str_, np.number, np.bool_))]
+    odd = [name for name in names if type(name) not in _PLAIN and not isinstance(name, _PLAIN_OF_NUMPY)]
     for name in odd:
         try:
             fine = _same(_decoded(_encoded(name)), name)
