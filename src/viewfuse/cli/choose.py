@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from viewfuse.cli import options
 from viewfuse.errors import MissingPackage
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.console import is_live
 from viewfuse.utils.wording import in_options
 
 _COLUMNS = {
@@ -54,7 +54,7 @@ def command(
     from viewfuse import URRL
 
     model = URRL(cluster_range=cluster_range, **ways, random_state=random_state, device=device)
-    decision = model.set_params(verbose=sys.stderr.isatty()).choose(views)
+    decision = model.set_params(verbose=is_live()).choose(views)
     if out is not None:
         _write(out, decision)
     if as_json:
