@@ -35,7 +35,7 @@ from viewfuse.utils.atomic import write_file, writing
 _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100
 """Characters of a part of a file name; systems take 255 for the whole."""
-_FACTS = "fit.json"
+FACTS = "fit.json"
 
 
 class Learner(Protocol):
@@ -65,7 +65,7 @@ class Checkpoint:
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
         self._folder, self._prefix, self._clock = folder, "", _Clock()
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
-        known = None if folder is None else _read_json(folder / _FACTS)
+        known = None if folder is None else _read_json(folder / FACTS)
         if known is not None:
             self._check(known)
 
@@ -86,12 +86,12 @@ class Checkpoint:
 
     def has_begun(self) -> bool:
         """Whether a fit keeps something there."""
-        return self._folder is not None and (self._folder / _FACTS).exists()
+        return self._folder is not None and (self._folder / FACTS).exists()
 
     def begin(self) -> None:
         """Write whose checkpoint it is, before anything else is kept."""
         if self._folder is not None and not self.has_begun():
-            write_file(self._folder / _FACTS, json.dumps(self._facts, indent=1).encode())
+            write_file(self._folder / FACTS, json.dumps(self._facts, indent=1).encode())
 
     def part(self, name: str) -> Checkpoint:
         """The same one for trainings of which others may have the same seeds."""
@@ -274,7 +274,7 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def is_ours(folder: Path) -> bool:
     """Whether a fit keeps itself there, or nobody anything; a folder that merely has this name may be anybody's."""
-    return (folder / _FACTS).is_file() or not any(folder.iterdir())
+    return (folder / FACTS).is_file() or not any(folder.iterdir())
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: str = "null") -> str:
