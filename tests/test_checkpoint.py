@@ -111,6 +111,31 @@ def test_a_damaged_checkpoint_is_refused_by_name(views, tmp_path, damage):
         URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
 
 
+def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, tmp_path):
+    URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+    (tmp_path / "fit.json").unlink()
+    others = [view * 2 + 1 for view in views]
+    with pytest.raises(CheckpointDiffers, match="is of another fit; delete the folder"):
+        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(others)
+
+
+def test_changed_bits_are_noticed(views, tmp_path):
+    URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+    (path,) = tmp_path.glob("joint-*[0-9].safetensors")
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointDiffers, match="its checksum is wrong"):
+        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+
+
+@pytest.mark.parametrize("text", ["[]", "[1]", "3", "null"])
+def test_facts_that_are_none_are_refused(views, tmp_path, text):
+    (tmp_path / "fit.json").write_text(text)
+    with pytest.raises(CheckpointDiffers):
+        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+
+
 def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS_BETWEEN", 1e9)
     run_epoch, before = training.run_epoch, signal.getsignal(signal.SIGINT)

@@ -457,3 +457,12 @@ def test_few_common_ids_are_warned_of_when_labels_are_scored(tmp_path):
     ended = run("score", tmp_path / "found.csv", tmp_path / "known.csv")
     assert ended.exit_code == 0
     assert "only 20 of 120 and 120 ids are in both files; '000' and '0' read alike; spell ids alike" in ended.output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_output_that_cannot_be_shown_is_told_from_files_that_cannot_be_written(tmp_path):
+    np.savez(tmp_path / "a.npz", a=np.ones((4, 2)))
+    command = f"{sys.executable} -m viewfuse inspect {tmp_path / 'a.npz'} --trusted > /dev/full"
+    ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    said = "viewfuse: the output cannot be shown (No space left on device); files that were to be written are complete"
+    assert (ended.returncode, ended.stderr.strip()) == (2, said)

@@ -259,6 +259,16 @@ def test_without_pyarrow_a_line_says_what_to_install(whole, monkeypatch):
         Shards(whole[0])
 
 
+@pytest.mark.parametrize("name", ["model", "labels", "checkpoint"])
+def test_force_leaves_alone_what_no_run_wrote(whole, tmp_path, name):
+    precious = tmp_path / "run" / name / "precious.txt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("weeks of work")
+    with pytest.raises(CannotWrite, match=f"{name} is of no fit-large; move it"):
+        quick_fit(whole[0], tmp_path / "run", force=True)
+    assert precious.read_text() == "weeks of work"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(3))

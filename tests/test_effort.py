@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from math import inf
 
+import numpy as np
 import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL, SettingError
+from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.selection import rules
 
@@ -46,6 +48,20 @@ def test_more_effort_never_trains_less(n):
         assert first[0] <= second[0]
         assert first[1] < second[1]
     assert quick.trial_epochs(n) == quick.epochs(n)[0]  # so that there is no second half
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32])
+def test_integers_of_numpy_are_integers(kind):
+    config = Config(kind(3), n_neighbors=kind(4), hidden_dim=kind(100), batch_size=kind(64), pretrain_epochs=kind(2))
+    numbers = (config.n_clusters, config.n_neighbors, config.hidden_dim, config.batch_size, config.pretrain_epochs)
+    assert [type(number) for number in numbers] == [int] * 5
+    assert Config(early_stopping=False).early_stopping is False
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.0, "0"])
+def test_a_seed_that_no_generator_takes_is_refused(seed):
+    with pytest.raises(SettingError, match="random_state must be None, an integer from 0 to 2"):
+        replicate_seeds(seed, 1)
 
 
 def test_only_the_usual_joint_stage_ends_where_it_gains_nothing_more():

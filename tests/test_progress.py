@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.engine.progress import SILENT, Progress
+from viewfuse.utils.console import is_live, tell
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "random_state": 0, "verbose": True}
 
@@ -68,3 +70,22 @@ def test_nothing_is_shown_unasked(terminal, capsys):
         progress.begin("pre-training")
         progress.advance(0.5)
     assert not capsys.readouterr().err
+
+
+class Full(io.StringIO):
+    """A stream that takes nothing, as a full disk or a pipe that nobody reads."""
+
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("stream", [None, Full()])
+def test_nobody_who_listens_costs_no_fit(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream)
+    tell("a line")
+    assert not is_live()
+    with Progress(shown=True) as progress:
+        progress.expect(2)
+        progress.begin("pre-training")
+        progress.advance(0.5)
+        progress.tell("it takes long")

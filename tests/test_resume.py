@@ -99,3 +99,14 @@ def test_a_fit_that_fails_leaves_nothing(files, tmp_path):
     result = fit(files, "--out", tmp_path / "run", "--learning-rate", "1e30")
     assert result.exit_code == 2
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("option", [[], ["--force"]])
+def test_a_folder_that_merely_is_called_checkpoint_is_left_alone(files, tmp_path, option):
+    precious = tmp_path / "run" / "checkpoint" / "epoch1.pt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("weeks of work")
+    done = CliRunner().invoke(main, ["fit", *files, *SHORT, "--out", str(tmp_path / "run"), *option])
+    assert done.exit_code == 2
+    assert precious.read_text() == "weeks of work"
+    assert ("is no checkpoint of a fit; move it" in done.output) == bool(option)

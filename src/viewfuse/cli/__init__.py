@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import functools
 import importlib
 import os
@@ -12,13 +13,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from viewfuse import __version__
 from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
+from viewfuse.utils.console import tell
 from viewfuse.utils.wording import in_options
 
 VERBS = {
@@ -132,9 +134,12 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         verb = error.ctx.command_path if error.ctx is not None else "viewfuse"
         _stop(f"{options.plain(_worded(error)).rstrip('.')}; see {verb} --help")
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         sys.exit(1)
     except OSError as error:  # of the system's own, such as a name that is too long
+        if error.errno == errno.ENOSPC and error.filename is None:  # of files it is said where they are written
+            _discard(sys.stdout)
+            _stop(f"the output cannot be shown ({error.strerror}); files that were to be written are complete")
         _stop(f"{options.plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
         with _deaf():  # a second one would end what is about to be said
@@ -154,8 +159,13 @@ def _say(ctx: click.Context, sentence: object) -> str:
 
 
 def _stop(line: str, code: int = 2) -> NoReturn:
-    click.echo(f"viewfuse: {line}", err=True)
+    tell(f"viewfuse: {line}")
     sys.exit(code)
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what was printed, and what will be, go nowhere; else Python complains when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _shorten_waits() -> None:
@@ -173,7 +183,7 @@ def _show_warning(ctx: click.Context, shown: set[str], message: Warning | str, *
     line = _say(ctx, message)
     if line not in shown:
         shown.add(line)
-        click.echo(f"viewfuse: warning: {line}", err=True)
+        tell(f"viewfuse: warning: {line}")
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

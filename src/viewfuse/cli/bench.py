@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.plots.canvas import why_not_drawn
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.console import is_live, tell
 
 if TYPE_CHECKING:
     from viewfuse.bench.experiments.records import Record
@@ -162,13 +162,13 @@ def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:
 
 
 def _tell(line: str) -> None:
-    click.echo(options.plain(line), err=True)
+    tell(options.plain(line))
 
 
 def _log(what: str) -> None:
     """To those who wait, not to those who read the output."""
-    if sys.stderr.isatty():
-        click.echo(f"measuring: {what}", err=True)
+    if is_live():
+        tell(f"measuring: {what}")
 
 
 def _draw(path: Path, found: dict[str, Any]) -> None:

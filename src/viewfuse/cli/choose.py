@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.console import is_live
 from viewfuse.utils.wording import in_options
 
 _COLUMNS = {
@@ -53,7 +53,7 @@ def command(
     from viewfuse import URRL
 
     model = URRL(cluster_range=cluster_range, **ways, random_state=random_state, device=device)
-    decision = model.set_params(verbose=sys.stderr.isatty()).choose(views)
+    decision = model.set_params(verbose=is_live()).choose(views)
     if out is not None:
         _write(out, decision)
     if as_json:
@@ -77,4 +77,4 @@ def _write(out: Path, decision: dict[str, Any]) -> None:
 
     why = why_not_drawn(draw_choice, out / "k.png", decision)
     if why is not None:
-        click.echo(f"k.png is not there: {options.plain(why)}", err=True)
+        tell(f"k.png is not there: {options.plain(why)}")

@@ -17,7 +17,7 @@ import numpy as np
 from viewfuse.cli import options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
+from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.coreset import representatives
 from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.writers import as_json as as_json_text
@@ -30,6 +30,7 @@ from viewfuse.plots.plane import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.console import tell
 from viewfuse.utils.wording import in_options
 
 if TYPE_CHECKING:
@@ -168,12 +169,21 @@ def _place(out: Path | None, resume: Path | None) -> Path:
 
 def _is_unfinished(out: Path) -> bool:
     """Whether there is nothing but a checkpoint."""
-    return out.is_dir() and {path.name for path in out.iterdir()} == {_CHECKPOINT}
+    return out.is_dir() and {path.name for path in out.iterdir()} == {_CHECKPOINT} and _is_ours(out / _CHECKPOINT)
+
+
+def _is_ours(checkpoint: Path) -> bool:
+    """Whether a fit keeps itself there; a folder that merely has this name may be anybody's."""
+    from viewfuse.engine.checkpoint import is_ours
+
+    return is_ours(checkpoint)
 
 
 @contextmanager
 def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
     """Inside a fit is kept there: until it ends, or ends in an error that would come again."""
+    if checkpoint.is_dir() and not _is_ours(checkpoint):
+        raise CannotWrite(f"{checkpoint} is no checkpoint of a fit; move it, or give another --out")
     if force and checkpoint.is_dir():
         rmtree(checkpoint)
     try:
@@ -283,4 +293,4 @@ def _draw(out: Path, places: Places, model: URRL, views: Views) -> None:
         lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"])
     for why in dict.fromkeys(filter(None, lacking.values())):
         names = " and no ".join(name for name, reason in lacking.items() if reason == why)
-        click.echo(f"there is no {names}: {options.plain(why)}", err=True)
+        tell(f"there is no {names}: {options.plain(why)}")

@@ -12,7 +12,6 @@ Whatever is done already is not done again: a lost process costs no more than an
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,6 +31,7 @@ from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
 from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards, check_apart
+from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, SUMMARY, clear, remove, summary_of
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.loop import TrainState, embed_stored
@@ -65,7 +65,6 @@ LEAST_BANK = 2 * Config.donor_depth
 """Neighbours and donors of all rows are looked for among as many."""
 BATCH = {"cpu": 1_024, "cuda": 4_096}
 """Rows per batch, over all processes."""
-_CHECKPOINT, _MODEL, _LABELS, _SUMMARY, _COLUMNS = "checkpoint", "model", "labels", "summary.json", "columns.csv"
 
 
 def fit_large(
@@ -154,10 +153,10 @@ class _Job:
 
     def _clear(self, force: bool) -> dict[str, Any] | None:
         if force and self.out.is_dir() and not was_restarted():
-            self._remove(_SUMMARY, _COLUMNS, _CHECKPOINT, _MODEL, _LABELS)
+            clear(self.out)
         done = self._finished()
         if done is not None:
-            self._remove(_CHECKPOINT)  # a kill may have come before all of it was gone
+            remove(self.out, CHECKPOINT)  # a kill may have come before all of it was gone
             return done
         if self.out.exists() and not self.out.is_dir():
             raise CannotWrite(f"{self.out} is a file; give a folder as --out")
@@ -169,18 +168,12 @@ class _Job:
         self._tell_ignored()
         return None
 
-    def _remove(self, *names: str) -> None:
-        for path in (self.out / name for name in names):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
     def _finished(self) -> dict[str, Any] | None:
         """What a run of the same fit wrote when it was done; None where there is none; another fit is refused."""
-        try:
-            found: dict[str, Any] = json.loads((self.out / _SUMMARY).read_text())
-            known: dict[str, Any] = dict(found["fit"])
-        except (OSError, ValueError, KeyError, TypeError):
+        found = summary_of(self.out)
+        if found is None:
             return None
-        told = differences(known, json.loads(json.dumps(self._facts(), default=str)))
+        told = differences(found["fit"], json.loads(json.dumps(self._facts(), default=str)))
         if told:
             cure = "give what was given then, another --out, or --force to overwrite it"
             raise CannotWrite(f"{self.out} has the results of another fit: {told}; {cure}")
@@ -196,7 +189,7 @@ class _Job:
 
     def _checkpoint(self) -> Checkpoint:
         """Refuses to go on with other data, settings or versions."""
-        return Checkpoint(self.out / _CHECKPOINT, self._facts())
+        return Checkpoint(self.out / CHECKPOINT, self._facts())
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -213,13 +206,13 @@ class _Job:
             return self._run(progress)
         except (DataError, SettingError, Diverged):
             if self.processes.is_first and not self._has_start():
-                self._remove(_CHECKPOINT)
+                remove(self.out, CHECKPOINT)
             raise
 
     def _run(self, progress: Progress) -> dict[str, Any]:
         trained = max(self.bank, self.steps * self.batch_size)
         buckets = Buckets.of(len(self.shards), trained, self.bank)
-        folder, widths = self.out / _CHECKPOINT, self.shards.layout.widths
+        folder, widths = self.out / CHECKPOINT, self.shards.layout.widths
         progress.tell(f"reading {len(self.shards):,} rows of {len(self.shards.paths):,} shards")
         with self.timed("reading"):
             facts = run_pass_zero(self.shards, folder / "rows", buckets, self.processes)
@@ -227,18 +220,18 @@ class _Job:
         reader = BucketReader(folder / "rows", buckets, sum(widths))
         with self.timed("fit of the bank"):
             start = self._start(reader, progress)
-        if not self.processes.from_first((self.out / _MODEL / "manifest.json").exists()):
+        if not self.processes.from_first((self.out / MODEL / "manifest.json").exists()):
             self._train(start, reader, progress)
-        fitted = URRL.load(self.out / _MODEL, device=str(self.processes.device))
+        fitted = URRL.load(self.out / MODEL, device=str(self.processes.device))
         with self.timed("labels"):
             progress.tell("writing the labels of all rows")
-            files = LabelFiles(self.out / _LABELS, self.shards, fitted._model, with_embedding=self.embedding)
+            files = LabelFiles(self.out / LABELS, self.shards, fitted._model, with_embedding=self.embedding)
             sizes = files.write(self.processes)
         summary = self._summary(fitted, facts, sizes.tolist())
         if self.processes.is_first:
-            write_file(self.out / _COLUMNS, facts.as_csv(self.shards.layout).encode())
-            write_file(self.out / _SUMMARY, as_json(summary, indent=1).encode())
-            self._remove(_CHECKPOINT)
+            write_file(self.out / COLUMNS, facts.as_csv(self.shards.layout).encode())
+            write_file(self.out / SUMMARY, as_json(summary, indent=1).encode())
+            remove(self.out, CHECKPOINT)
         self.processes.wait()
         return summary
 
@@ -263,7 +256,7 @@ class _Job:
 
     def _start(self, reader: BucketReader, progress: Progress) -> URRL:
         """The model of the bank, which the first process fits and all read."""
-        folder = self.out / _CHECKPOINT
+        folder = self.out / CHECKPOINT
 
         def fit() -> None:
             ids, values = reader.bank()
@@ -276,12 +269,12 @@ class _Job:
         return URRL.load(folder / "start", device=str(self.processes.device))
 
     def _has_start(self) -> bool:
-        return (self.out / _CHECKPOINT / "start" / "manifest.json").exists()
+        return (self.out / CHECKPOINT / "start" / "manifest.json").exists()
 
     def _train(self, start: URRL, reader: BucketReader, progress: Progress) -> None:
         """The joint stage on all rows; afterwards the model is there."""
         model, processes = start._model, self.processes
-        rows = PreparedRows(self.out / _CHECKPOINT / "prepared", _widths(start), model.stored.neighbor_ids.shape[2])
+        rows = PreparedRows(self.out / CHECKPOINT / "prepared", _widths(start), model.stored.neighbor_ids.shape[2])
         with self.timed("neighbours"), warnings.catch_warnings():
             warnings.simplefilter("ignore", EmptyCellsWarning)
             progress.tell("finding the neighbours of all rows in the bank")
@@ -293,7 +286,7 @@ class _Job:
             train_on_all(run, rows, plan, processes, self.checkpoint.part("all"), progress)
         if processes.is_first:
             _finish(start, run)
-            start.save(self.out / _MODEL)
+            start.save(self.out / MODEL)
         processes.wait()
 
     def _summary(self, fitted: URRL, facts: ColumnFacts, sizes: list[int]) -> dict[str, Any]:

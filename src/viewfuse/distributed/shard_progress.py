@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from tqdm.auto import tqdm
+
+from viewfuse.utils.console import is_live, tell
 
 _SECONDS_BETWEEN = 30.0
 """Between two lines, where there is no bar."""
@@ -26,7 +27,7 @@ class ShardProgress:
     """
 
     def __init__(self, sizes: Sequence[int], *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        has_bar = shown and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        has_bar = shown and is_live()
         form = "predicting {percentage:3.0f}%|{bar}| {desc}"
         self._bar = tqdm(total=sum(sizes), disable=not has_bar, leave=False, delay=1e-9, bar_format=form)
         self._has_lines = shown and not has_bar
@@ -48,7 +49,7 @@ class ShardProgress:
         self._bar.update(n_bytes)
         if self._has_lines and self._clock() - self._told >= _SECONDS_BETWEEN:
             self._told = self._clock()
-            print(self, file=sys.stderr, flush=True)
+            tell(self)
 
     def __str__(self) -> str:
         seconds = max(self._clock() - self._began, 1e-9)

@@ -14,6 +14,7 @@ import json
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
@@ -33,7 +35,7 @@ from viewfuse.utils.atomic import write_file, writing
 _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100
 """Characters of a part of a file name; systems take 255 for the whole."""
-_FACTS = "fit.json"
+FACTS = "fit.json"
 
 
 class Learner(Protocol):
@@ -63,7 +65,7 @@ class Checkpoint:
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
         self._folder, self._prefix, self._clock = folder, "", _Clock()
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
-        known = None if folder is None else _read_json(folder / _FACTS)
+        known = None if folder is None else _read_json(folder / FACTS)
         if known is not None:
             self._check(known)
 
@@ -77,14 +79,19 @@ class Checkpoint:
             cure = "give what was given then, another folder, or delete this one"
             raise CheckpointDiffers(f"{self._folder} keeps another fit: {told}; {cure}")
 
+    @property
+    def whose(self) -> str:
+        """A checksum of the facts, which all files of this fit have."""
+        return hashlib.sha256(json.dumps(self._facts, sort_keys=True).encode()).hexdigest()
+
     def has_begun(self) -> bool:
-        """Whether a fit keeps something there; a folder that merely has this name may be anybody's."""
-        return self._folder is not None and (self._folder / _FACTS).exists()
+        """Whether a fit keeps something there."""
+        return self._folder is not None and (self._folder / FACTS).exists()
 
     def begin(self) -> None:
         """Write whose checkpoint it is, before anything else is kept."""
         if self._folder is not None and not self.has_begun():
-            write_file(self._folder / _FACTS, json.dumps(self._facts, indent=1).encode())
+            write_file(self._folder / FACTS, json.dumps(self._facts, indent=1).encode())
 
     def part(self, name: str) -> Checkpoint:
         """The same one for trainings of which others may have the same seeds."""
@@ -155,7 +162,7 @@ class Stage:
         self.epoch: int | None = None
         self._end = inf
         if path is not None and path.exists():
-            self._restore(*_read(path))
+            self._restore(*self._read(path))
 
     def left(self, epochs: range) -> range:
         """Those that are still to come."""
@@ -170,7 +177,8 @@ class Stage:
             self._checkpoint.begin()
             best = self._keep_best(self._path)
             with writing(self._path) as temporary:
-                save_file(self._tensors(epoch), temporary, {"facts": json.dumps(self._facts(epoch))})
+                tensors, facts = self._tensors(epoch), json.dumps(self._facts(epoch))
+                save_file(tensors, temporary, {"facts": facts, "checksum": _checksum(tensors, facts)})
             for old in set(self._path.parent.glob(f"{self._path.stem}-best-*")) - {best}:
                 old.unlink()
             self._checkpoint.written()
@@ -183,7 +191,8 @@ class Stage:
         best = self._best_file(path, [run.joint_stage.kept for run in self._runs])
         if self._watches and not best.exists():
             with writing(best) as temporary:
-                save_file(_on_cpu(found), temporary)
+                tensors = _on_cpu(found)
+                save_file(tensors, temporary, {"checksum": _checksum(tensors)})
         return best
 
     def _best_file(self, path: Path, kept: Sequence[int]) -> Path:
@@ -202,7 +211,18 @@ class Stage:
         runs = [
             {"history": r.history, "diverged": r.diverged, "joint_stage": asdict(r.joint_stage)} for r in self._runs
         ]
-        return {"epoch": epoch, "runs": runs, "watches": [watch.counters for watch in self._watches]}
+        return {
+            "fit": self._checkpoint.whose,
+            "epoch": epoch,
+            "runs": runs,
+            "watches": [watch.counters for watch in self._watches],
+        }
+
+    def _read(self, path: Path) -> tuple[dict[str, Tensor], Any]:
+        tensors, facts = _read_tensors(path)
+        if not isinstance(facts, dict) or facts.get("fit") != self._checkpoint.whose:
+            raise CheckpointDiffers(f"{path} is of another fit; delete the folder to train anew")
+        return tensors, facts
 
     def _restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         self._replicates.network.load_state_dict(_below("network", tensors))
@@ -252,11 +272,18 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(f"{prefix}."): x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors, facts = _read_tensors(path)
-    if not isinstance(facts, dict) or "epoch" not in facts:
-        raise CheckpointDiffers(f"{path} cannot be read (it says nothing); delete the folder to train anew")
-    return tensors, facts
+def is_ours(folder: Path) -> bool:
+    """Whether a fit keeps itself there, or nobody anything; a folder that merely has this name may be anybody's."""
+    return (folder / FACTS).is_file() or not any(folder.iterdir())
+
+
+def _checksum(tensors: Mapping[str, Tensor], facts: str = "null") -> str:
+    """Of names, numbers and facts: a file whose bits were changed must not be gone on with."""
+    found = zlib.crc32(facts.encode())
+    for name in sorted(tensors):
+        numbers: Any = tensors[name].reshape(-1).view(torch.uint8).numpy()
+        found = zlib.crc32(numbers, zlib.crc32(name.encode(), found))
+    return f"{found:08x}"
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
@@ -265,8 +292,11 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 
     try:
         with safe_open(path, "pt") as file:
-            facts = json.loads((file.metadata() or {}).get("facts", "null"))
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+            metadata, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        facts = metadata.get("facts", "null")
+        if metadata.get("checksum") != _checksum(tensors, facts):
+            raise ValueError("its checksum is wrong")
+        return tensors, json.loads(facts)
     except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
 
@@ -274,10 +304,10 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 def _read_json(path: Path) -> dict[str, Any] | None:
     """What the file says; None where there is none."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        found: dict[str, Any] = dict(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
     return found
 

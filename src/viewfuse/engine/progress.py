@@ -10,6 +10,7 @@ from typing import Self
 from tqdm.auto import tqdm
 
 from viewfuse.parallel import report
+from viewfuse.utils.console import is_live, tell
 
 
 class Progress:
@@ -23,7 +24,7 @@ class Progress:
     """
 
     def __init__(self, *, shown: bool = False) -> None:
-        has_bar = shown and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        has_bar = shown and is_live()
         self._bar = tqdm(total=0, unit="epoch", disable=not has_bar, leave=False, delay=1e-9)
         self._has_lines = shown and not has_bar
         self._stage, self._epochs, self._began = "", 0, 0.0
@@ -54,7 +55,7 @@ class Progress:
     def tell(self, line: str) -> None:
         """A line for people that stays."""
         if self._has_lines:
-            print(line, file=sys.stderr, flush=True)
+            tell(line)
         elif not self._bar.disable:
             self._bar.write(line, file=sys.stderr)
 

@@ -42,8 +42,8 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
         draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
         return int(draw(2**31 - 1))
-    if not isinstance(random_state, Integral) or int(random_state) < 0:
+    if not isinstance(random_state, Integral) or not 0 <= int(random_state) < 2**64:
         raise SettingError(
-            f"random_state must be None, an integer of at least 0 or a RandomState; got {random_state!r}"
+            f"random_state must be None, an integer from 0 to 2**64 - 1 or a RandomState; got {random_state!r}"
         )
     return int(random_state)

@@ -17,7 +17,7 @@ _OTHER_NAMES = {"blocks": "block"}
 _PHRASES = {
     r"n_samples=(\d+) should be >= ": r"\1 samples are fewer than ",
     r"n_heads=(\d+)": r"\1, the number of attention heads",
-    r"must be None, an integer of at least 0 or a RandomState": "must be an integer of at least 0",
+    r"must be None, an integer from 0 to 2\*\*64 - 1 or a RandomState": "must be an integer from 0 to 2**64 - 1",
     r"must be None or ": "must be ",
     r", or a dict of these by view": ", or VIEW=HOW for each view",
     r", or predict chunk by chunk with read_chunks": "",

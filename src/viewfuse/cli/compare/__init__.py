@@ -13,6 +13,7 @@ from viewfuse.cli import options
 from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError, ViewfuseError
+from viewfuse.utils.console import tell
 
 
 class _WithLists(click.Command):
@@ -137,4 +138,4 @@ def _matched(views: Views, path: Path) -> list[str | None]:
 
 
 def _tell(line: str) -> None:
-    click.echo(options.plain(line), err=True)
+    tell(options.plain(line))

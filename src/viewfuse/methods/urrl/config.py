@@ -83,6 +83,9 @@ class Config:
     view_output: str = "mean"
 
     def __post_init__(self) -> None:
+        for one in fields(self):  # integers of numpy would overflow where they are multiplied
+            if _is_integer(value := getattr(self, one.name), 0):
+                object.__setattr__(self, one.name, int(value))
         for name in _POSITIVE_INTEGERS:
             _require(self, name, _is_integer(getattr(self, name), 1), "an integer of at least 1")
         fits = _is_auto(self.hidden_dim) or _is_integer(self.hidden_dim, 1)
