@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-from viewfuse.cli import fit, main
+from viewfuse.cli import choose, fit, main
 from viewfuse.data.views import Views
 from viewfuse.plots import plane
 from viewfuse.plots.canvas import why_not_drawn
@@ -171,4 +171,8 @@ def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, caps
     fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("there is no map.png and no k.png: matplotlib failed (RuntimeError: no LaTeX, no picture)")
+    choose._write(tmp_path, {"curve": ["no curve"]})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("k.png is not there: matplotlib failed (TypeError:")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["choice.json"]
     assert why_not_drawn(lambda: None) is None

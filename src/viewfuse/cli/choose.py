@@ -11,7 +11,7 @@ import click
 from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.console import is_live
+from viewfuse.utils.console import is_live, tell
 from viewfuse.utils.wording import in_options
 
 _COLUMNS = {
