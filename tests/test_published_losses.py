@@ -18,7 +18,7 @@ from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, r
 from viewfuse.methods.registry import estimator_of
 from viewfuse.missing import paper_mask
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.dense import BatchNorm
+from viewfuse.nn.dense import MLP, BatchNorm
 
 B, K = 7, 4
 TWO = 2
@@ -277,6 +277,20 @@ def test_batch_normalisation_is_torchs_where_all_rows_count(rng):
     torch.testing.assert_close(ours.variance, theirs.running_var)
     mask = torch.tensor([[True] * 4 + [False] * 3])
     torch.testing.assert_close(ours(x, mask)[0, :4], theirs(x[0, :4]))
+
+
+def test_dropout_multiplies_hidden_numbers_in_training_only(rng):
+    network = MLP((3, 4, 2), dropout=0.3)
+    x, factors = (torch.from_numpy(rng.normal(size=shape)).float() for shape in ((1, 5, 3), (1, 5, 4)))
+    first, last = network.linears
+    for layer in network.linears:
+        torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0))
+        torch.nn.init.zeros_(layer.bias)
+    asked = []
+    found = network.train()(x, None, lambda *what: asked.append(what) or factors)
+    assert asked == [((1, 5, 4), 0.3)]
+    torch.testing.assert_close(found, last(first(x).relu() * factors))
+    torch.testing.assert_close(network.eval()(x, None, lambda *_: factors), last(first(x).relu()))
 
 
 def test_batch_normalisation_over_all_rows_is_that_over_rows_that_count(rng):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from viewfuse.engine.rng import Draws, epoch_keys, generator_for_start, shuffled
+from viewfuse.engine.rng import Draws, Dropout, epoch_keys, generator_for_start, shuffled
 
 CPU = torch.device("cpu")
 COUNT = 50_000
@@ -56,10 +57,49 @@ def test_start_depends_on_the_seed_alone():
     assert one == same != other
 
 
+def left(seeds, shape, rate, times=1, device=CPU):
+    dropout = Dropout(seeds, device)
+    dropout.begin(epoch_keys(seeds, 0)[:, 0].to(device))
+    return torch.stack([dropout((len(seeds), *shape), rate) for _ in range(times)]).cpu()
+
+
+def splitmix(state):
+    """SplitMix64 of one state, whose first two shifts copy the sign."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        signed = state - 2**64 if state >= 2**63 else state
+        state = (state ^ (signed >> shift) % 2**64) * factor % 2**64
+    return state ^ state >> 31
+
+
+def test_dropout_takes_four_decisions_from_a_hash():
+    """Against SplitMix64 in Python's integers, number by number; the second draw begins where the first ended."""
+    key = int(epoch_keys([5], 0)[0, 0]) % 2**64
+    hashes = np.array([splitmix((key + i * 0x9E3779B97F4A7C15) % 2**64) for i in range(8)], dtype="<u8")
+    pieces = hashes.view("<i2").reshape(2, 16)[:, :15].astype(int) + 2**15
+    expected = np.where(pieces >= round(0.3 * 2**16), np.float32(1 / 0.7), 0)
+    assert np.array_equal(left([5], (3, 5), 0.3, times=2)[:, 0].reshape(2, 15).numpy(), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+    found = left(range(20), (50, 1000), rate).double()
+    error = (rate / (1 - rate) / found.numel()) ** 0.5
+    assert abs(float(found.mean()) - 1) < 4 * error + 2**-15
+    assert set(found.unique().tolist()) == {0.0, float(np.float32(1 / (1 - rate)))}
+    rows = torch.stack([found[0, 0].flatten().roll(by) for by in (0, 1, 2, 3, 4, 1000)])
+    assert float((torch.corrcoef(rows) - torch.eye(len(rows))).abs().max()) < 5 * COUNT**-0.5
+
+
+def test_dropout_is_the_same_in_company_and_finite_near_one():
+    assert torch.equal(left([7, 3], (5, 9), 0.4)[:, 1], left([3], (5, 9), 0.4)[:, 0])
+    assert torch.isfinite(left([1], (300, 300), 1 - 1e-9)).all()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_draws_the_same_numbers():
     gpu = torch.device("cuda")
     assert torch.equal(numbers([7, 3], times=2), numbers([7, 3], times=2, device=gpu))
+    assert torch.equal(left([7, 3], (5, 9), 0.4, times=2), left([7, 3], (5, 9), 0.4, times=2, device=gpu))
     keys = epoch_keys([7, 3], 0)[:, 1]
     assert torch.equal(shuffled(keys, 1000), shuffled(keys.to(gpu), 1000).cpu())

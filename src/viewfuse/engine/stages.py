@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from viewfuse.engine.graphed_step import GraphedStep, tensor_cores
 from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import Noise, epoch_keys, shuffled
+from viewfuse.engine.rng import Dropout, epoch_keys, shuffled
 from viewfuse.engine.stacked_replicates import stack, unstack
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
@@ -76,7 +76,7 @@ class SideBySide:
         self.values = [torch.stack(views) for views in zip(*(own.values for own in sets), strict=True)]
         self.present = torch.stack([own.present for own in sets])
         self.device = self.present.device
-        self.uniform = Noise(seeds, self.device)
+        self.dropout = Dropout(seeds, self.device)
         self.histories: list[History] = [{"epoch": [], "stage": [], "total": [], "seconds": []} for _ in seeds]
         self._networks, self._seeds, self._progress = networks, list(seeds), progress
         self._each = torch.arange(len(seeds), device=self.device)[:, None]
@@ -107,7 +107,7 @@ class SideBySide:
             for epoch in range(stage.epochs):
                 began = time.perf_counter()
                 keys = epoch_keys(self._seeds, len(self.histories[0]["epoch"])).to(self.device)
-                self.uniform.begin(keys[:, 0])
+                self.dropout.begin(keys[:, 0])
                 with tensor_cores(self.device):
                     terms = steps.run(shuffled(keys[:, 1], elements.shape[1]))
                 self.record(stage.name, terms, time.perf_counter() - began)

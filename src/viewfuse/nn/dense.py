@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from viewfuse.nn.layers import Linear
 
-Uniform = Callable[[tuple[int, ...]], Tensor]
-"""Gives uniform numbers of a shape, whose first axis is that of the replicates."""
+Dropout = Callable[[tuple[int, ...], float], Tensor]
+"""From a shape, whose first axis is that of the replicates, and a rate to what numbers are multiplied with."""
 
 
 class BatchNorm(nn.Module):
@@ -89,14 +89,14 @@ class MLP(nn.Module):
         self.norms = nn.ModuleList(BatchNorm(width) for width in ended) if norm else None
         self.n_ended, self.n_hidden, self.dropout = len(ended), len(widths) - 2, dropout
 
-    def forward(self, x: Tensor, shown: Tensor | None = None, uniform: Uniform | None = None) -> Tensor:
-        """(replicates, rows, in) to (replicates, rows, out); `uniform` draws what dropout needs in training."""
+    def forward(self, x: Tensor, shown: Tensor | None = None, dropout: Dropout | None = None) -> Tensor:
+        """(replicates, rows, in) to (replicates, rows, out); `dropout` draws what is dropped in training."""
         for i, linear in enumerate(self.linears):
             x = linear(x)
             if i < self.n_ended:
                 x = functional.relu(self.norms[i](x, shown) if self.norms is not None else x)
-            if self.training and self.dropout and i < self.n_hidden and uniform is not None:
-                x = x * (uniform(tuple(x.shape)) >= self.dropout) / (1.0 - self.dropout)
+            if self.training and self.dropout and i < self.n_hidden and dropout is not None:
+                x = x * dropout(tuple(x.shape), self.dropout)
         return x
 
 

@@ -21,7 +21,7 @@ from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, masked_mse
 from viewfuse.methods.published.completer import learnable
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.dense import MLP, Uniform
+from viewfuse.nn.dense import MLP, Dropout
 
 _EPSILON = 1e-6
 _NEAREST = 3
@@ -68,13 +68,13 @@ class _Autoencoders(ClusterNetwork):
         self.decoders = nn.ModuleList(MLP((latent * len(widths), *hidden, d), dropout=dropout) for d in widths)
 
     def codes(
-        self, values: Sequence[Tensor], present: Tensor, uniform: Uniform | None = None, *, whole: bool = False
+        self, values: Sequence[Tensor], present: Tensor, dropout: Dropout | None = None, *, whole: bool = False
     ) -> list[Tensor]:
         """Per view of shape (replicates, batch, width), zero where it is missing; `whole` says that none is."""
         triples = zip(self.encoders, values, present.unbind(dim=2), strict=True)
         if whole:
-            return [encode(x, None, uniform) for encode, x, _ in triples]
-        return [encode(x, shown, uniform) * shown[..., None] for encode, x, shown in triples]
+            return [encode(x, None, dropout) for encode, x, _ in triples]
+        return [encode(x, shown, dropout) * shown[..., None] for encode, x, shown in triples]
 
     @torch.no_grad()
     def remember(self, stored: Samples) -> _Memory:
@@ -177,10 +177,10 @@ class SURE(PublishedMethod):
     def losses(self, side: SideBySide, picked: Tensor, contrast: _Contrast) -> dict[str, Tensor]:
         """The weighted terms of a batch of pairs, each of shape (replicates,)."""
         values, present, positive = contrast.batch(picked)
-        codes = side.network.codes(values, present, side.uniform, whole=contrast.whole)
+        codes = side.network.codes(values, present, side.dropout, whole=contrast.whole)
         together = torch.cat(codes, dim=2)
         errors = [
-            masked_mse(decode(together, None, side.uniform), values[v], present[..., v])
+            masked_mse(decode(together, None, side.dropout), values[v], present[..., v])
             for v, decode in enumerate(side.network.decoders)
         ]
         reconstruction = self.reconstruction_weight * torch.stack(errors).sum(dim=0)
@@ -213,7 +213,7 @@ class _Contrast:
         order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._side.device)
         for part in torch.split(order, batch_size):
             values, present, positive = self.batch(pairs[:, part])
-            codes = self._side.network.codes(values, present, self._side.uniform, whole=self.whole)
+            codes = self._side.network.codes(values, present, self._side.dropout, whole=self.whole)
             for distance, both in self._distances(codes, present):
                 for i, kind in enumerate((both & positive, both & ~positive)):
                     sums[:, i] += torch.stack([(distance * kind).sum(dim=1), kind.sum(dim=1)], dim=1)
