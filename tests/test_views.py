@@ -43,6 +43,8 @@ def test_zeros_are_data_and_nan_rows_are_missing():
 def test_none_is_a_view_that_nobody_has_or_a_row_that_lacks_it():
     assert Views([A, None]).mask.tolist() == [[True, False]] * 3
     assert Views([A, [None, [1.0, 2.0], [3.0, 4.0]]]).mask[:, 1].tolist() == [False, True, True]
+    nothing = np.array([[pd.NA, pd.NA], [1.0, 2.0], [3.0, 4.0]], dtype=object)
+    assert Views([A, nothing]).mask[:, 1].tolist() == [False, True, True]
 
 
 @given(incomplete_data())

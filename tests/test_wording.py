@@ -102,6 +102,11 @@ def test_wrong_usage_is_told_in_one_line(arguments):
     assert re.fullmatch(r"viewfuse: (No such|Missing).*; see main.* --help", line)
 
 
+@pytest.mark.parametrize(("verb", "words"), [("choose", ("--cluster-range", "5")), ("fit", ("--out",))])
+def test_whose_option_lacks_a_value_is_said(verb, words):
+    assert CliRunner().invoke(main, [verb, *words]).stderr.endswith(f"; see viewfuse {verb} --help\n")
+
+
 def test_what_is_to_be_installed_is_an_extra_of_the_project(monkeypatch, tmp_path):
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     sources = "\n".join(path.read_text() for path in (Path(__file__).parents[1] / "src").rglob("*.py"))

@@ -131,7 +131,8 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # newer versions of click show help in this way
             raise
-        verb = error.ctx.command_path if error.ctx is not None else "viewfuse"
+        asked = f"viewfuse {ctx.invoked_subcommand or ''}".strip()  # click does not say whose option lacks a value
+        verb = error.ctx.command_path if error.ctx is not None else asked
         _stop(f"{options.plain(_worded(error)).rstrip('.')}; see {verb} --help")
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         _discard(sys.stdout)

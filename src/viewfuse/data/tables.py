@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import sys
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,9 +102,9 @@ def _array(name: str, view: Any) -> NDArray[Any]:
     except (TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
-    if values.dtype.kind == "O" and hasattr(view, "iloc"):
-        values = values.copy()
-        values[view.isna().to_numpy()] = np.nan  # pandas has several values for "nothing"
+    pandas = sys.modules.get("pandas")  # which has several values for "nothing"
+    if values.dtype.kind == "O" and pandas is not None:
+        values = np.where(pandas.isna(values), np.nan, values)
     return values
 
 
