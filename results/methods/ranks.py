@@ -1,13 +1,15 @@
 """Mean ranks by accuracy over the real sets: python results/methods/ranks.py.
 
-Two pictures: URRL and the simple methods at three missing rates (`../decisions/decisions.csv`), and all methods where
-half of the samples are incomplete (that table and `gpu.csv`), on the sets that every method was run on.
+Three pictures: URRL and the simple methods at three missing rates (`../decisions/decisions.csv`), and all methods at
+these rates, and where half of the samples are incomplete (that table, `gpu.csv` and `table2_cpu.csv`), on the sets that
+every method was run on.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ from viewfuse.comparison.ranks import ranks_of
 from viewfuse.plots.critical_difference import draw_critical_difference
 
 HERE = Path(__file__).parent
+RATES = (0.25, 0.5, 0.75)
+_MASKS = 10
 SIMPLE = {"urrl": "URRL", "nemo": "NEMO", "pimvc": "PIMVC", "kmeans-knn": "k-means, KNN filled"}
 NETWORKS = {
     "completer": "COMPLETER", "cpspan": "CPSPAN", "dcp": "DCP", "dsimvc": "DSIMVC", "recformer": "RecFormer",
@@ -28,31 +32,35 @@ Accuracies = dict[tuple[str, str], list[float]]
 
 def main() -> None:
     """Rank the methods set by set, print and draw the mean ranks."""
-    at_all, at_half = simple(), simple(only_rate=0.5)
-    at_half.update(networks(rate=0.5))
-    rank(at_all, SIMPLE, "critical-difference.png", "mean of three missing rates and ten masks")
-    rank(at_half, {**SIMPLE, **NETWORKS}, "critical-difference-networks.png", "missing rate .5, mean of ten masks")
+    all_names = {**SIMPLE, **NETWORKS}
+    rank(simple(RATES), SIMPLE, "critical-difference.png", "mean of three missing rates and ten masks")
+    rank({**simple(RATES), **networks(RATES)}, all_names, "critical-difference-rates.png",
+         "mean of three missing rates and ten masks")  # fmt: skip
+    half = (0.5,)
+    rank({**simple(half), **networks(half)}, all_names, "critical-difference-networks.png",
+         "missing rate .5, mean of ten masks")  # fmt: skip
 
 
-def simple(only_rate: float | None = None) -> Accuracies:
+def simple(rates: Sequence[float]) -> Accuracies:
     """URRL and the simple methods."""
     found = defaultdict(list)
     for one in read_records(HERE.parent / "decisions" / "decisions.csv"):
-        if one.dataset in MAKERS or only_rate not in (None, one.missing_rate):
+        if one.dataset in MAKERS or one.missing_rate not in rates:
             continue
         if one.method in SIMPLE and (one.method != "urrl" or one.condition == "auto"):
             found[one.dataset, one.method].append(one.acc)
     return found
 
 
-def networks(rate: float) -> Accuracies:
-    """The published networks."""
+def networks(rates: Sequence[float]) -> Accuracies:
+    """The published networks, on the sets that have all of these rates."""
     found = defaultdict(list)
-    with (HERE / "gpu.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if float(row["missing_rate"]) == rate:
-                found[row["dataset"], row["method"]].append(float(row["acc"]))
-    return found
+    for name in ("gpu.csv", "table2_cpu.csv"):
+        with (HERE / name).open(newline="") as file:
+            for row in csv.DictReader(file):
+                if row["method"] in NETWORKS and float(row["missing_rate"]) in rates:
+                    found[row["dataset"], row["method"]].append(float(row["acc"]))
+    return {key: own for key, own in found.items() if len(own) == _MASKS * len(rates)}
 
 
 def rank(found: Accuracies, names: dict[str, str], picture: str, what: str) -> None:

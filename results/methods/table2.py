@@ -34,9 +34,9 @@ def main() -> None:
     """Write the tables."""
     runs, printed = collected(), printed_means()
     parts = [
-        "Accuracy in percent, mean ± sd of ten masks, by the share of incomplete samples. Paper: what its Table 2 prints "
-        "for the mean of the four rates. SURE, DCP and COMPLETER get the first two views of sets with more; for the "
-        "paper two were drawn."
+        "Accuracy in percent, mean ± sd of ten masks, by the share of incomplete samples. Paper: what its Table 2 "
+        "prints for the mean of the four rates. SURE, DCP and COMPLETER get the first two views of sets with more; for "
+        "the paper two were drawn."
     ]
     parts += [table(dataset, runs, printed) for dataset in SETS]
     (HERE / "table2.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
