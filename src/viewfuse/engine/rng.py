@@ -69,8 +69,8 @@ class Draws:
 class Dropout:
     """What dropout leaves of numbers, for several seeds at once.
 
-    A number is kept or not by 16 bits, so a hash decides on four of them: to draw whole numbers for all was a third of
-    the time of a training with dropout.
+    A number is kept or not by 16 bits, so a hash decides on four of them: hashes for all were 28 % of the kernel time
+    of SURE on a GPU.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
