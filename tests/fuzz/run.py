@@ -1,7 +1,8 @@
 """Damage real files at random and read them: `python tests/fuzz/run.py --seconds 60 --workers 2`.
 
-Every file must be read or be refused by one of our errors, within 30 s. A reader that was ended by a file, by a crash
-or by its limits, is no failure, but the file is kept: it shows that the reader needs its own process.
+Every file must be read or be refused by one of our errors, within 30 s and within the memory that a reader may have.
+A reader that was ended by a file, by a crash or by its limits, is no failure, but the file is kept: it shows that the
+reader needs its own process.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import lzma
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -26,10 +28,14 @@ import numpy as np
 
 from fuzz.seeds import write_seeds
 from viewfuse import ViewfuseError
+from viewfuse.io.isolated import client
+from viewfuse.io.isolated.limits import limits_of
 from viewfuse.io.readers import open_source
 
 FOUND = Path(__file__).parents[1] / "bad_files" / "found"
 LONGEST = 30.0
+IMPORTS = 500
+"""Megabytes that a process may have before it reads a file."""
 ODD = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**40, 2**63 - 1, 2**64 - 1)
 KEPT_OF_EACH = 4
 
@@ -105,7 +111,15 @@ def fuzz(task: tuple[int, float, str, str]) -> dict[str, Any]:
             sign = f"{seed_file.suffix} {kind} {words.replace(own, '').rsplit('(', 1)[-1][:60]}"
             if kind in ("ended", "failed") and signs.update([sign]) is None and signs[sign] <= KEPT_OF_EACH:
                 _keep(path, Path(keep), kind)
-    return {"counts": counts, "signs": signs, "slowest": slowest}
+    most = IMPORTS + max(limits_of(path).n_bytes for path in seeds) / 2**20
+    return {"counts": counts, "signs": signs, "slowest": slowest, "memory": peak_memory(), "most": most}
+
+
+def peak_memory() -> float:
+    """Megabytes that this process, or any reader that it had, held at most; its readers are gone then."""
+    client.stop()
+    peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return max(peaks) / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def _keep(path: Path, folder: Path, kind: str) -> None:
@@ -130,15 +144,16 @@ def main() -> None:
         with get_context("spawn").Pool(given.workers) as pool:
             found = pool.map(fuzz, tasks)
     counts, signs = (sum((Counter(one[part]) for one in found), Counter()) for part in ("counts", "signs"))
-    slowest = max(one["slowest"] for one in found)
     facts = {
         "seed": first,
         "files": counts.total(),
-        "slowest": round(slowest, 1),
+        "slowest": round(max(one["slowest"] for one in found), 1),
+        "memory in MB": round(max(one["memory"] for one in found)),
         "counts": dict(sorted(counts.items())),
     }
     print(json.dumps(facts | {"kept": dict(signs.most_common(20))}, indent=1))
-    sys.exit(any(key.endswith(" failed") for key in counts))
+    swollen = any(one["memory"] > one["most"] for one in found)
+    sys.exit(swollen or any(key.endswith(" failed") for key in counts))
 
 
 if __name__ == "__main__":
