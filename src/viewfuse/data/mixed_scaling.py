@@ -7,6 +7,7 @@ neighbours in others as well are no accident. Each view is given the scaling und
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -34,15 +35,24 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
     two scalings of the one view is averaged over the other views, and then over samples; it counts where it is two
     standard errors above zero.
     """
+    from viewfuse.parallel.threads import side_by_side  # it imports torch, which readers do without
+
+    lots = cache(_lots)  # the same for most pairs, and gone with this call
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
-    for pair in _pairs(len(views.names)):
-        rows = _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])
-        if len(rows) >= _FEWEST_ROWS:
-            near = [_nearest_both_ways(dense_rows(views.arrays[v], rows), v) for v in pair]
-            for v, own, other in zip(pair, near, near[::-1], strict=True):
-                columns, whole = (_overlap(neighbors, other) for neighbors in own)
-                gains[rows, v] += whole - columns
-                counts[rows, v] += 1
+    shared = [
+        (pair, _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])) for pair in _pairs(len(views.names))
+    ]
+    compared = [(pair, rows) for pair, rows in shared if len(rows) >= _FEWEST_ROWS]
+
+    def nearest(one: tuple[tuple[int, int], NDArray[np.int64]]) -> list[list[NDArray[np.int64]]]:
+        pair, rows = one
+        return [_nearest_both_ways(dense_rows(views.arrays[v], rows), lots(v, len(rows))) for v in pair]
+
+    for (pair, rows), near in zip(compared, side_by_side(nearest, compared), strict=True):
+        for v, own, other in zip(pair, near, near[::-1], strict=True):
+            columns, whole = (_overlap(neighbors, other) for neighbors in own)
+            gains[rows, v] += whole - columns
+            counts[rows, v] += 1
     return tuple(_is_clear(gains[counts[:, v] > 0, v], counts[counts[:, v] > 0, v]) for v in range(len(views.names)))
 
 
@@ -61,15 +71,21 @@ def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.sort(np.random.RandomState(0).permutation(rows)[:_MOST_ROWS])
 
 
-def _nearest_both_ways(values: NDArray[np.float32], view: int) -> list[NDArray[np.int64]]:
+def _lots(view: int, n: int) -> NDArray[np.float64]:
+    """Lots of shape (n, n) that decide which of two equally far points is nearer, other ones in every view.
+
+    By the order of rows, or by one lot for all, equally far points would be the same in all views.
+    """
+    return np.random.RandomState(view).random_sample((n, n))
+
+
+def _nearest_both_ways(values: NDArray[np.float32], lots: NDArray[np.float64]) -> list[NDArray[np.int64]]:
     """The ten nearest of each row of a view, of shape (samples, 10): with columns of deviation 1, and as they are.
 
-    What rounding cannot tell apart is equally far, and a lot decides, another one in every view: by the order of rows,
-    or by one lot for all, equally far points would be the same in all views.
+    What rounding cannot tell apart is equally far, and a lot decides.
     """
     centred = values - values.mean(axis=0, dtype=np.float64)
     deviations = centred.std(axis=0)
-    lots = np.random.RandomState(view).random_sample((len(values), len(values)))
     return [_nearest(points, lots) for points in (centred / np.where(deviations > 0, deviations, 1.0), centred)]
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.shards import Rows, Shards
-from viewfuse.distributed.threads import side_by_side, turns
 from viewfuse.engine.passes import embed
 from viewfuse.errors import DataError
 from viewfuse.fitted.model import Model
+from viewfuse.parallel.threads import side_by_side, turns
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows, Visit
 from viewfuse.distributed.shared_step import SharedStep
-from viewfuse.distributed.threads import ahead
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
@@ -21,6 +20,7 @@ from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
+from viewfuse.parallel.threads import ahead
 
 EPOCHS = 8
 """Checkpoints and looks at the clusters of the bank."""

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
 from viewfuse.distributed.rows.shards import Layout, Rows, Shards
-from viewfuse.distributed.threads import side_by_side
 from viewfuse.errors import DataError
+from viewfuse.parallel.threads import side_by_side
 from viewfuse.utils.atomic import write_file
 
 _DONE = "done.json"

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.row_buckets import BucketReader
 from viewfuse.distributed.rows.shards import Layout
-from viewfuse.distributed.threads import side_by_side, turns
 from viewfuse.engine.rng import epoch_keys, shuffled
 from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import Samples
+from viewfuse.parallel.threads import side_by_side, turns
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.memory import parts
 

@@ -1,4 +1,4 @@
-"""Work on several shards at a time, in threads: most of it is done by libraries that let other threads run."""
+"""Work on several items at a time, in threads: most of it is done by libraries that let other threads run."""
 
 from __future__ import annotations
 

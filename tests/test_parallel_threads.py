@@ -7,7 +7,7 @@ from threading import Barrier
 import pytest
 import torch
 
-from viewfuse.distributed.threads import ahead, side_by_side, turns
+from viewfuse.parallel.threads import ahead, side_by_side, turns
 
 
 @pytest.fixture
