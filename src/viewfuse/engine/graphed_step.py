@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,18 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
         yield
     finally:
         products.fp32_precision = before
+
+
+@contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Inside, Python's collector rests: another graph that it clears away would spoil the recording of this one."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 class GraphedStep:
@@ -62,6 +75,7 @@ class GraphedStep:
         try:
             # Where a recording cannot be ended, torch would go on with the stream that it was recorded on.
             with (
+                garbage_kept(),
                 torch.cuda.device(self._device),
                 torch.cuda.stream(torch.cuda.current_stream(self._device)),
                 parallel_views(self._n_views, self._device),
