@@ -130,6 +130,16 @@ def test_dsimvc_label_contrast(rng):
     close(dsimvc.label_loss(tensor(first), tensor(second)), wanted)
 
 
+@pytest.mark.parametrize("n_views", [1, 2, 4])
+def test_dsimvc_sums_over_pairs_of_views(rng, n_views):
+    features = [tensor(codes(rng, B, K)) for _ in range(n_views)]
+    labels = [tensor(shares(rng, B, K)) for _ in range(n_views)]
+    pairs = [(a, b) for a in range(n_views) for b in range(a)] or [(0, 0)]
+    each, clusters = dsimvc.pair_losses(features, labels)
+    close(each, sum(dsimvc.feature_terms(features[b], features[a]) for a, b in pairs).numpy())
+    close(clusters, sum(dsimvc.label_loss(labels[b], labels[a]) for a, b in pairs).numpy())
+
+
 def test_dsimvc_shortens_long_features_only(rng):
     features = np.array([[[0.3, 0.4], [30.0, 40.0]]])
     close(dsimvc.shortened(tensor(features)), [[[0.3, 0.4], [0.6 * sqrt(3), 0.8 * sqrt(3)]]])

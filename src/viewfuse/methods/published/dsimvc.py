@@ -30,27 +30,27 @@ _LONGEST = 3**0.5
 
 
 def feature_terms(first: Tensor, second: Tensor) -> Tensor:
-    """Per sample the spectral contrast of two views, of shape (replicates, batch); L_f is the mean."""
+    """Per sample the spectral contrast of two views, of shape (..., batch); L_f is the mean."""
     inner = first @ second.mT
-    own = inner.diagonal(dim1=1, dim2=2)
-    return -2 * own + (inner.square().sum(dim=2) - own.square()) / max(1, inner.shape[1] - 1)
+    own = inner.diagonal(dim1=-2, dim2=-1)
+    return -2 * own + (inner.square().sum(dim=-1) - own.square()) / max(1, inner.shape[-1] - 1)
 
 
 def label_loss(first: Tensor, second: Tensor) -> Tensor:
-    """L_label of shape (replicates,): clusters are the same in two views, differ from each other, and are all used.
+    """L_label of shape (...): clusters are the same in two views, differ from each other, and are all used.
 
     Parameters
     ----------
-    first, second : probabilities of shape (replicates, batch, clusters)
+    first, second : probabilities of shape (..., batch, clusters)
     """
-    columns = [functional.normalize(q, dim=1) for q in (first, second)]
-    partner = (columns[0] * columns[1]).sum(dim=1)  # cosine of a cluster with itself in the other view
-    total = torch.zeros_like(partner[:, 0])
+    columns = [functional.normalize(q, dim=-2) for q in (first, second)]
+    partner = (columns[0] * columns[1]).sum(dim=-2)  # cosine of a cluster with itself in the other view
+    total = torch.zeros_like(partner[..., 0])
     for q, own in zip((first, second), columns, strict=True):
-        same = torch.eye(q.shape[2], dtype=torch.bool, device=q.device)
-        logits = torch.where(same, partner[:, :, None], own.mT @ own)
-        total = total + (logits.logsumexp(dim=2) - partner).mean(dim=1) / 2
-        total = total + log(q.shape[2]) - torch.special.entr(q.mean(dim=1)).sum(dim=1)
+        same = torch.eye(q.shape[-1], dtype=torch.bool, device=q.device)
+        logits = torch.where(same, partner[..., None], own.mT @ own)
+        total = total + (logits.logsumexp(dim=-1) - partner).mean(dim=-1) / 2
+        total = total + log(q.shape[-1]) - torch.special.entr(q.mean(dim=-2)).sum(dim=-1)
     return total
 
 
@@ -236,8 +236,11 @@ class DSIMVC(PublishedMethod):
 def pair_losses(features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Summed over pairs of views: terms of samples, of shape (replicates, batch), and L_label, (replicates,)."""
     pairs = list(combinations(range(len(features)), 2)) or [(0, 0)]
-    each = torch.stack([feature_terms(features[a], features[b]) for a, b in pairs]).sum(dim=0)
-    return each, torch.stack([label_loss(labels[a], labels[b]) for a, b in pairs]).sum(dim=0)
+    each, clusters = (
+        loss(*(torch.stack([views[one] for one in side]) for side in zip(*pairs, strict=True))).sum(dim=0)
+        for loss, views in ((feature_terms, features), (label_loss, labels))
+    )  # all pairs at once: twelve views have 66
+    return each, clusters
 
 
 def _complete(present: Tensor) -> Tensor:
