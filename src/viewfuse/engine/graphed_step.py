@@ -27,7 +27,7 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def garbage_kept() -> Iterator[None]:
+def _garbage_kept() -> Iterator[None]:
     """Inside, Python's collector rests: another graph that it clears away would spoil the recording of this one."""
     before = gc.isenabled()
     gc.disable()
@@ -75,7 +75,7 @@ class GraphedStep:
         try:
             # Where a recording cannot be ended, torch would go on with the stream that it was recorded on.
             with (
-                garbage_kept(),
+                _garbage_kept(),
                 torch.cuda.device(self._device),
                 torch.cuda.stream(torch.cuda.current_stream(self._device)),
                 parallel_views(self._n_views, self._device),
