@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,8 @@ from viewfuse import Views
 from viewfuse.data import mixed_scaling as mixing
 from viewfuse.data.mixed_scaling import views_as_a_whole
 from viewfuse.data.scaling import fit_scaler
+from viewfuse.parallel import threads
+from viewfuse.parallel.cores import usable_cores
 
 
 def groups(n=200, seed=0):
@@ -154,6 +158,33 @@ def test_of_many_views_each_is_compared_with_eight(n_views):
     assert len({frozenset(pair) for pair in pairs}) == len(pairs)
     counts = np.bincount(np.array(pairs).ravel(), minlength=n_views)
     assert set(counts) == {min(n_views - 1, 8)}
+
+
+def test_lots_of_pairs_with_different_rows_are_not_kept(monkeypatch):
+    draw, alive = mixing._lots, []
+
+    def counted(view, n):
+        one = draw(view, n)
+        alive.append(weakref.ref(one))
+        return one
+
+    monkeypatch.setattr(mixing, "_lots", counted)
+    most = []
+    monkeypatch.setattr(mixing, "_overlap", lambda near, _: most.append(sum(one() is not None for one in alive)) or 0.0)
+    rng = np.random.default_rng(0)
+    views = [np.where(rng.random((60, 1)) < 0.8, rng.normal(size=(60, 2)), np.nan) for _ in range(12)]
+    views_as_a_whole(Views([*views, rng.normal(size=(60, 2))]))
+    assert len(alive) > 60
+    assert max(most) <= 16 + 2 * usable_cores()
+
+
+@pytest.mark.parametrize(("width", "share"), [(999, 1), (1000, 2), (4500, 5)])
+def test_of_wide_views_fewer_are_compared_at_a_time(monkeypatch, width, share):
+    asked, usual = [], threads.side_by_side
+    monkeypatch.setattr(threads, "side_by_side", lambda *args, share: asked.append(share) or usual(*args, share=share))
+    rng = np.random.default_rng(0)
+    views_as_a_whole(Views([rng.normal(size=(30, 3)), rng.normal(size=(30, width))]))
+    assert asked == [share]
 
 
 def test_one_view_or_few_common_rows_are_scaled_column_by_column():

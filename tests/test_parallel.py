@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -174,6 +175,32 @@ def test_threads_are_given_back_after_an_error():
     with pytest.raises(ZeroDivisionError), limited(before + 1):
         raise ZeroDivisionError
     assert torch.get_num_threads() == before
+
+
+def test_a_thread_that_meets_torch_while_another_one_limits_it_takes_no_threads_away():
+    before, known_by = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    met = threading.Event()
+
+    def other():
+        known_by.append(torch.get_num_threads())
+        met.set()
+        with limited(1):  # as soon as it may
+            pass
+        known_by.append(torch.get_num_threads())
+
+    try:
+        thread = threading.Thread(target=other)
+        with limited(1):
+            thread.start()
+            assert met.wait(20)
+        thread.join(20)
+        newcomer = threading.Thread(target=lambda: known_by.append(torch.get_num_threads()))
+        newcomer.start()
+        newcomer.join()
+    finally:
+        torch.set_num_threads(before)
+    assert known_by == [1, 3, 3]
 
 
 def test_libraries_are_looked_for_again_where_modules_were_imported(monkeypatch):

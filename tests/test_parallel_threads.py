@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 import torch
 
+from viewfuse.parallel import cores
 from viewfuse.parallel.threads import ahead, side_by_side, turns
 
 
 @pytest.fixture
-def four_threads():
+def four_threads(monkeypatch):
+    monkeypatch.setattr(cores, "_quota", lambda: 4)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     yield
@@ -40,6 +42,25 @@ def test_a_failure_is_not_swallowed_and_threads_come_back(four_threads):
     with pytest.raises(ValueError, match="third"):
         list(side_by_side(work, range(100)))
     assert torch.get_num_threads() == 4
+
+
+def test_what_is_asked_for_inside_of_an_item_is_done_in_turn(four_threads):
+    def work(item):
+        return list(side_by_side(lambda inner: (item, inner, torch.get_num_threads()), range(2)))
+
+    assert list(side_by_side(work, range(3))) == [[(item, inner, 1) for inner in range(2)] for item in range(3)]
+    assert torch.get_num_threads() == 4
+
+
+def test_a_container_gets_no_more_threads_than_it_may_use(four_threads, monkeypatch):
+    monkeypatch.setattr(cores, "_quota", lambda: 2)
+    together = Barrier(3)
+
+    def work(item):
+        together.wait(timeout=0.2)  # never three at once
+
+    with pytest.raises(BrokenBarrierError):
+        list(side_by_side(work, range(3)))
 
 
 def test_threads_wait_for_a_gpu_and_not_for_a_cpu():

@@ -7,7 +7,7 @@ neighbours in others as well are no accident. Each view is given the scaling und
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -25,6 +25,8 @@ _GRAIN = 1e-12
 """Of the largest square: what float64 leaves of a difference between such."""
 _CLEARLY = 2.0
 """Standard errors by which the whole view has to be better."""
+_COLUMNS_PER_THREAD = 1000
+"""Wider views are compared by fewer threads at a time, as each has copies of its rows."""
 
 
 def views_as_a_whole(views: Views) -> tuple[bool, ...]:
@@ -37,7 +39,7 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
     """
     from viewfuse.parallel.threads import side_by_side  # it imports torch, which readers do without
 
-    lots = cache(_lots)  # the same for most pairs, and gone with this call
+    lots = lru_cache(maxsize=16)(_lots)  # the same for most pairs, and gone with this call
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
     shared = [
         (pair, _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])) for pair in _pairs(len(views.names))
@@ -48,7 +50,8 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
         pair, rows = one
         return [_nearest_both_ways(dense_rows(views.arrays[v], rows), lots(v, len(rows))) for v in pair]
 
-    for (pair, rows), near in zip(compared, side_by_side(nearest, compared), strict=True):
+    share = 1 + max(view.shape[1] for view in views.arrays) // _COLUMNS_PER_THREAD
+    for (pair, rows), near in zip(compared, side_by_side(nearest, compared, share=share), strict=True):
         for v, own, other in zip(pair, near, near[::-1], strict=True):
             columns, whole = (_overlap(neighbors, other) for neighbors in own)
             gains[rows, v] += whole - columns

@@ -128,13 +128,22 @@ def limited(threads: int | None) -> Iterator[None]:
         yield
         return
     with _limiting:
-        before = torch.get_num_threads()
+        before = _threads_of_a_new_thread()
         torch.set_num_threads(threads)
         try:
             with _libraries(len(sys.modules)).limit(limits=threads):
                 yield
         finally:
             torch.set_num_threads(before)
+
+
+def _threads_of_a_new_thread() -> int:
+    """Threads that torch has in this process; a thread that first met torch while another limited it knows less."""
+    found: list[int] = []
+    asked = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    asked.start()
+    asked.join()
+    return found[0]
 
 
 @lru_cache(maxsize=1)

@@ -11,23 +11,30 @@ from typing import Any, TypeVar
 
 import torch
 
+from viewfuse.parallel.cores import usable_cores
 from viewfuse.parallel.jobs import limited
 
 A = TypeVar("A")
 B = TypeVar("B")
+_this_thread = threading.local()
 
 
 def side_by_side(work: Callable[[A], B], items: Iterable[A], *, share: int = 1) -> Iterator[B]:
-    """The results of `work` in the order of the items, in as many threads as torch has, which then has one in each.
+    """The results of `work` in the order of the items, in as many threads as torch may use, which then has one in each.
+
+    Inside of `work` itself, the items are worked on in turn: all threads are taken.
 
     Parameters
     ----------
     share : how many of those threads one item counts for; where one takes much memory, fewer run at a time
     """
-    threads = torch.get_num_threads()
+    if getattr(_this_thread, "is_taken", False):
+        yield from map(work, items)
+        return
+    threads = usable_cores()
     count = max(1, threads // share)
     source = iter(items)
-    with limited(threads // count), ThreadPoolExecutor(count) as pool:
+    with limited(threads // count), ThreadPoolExecutor(count, initializer=_take_thread) as pool:
         waiting: list[Future[B]] = [pool.submit(work, item) for item in islice(source, count)]
         while waiting:
             try:
@@ -36,6 +43,10 @@ def side_by_side(work: Callable[[A], B], items: Iterable[A], *, share: int = 1) 
                 pool.shutdown(cancel_futures=True)  # nobody waits for the others where one failed
                 raise
             waiting += [pool.submit(work, item) for item in islice(source, 1)]
+
+
+def _take_thread() -> None:
+    _this_thread.is_taken = True
 
 
 def turns(device: torch.device) -> AbstractContextManager[Any]:
