@@ -78,6 +78,7 @@ clean:
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "viewfuse needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo 'Setting up .venv, once: this takes a few minutes, and about 2 GB of disk.'
 	$(PYTHON) -m venv --clear .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' requirements.lock)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock

@@ -17,10 +17,11 @@ from sklearn.base import BaseEstimator, ClusterMixin
 
 import viewfuse
 from conftest import make_blobs
-from viewfuse import DataError, SettingError
+from viewfuse import DataError, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.cli.compare import joined
 from viewfuse.comparison import run as runner
+from viewfuse.comparison.folder import data_checksum
 from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of
 from viewfuse.missing import hide_more, paper_mask
 
@@ -124,11 +125,14 @@ def test_what_is_done_is_not_done_again_unless_something_changed(blobs, tmp_path
     (tmp_path / "runs/one/rate-0-seed-1.json").write_text("{")  # cut off
     viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=3, seeds=3, out=tmp_path)
     assert len(Told.seen) == 4
-    (tmp_path / "plan.json").unlink()  # nobody knows that it is another comparison
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    (tmp_path / "plan.json").write_text(json.dumps(plan | {"clusters": 2}))  # as if it had always been so
     viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 7
-    (tmp_path / "plan.json").unlink()
-    viewfuse.compare([2 * view for view in blobs[0]], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
+    others = [2 * view for view in blobs[0]]
+    plan |= {"clusters": 2, "data": data_checksum(Views(others))}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    viewfuse.compare(others, {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 10
 
 
@@ -220,7 +224,7 @@ def test_the_verb_writes_tables_and_a_picture(blobs, tmp_path):
 
 def test_a_comparison_of_which_nothing_is_left_fails(blobs, tmp_path, monkeypatch):
     pd.DataFrame(blobs[0][0]).rename_axis("id").to_csv(tmp_path / "v.csv")
-    monkeypatch.setattr("viewfuse.comparison.run.estimator_of", lambda name: partial(Told, fails=True))
+    monkeypatch.setattr("viewfuse.comparison.arguments.estimator_of", lambda name: partial(Told, fails=True))
     args = ["compare", str(tmp_path / "v.csv"), "--methods", SIMPLE[0], "--seeds", "1", "--out", str(tmp_path / "out")]
     refused = CliRunner().invoke(main, [*args, "--clusters", "-3"])
     assert refused.exit_code == 2

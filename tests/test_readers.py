@@ -72,7 +72,7 @@ def test_text_files_are_joined_by_id(tmp_path, views, ending, tool):
 
 def test_one_text_file_with_quotes_and_a_mark(tmp_path):
     (tmp_path / "a.csv").write_bytes('\ufeffid,x,y\r\n"Müller, A",1,2e3\r\n7,NA,\r\n\r\n8,0,-1\r\n'.encode())
-    with pytest.warns(EmptySampleWarning, match="1 samples, such as '7', have no view at all and are left out"):
+    with pytest.warns(EmptySampleWarning, match="sample '7' has no view at all and is left out"):
         assert read_views(tmp_path / "a.csv").ids.tolist() == ["Müller, A", "8"]
     (tmp_path / "b.csv").write_text("id,z\n7,3\n")
     read = read_views([tmp_path / "a.csv", tmp_path / "b.csv"])

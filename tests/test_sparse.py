@@ -292,7 +292,7 @@ def test_a_few_values_that_count_up_are_no_ids_among_zeros():
 def test_samples_of_files_that_store_only_nan_are_left_out():
     matrix = sparse.csr_array(([1.0, NAN], ([0, 2], [1, 0])), shape=(3, 4))
     source = Source([FileView("set.h5mu", "rna", matrix, range(4), ["x", "y", "z"])])
-    with pytest.warns(EmptySampleWarning, match="1 samples, such as 'z', have no view at all and are left out"):
+    with pytest.warns(EmptySampleWarning, match="sample 'z' has no view at all and is left out"):
         assert source.read().ids.tolist() == ["x", "y"]
 
 

@@ -119,7 +119,7 @@ def _deaf() -> Iterator[None]:
 
 def _terminated(*_: object) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _stop("terminated; no results were written", 143)
+    _stop("terminated; what was written before is whole", 143)
 
 
 @contextmanager

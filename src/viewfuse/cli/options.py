@@ -66,7 +66,7 @@ _INPUTS = (
     click.option("--use", multiple=True, metavar="VIEW=PLACE",
                  help="For .h5mu and .h5ad: X (default), layers/NAME or obsm/NAME. Once per view."),
     click.option("--header/--no-header", default=None,
-                 help="Whether the first line of tables holds names of columns, or is a sample; it is looked at."),
+                 help="Whether the first line of tables holds names of columns; by default it is guessed."),
     click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
     click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
     click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -59,9 +60,15 @@ def read_labels(path: Path) -> dict[str, str]:
             lines = csv.DictReader(file)
             header = lines.fieldnames or []
             if not {"id", "label"} <= set(header):
-                raise DataError(f"{path} has the columns {list(header)}; it needs the columns id and label")
+                raise DataError(f"{path} has the columns {_some(header)}; it needs the columns id and label")
             rows = [(unmarked(row["id"] or ""), row["label"]) for row in lines]
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
     check_ids(path, [name for name, _ in rows])
     return {name: label for name, label in rows if label}
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of many names."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more

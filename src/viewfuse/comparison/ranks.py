@@ -51,7 +51,7 @@ def ranks_of(names: Sequence[str], scores: NDArray[np.float64]) -> Ranks:
     """
     count, k = scores.shape
     if k < 2 or not count:
-        raise DataError(f"{k} method(s) in {count} comparison(s) cannot be ranked; give at least two methods")
+        raise DataError(f"{k} methods on {count} masks cannot be ranked; give at least two methods and a mask")
     own = np.apply_along_axis(rankdata, 1, -np.nan_to_num(scores, nan=-np.inf))
     means = own.mean(axis=0)
     order = np.argsort(means, kind="stable")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from statistics import mean, stdev
 from typing import Any
 
@@ -13,6 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewfuse import metrics
 from viewfuse.comparison.ranks import Ranks, ranks_of
+from viewfuse.errors import SettingError
 
 METRICS = {"acc": metrics.clustering_accuracy, "nmi": metrics.nmi, "ari": metrics.ari}
 EVIDENCE = "evidence"
@@ -51,8 +53,8 @@ class Comparison:
     """
 
     methods: tuple[str, ...]
-    runs: tuple[Run, ...]
-    known: NDArray[np.object_] | None = None
+    runs: tuple[Run, ...] = field(repr=False)
+    known: NDArray[np.object_] | None = field(default=None, repr=False)
     _scores: dict[int, dict[str, float]] = field(default_factory=dict, repr=False)
 
     @property
@@ -111,6 +113,8 @@ class Comparison:
     def ranks(self, metric: str | None = None) -> Ranks:
         """Methods by their mean ranks over all masks; by accuracy where classes are known, else by the evidence."""
         by = metric or self.metrics[0]
+        if by not in self.metrics:
+            raise SettingError(f"metric must be one of {', '.join(self.metrics)}; got {by!r}")
         whole = [own for own in self._by_mask() if len(own) == len(self.methods)]
         scores = [[self.scores(own[name])[by] for name in self.methods] for own in whole]
         return ranks_of(self.methods, np.array(scores, dtype=np.float64).reshape(-1, len(self.methods)))
@@ -123,5 +127,6 @@ class Comparison:
         return list(found.values())
 
 
-def _summed(name: str, values: Sequence[float]) -> dict[str, float]:
+def _summed(name: str, measured: Sequence[float]) -> dict[str, float]:
+    values = [value for value in measured if not isnan(value)]
     return {name: mean(values) if values else np.nan, f"{name}_sd": stdev(values) if len(values) > 1 else np.nan}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 
 from viewfuse import __version__
+from viewfuse.comparison import arguments
 from viewfuse.comparison.evidence import Evidence
-from viewfuse.comparison.files import data_checksum, read_run, run_file, take_plan, write_comparison, write_run
+from viewfuse.comparison.folder import RunFile, data_checksum, take_plan
 from viewfuse.comparison.results import Comparison, Run
+from viewfuse.comparison.tables import write_comparison
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, SettingError, ViewfuseError
+from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
-from viewfuse.methods.registry import estimator_of, method_names, rough_seconds
+from viewfuse.methods.registry import rough_seconds
 from viewfuse.missing import hide_more
-from viewfuse.parallel import Job, as_done
+from viewfuse.parallel import Job, as_done, report
+from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
 
-ALL = "all"
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint")
 """Parameters that change no result; the kind of device counts by itself."""
 Log = Callable[[str], None]
@@ -40,7 +43,7 @@ Log = Callable[[str], None]
 
 def compare(
     views: Any,
-    methods: str | Sequence[str] | Mapping[str, Any] = ALL,
+    methods: str | Sequence[str] | Mapping[str, Any] = arguments.ALL,
     *,
     n_clusters: int,
     rates: Sequence[float] = (0.0,),
@@ -66,26 +69,30 @@ def compare(
     missing_number : how many of its views such a sample loses; two thirds of all views by default, rounded. It keeps
         one at least.
     seeds : runs of each method and rate; each has its own mask and training, the same mask for all methods
-    labels : known class of each sample, None where it is not known; without any, methods are compared by how well
+    labels : known class of each sample, None where it is not known: in the order of the samples, or by their ids
+        (a dict, or a Series whose index are ids); without any, methods are compared by how well
         their clusters hold together in all views (`viewfuse.comparison.evidence`)
     out : folder for tables, the picture of ranks and all runs; runs that it holds already are not done again. A folder
         of another comparison is refused
-    log : is told of each run
+    log : is told of each run, such as `print`
     """
-    given = Views.of(views)
-    n_clusters, seeds = _count("n_clusters", n_clusters), _count("seeds", seeds)
+    given, tell = Views.of(views), log or (lambda line: None)
+    n_clusters, seeds = arguments.checked_count("n_clusters", n_clusters), arguments.checked_seeds(seeds)
     check_samples(given, n_clusters)
-    asked = _Asked(_estimators(methods), n_clusters, _rates(rates), _number(missing_number, given), seeds)
-    known = _known(labels, len(given))
-    folder = None if out is None else Path(out)
-    runs = _runs(given, asked, device, folder, log or (lambda line: None))
-    found = Comparison(tuple(asked.estimators), tuple(runs), known)
-    if folder is not None:
-        why = write_comparison(
-            folder, found, f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
-        )
-        if why and log:
-            log(f"the picture of ranks is not there: {why}")
+    shares = arguments.checked_rates(rates)
+    number = arguments.checked_missing_number(missing_number, given, shares)
+    known = arguments.known_classes(labels, given.ids)
+    asked = _Asked(arguments.estimators_by_name(methods, tell), n_clusters, shares, number, seeds)
+    folder = arguments.checked_folder(out)
+    if known is not None and (count := sum(one is not None for one in known)) < len(given):
+        tell(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
+    with nullcontext() if folder is None else exclusive(folder, patience=0):
+        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, folder, tell)), known)
+        if folder is not None:
+            title = f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
+            why = write_comparison(folder, found, title)
+            if why:
+                tell(f"the picture of ranks is not there: {why}")
     return found
 
 
@@ -108,23 +115,25 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
     evidence = Evidence(views)
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]
     found: dict[int, Run] = {}
-    left: list[tuple[int, Path | None, str]] = []
+    left: list[tuple[int, RunFile | None]] = []
     jobs: list[Job] = []
     for number, (rate, seed, name) in enumerate(todo):
         own = _prepared(asked.estimators[name], asked.n_clusters, seed, device)
         mark = _mark(own, rate, seed, asked, checksum, kind)
-        path = None if folder is None else run_file(folder, name, rate, seed)
-        run = None if path is None else read_run(path, mark)
+        file = None if folder is None else RunFile(folder, name, rate, seed, mark, len(views))
+        run = None if file is None else file.read()
         if run is None:
-            left.append((number, path, mark))
+            left.append((number, file))
             jobs.append(_job((name, own, rate, seed), views, asked.missing_number, kind))
         else:
             found[number] = run
-    for place, run in as_done(jobs):
-        (number, path, mark), labels = left[place], run.labels
+    if found:
+        log(f"{len(found)} runs are there already, {len(left)} are left to do")
+    for place, run in as_done(jobs, listener=log):
+        (number, file), labels = left[place], run.labels
         run = run if labels is None else replace(run, evidence=evidence(labels, asked.n_clusters))
-        if path is not None:
-            write_run(path, run, mark)
+        if file is not None:
+            file.write(run)
         log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {_in_words(run)}")
         found[number] = run
     return [found[number] for number in range(len(todo))]
@@ -138,6 +147,7 @@ def _job(what: tuple[str, Any, float, int], views: Views, missing_number: int, k
 
 
 def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, missing_number: int) -> Run:
+    report(f"{name}, rate {rate:g}, seed {seed} begins")
     run = _done(name, estimator, _masked(views, rate, missing_number, seed))
     return replace(run, missing_rate=rate, seed=seed)
 
@@ -178,14 +188,15 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     if on_gpu:
         gc.collect()  # what refers to itself would hold on to memory of the GPU
         torch.cuda.reset_peak_memory_stats()
+    _load_libraries()
     measurable, before = forget_peak(), memory_now()
     began = time.perf_counter()
     try:
         labels = _checked(estimator.fit(views).labels_, len(views))
     except ViewfuseError as error:
         return Run(name, 0.0, 0, None, failed=str(error))
-    except Exception as error:  # of a method of somebody else, or a bug in ours
-        return Run(name, 0.0, 0, None, failed=f"{type(error).__name__}: {error}")
+    except (Exception, SystemExit) as error:  # of a method of somebody else, or a bug in ours
+        return Run(name, 0.0, 0, None, failed=arguments.describe(error))
     seconds = time.perf_counter() - began
     memory = max(0.0, memory_peak() - before) if measurable else np.nan
     if on_gpu:
@@ -193,10 +204,16 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     return Run(name, 0.0, 0, labels, seconds=seconds, memory_mb=memory)
 
 
+@cache
+def _load_libraries() -> None:
+    """Use k-means once: the first run of a process would pay for what it loads."""
+    KMeans(1, n_init=1).fit(np.zeros((2, 1)))
+
+
 def _checked(labels: Any, n: int) -> NDArray[np.int64]:
     found = np.asarray(labels)
-    if found.shape != (n,) or not np.issubdtype(found.dtype, np.integer) or (n and found.min() < 0):
-        raise DataError(f"labels_ must be {n} integers of at least 0; got an array of shape {found.shape}")
+    if found.shape != (n,) or not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= n:
+        raise DataError(f"labels_ must be {n} integers from 0 to {n - 1}; got {str(found)[:80]}")
     return found.astype(np.int64)
 
 
@@ -209,60 +226,14 @@ def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, 
 
 def _settings(estimator: Any) -> dict[str, str]:
     """Parameters that change results."""
-    return {name: str(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
+    return {name: _told(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
 
 
-def _estimators(methods: str | Sequence[str] | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Estimators by name, in the order that was asked for."""
-    if isinstance(methods, Mapping):
-        wrong = [name for name in methods if not re.fullmatch(r"[\w+-][\w.+-]*", str(name))]
-        if wrong:
-            raise SettingError(f"methods: {wrong[0]!r} cannot name a folder; use letters, digits, '.', '+' and '-'")
-        found = dict(methods)
-    else:
-        asked = [methods] if isinstance(methods, str) else list(methods)
-        names = method_names() if ALL in asked else list(dict.fromkeys(asked))
-        found = {name: estimator_of(name)() for name in names}
-    if not found:
-        raise SettingError("methods names no method; give at least one")
-    return found
-
-
-def _rates(rates: Sequence[float]) -> tuple[float, ...]:
-    for rate in rates:
-        if not isinstance(rate, Real) or not 0 <= rate <= 1:
-            raise SettingError(f"rates must be numbers from 0 to 1; got {rate!r}")
-    if not len(rates):
-        raise SettingError("rates has no number; give at least one, such as 0.5")
-    return tuple(dict.fromkeys(float(rate) for rate in rates))
-
-
-def _number(number: int | None, views: Views) -> int:
-    """How many views are hidden of a sample."""
-    n_views = len(views.names)
-    if number is None:
-        return min(n_views - 1, max(1, round(2 * n_views / 3)))
-    if not isinstance(number, Integral) or not 0 <= number < n_views:
-        raise SettingError(f"missing_number must be from 0 to {n_views - 1}; got {number!r}")
-    return int(number)
-
-
-def _count(name: str, given: Any) -> int:
-    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < 1:
-        raise SettingError(f"{name} must be an integer of at least 1; got {given!r}")
-    return int(given)
-
-
-def _known(labels: Any, n: int) -> NDArray[np.object_] | None:
-    """Per sample its class as text, or None."""
-    if labels is None:
-        return None
-    given = list(labels.tolist() if hasattr(labels, "tolist") else labels)
-    if len(given) != n:
-        raise DataError(
-            f"labels has {len(given)} entries, but there are {n} samples; give one per sample, None if unknown"
-        )
-    known = np.array([None if one is None or one != one else str(one) for one in given], dtype=object)
-    if all(one is None for one in known):
-        raise DataError("labels are all unknown; leave them out")
-    return known
+def _told(value: Any) -> str:
+    """A parameter as text, other for others: arrays are shortened by `str`, and functions have an address in it."""
+    if code := getattr(value, "__code__", None):
+        inside = hashlib.sha256(repr((code.co_code, code.co_consts, code.co_names)).encode())
+        return f"{value.__module__}.{value.__qualname__} {inside.hexdigest()}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(repr(np.asarray(value).tolist()).encode()).hexdigest()}"
+    return str(value)

@@ -25,7 +25,7 @@ class Progress:
 
     def __init__(self, *, shown: bool = False) -> None:
         has_bar = shown and is_live()
-        self._bar = tqdm(total=0, unit="epoch", disable=not has_bar, leave=False, delay=1e-9)
+        self._bar = tqdm(total=0, unit=" epochs", disable=not has_bar, leave=False, delay=1e-9)
         self._has_lines = shown and not has_bar
         self._stage, self._epochs, self._began = "", 0, 0.0
 
@@ -44,7 +44,7 @@ class Progress:
         """Begin a stage; the one before is over."""
         self.end_stage()
         self._stage, self._epochs, self._began = stage, 0, time.perf_counter()
-        self._bar.set_description(stage)
+        self._bar.set_description_str(stage)  # with a colon of its own there would be two where no total is known
 
     def advance(self, loss: float) -> None:
         """One epoch of the stage is done, with this loss."""

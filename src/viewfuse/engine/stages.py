@@ -98,7 +98,8 @@ class SideBySide:
             return
         if stage.rate is not None or self._adam is None:
             on_gpu = self.device.type == "cuda"
-            self._adam = Adam(self.network.parameters(), lr=stage.rate or 1e-3, fused=True, capturable=on_gpu)
+            rate = 1e-3 if stage.rate is None else stage.rate
+            self._adam = Adam(self.network.parameters(), lr=rate, fused=True, capturable=on_gpu)
         self.network.train()
         steps = _Steps(self, stage, elements, loss, self._adam)
         with Progress(shown=self._progress) as progress:

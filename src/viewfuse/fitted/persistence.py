@@ -94,6 +94,9 @@ def load(folder: Path, methods: Mapping[str, BuildMethod]) -> Saved:
     methods : by name, what makes a method from its saved configuration
     """
     manifest, tensors = _read_both(folder)
+    name = manifest["method"]["name"]
+    if name not in methods:
+        raise BadModelFile(f"{folder} is a model of {name!r}, not of {', '.join(methods)}; read it with viewfuse.load")
     try:
         return _assemble(manifest, tensors, methods)
     except Exception as error:  # whatever a manifest that somebody made up leads to

@@ -157,8 +157,10 @@ class Source:
         if there.all() or not there.any():
             return slice(None)
         lost = ids[~there]
+        name = repr(lost.tolist()[0])
+        who = f"{len(lost)} samples, such as {name}, have" if len(lost) > 1 else f"sample {name} has"
         warnings.warn(
-            f"{self._files()}: {len(lost)} samples, such as {lost.tolist()[0]!r}, have no view at all and are left out",
+            f"{self._files()}: {who} no view at all and {'are' if len(lost) > 1 else 'is'} left out",
             EmptySampleWarning,
             stacklevel=outside(),
         )

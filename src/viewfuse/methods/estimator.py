@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
-from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -21,11 +20,11 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.scaling import Scaler, Unit, check_scaling, fit_scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.footprint import max_stacked
+from viewfuse.engine.footprint import max_stacked, network_bytes
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.engine.stages import History
-from viewfuse.errors import SettingError
+from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import Model, scaled_tensors
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
@@ -35,12 +34,17 @@ from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.dense import start_weights
 from viewfuse.reduction.views import check_reduction
 from viewfuse.selection.messages import told
+from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device
 
 if TYPE_CHECKING:
     from viewfuse.fitted.persistence import BuildMethod
 
 SCALINGS = ("minmax", "range", "standard", "none")
+_LARGEST = 10**9
+"""Of whole numbers; what is larger was meant for something else."""
+_HUGE = 3e38
+"""Of other numbers: float32 holds no more."""
 
 
 class Clustered(NamedTuple):
@@ -172,7 +176,7 @@ class PublishedMethod(MultiViewClusterer):
         prepared = [self._prepared(views, device) for views in sets]
         networks = []
         for (_, _, samples), seed in zip(prepared, seeds, strict=True):
-            network = self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu")
+            network = self._fitting_network([view.shape[1] for view in samples.values]).to_empty(device="cpu")
             self.start(network, seed)
             networks.append(network.to(device))
         histories: dict[int, History] = {}
@@ -183,6 +187,16 @@ class PublishedMethod(MultiViewClusterer):
             network.eval()
             network.find_centers(samples, seed)
         return [Trained(*prepared[i], networks[i], histories[i]) for i in range(len(networks))]
+
+    def _fitting_network(self, widths: Sequence[int]) -> ClusterNetwork:
+        """An empty network that memory holds while it is trained."""
+        try:
+            network = self.empty(widths)
+        except RuntimeError as error:  # sizes whose product no integer holds
+            raise NotEnoughMemory(f"a network of these widths is too large ({error}); choose smaller ones") from None
+        what = f"the network of {type(self).__name__} with its gradients"
+        memory.require(network_bytes(network), what, "choose narrower layers, or reduce wide views first")
+        return network
 
     def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
         """As `train_many`, but only what was found."""
@@ -239,13 +253,30 @@ def scaler_for(scaling: str, source: Source) -> Scaler:
 
 
 def check_method_settings(estimator: Any) -> None:
-    """Refuse values that parameters cannot have."""
+    """Refuse values that parameters cannot have; numbers of numpy, which overflow, become the same ones of Python."""
     check_scaling(estimator.scaling, SCALINGS)
     check_fill(estimator.fill)
     check_reduction(estimator.reduction)
     for one in fields(estimator):
-        kind = one.type if isinstance(one.type, str) else one.type.__name__
-        _check_number(one.name, getattr(estimator, one.name), kind, one.metadata)
+        kind, value = one.type if isinstance(one.type, str) else one.type.__name__, getattr(estimator, one.name)
+        _check_number(one.name, value, kind, one.metadata)
+        plain = _plain(value, kind)
+        if type(plain) is not type(value) or kind == "Sequence[int]":
+            setattr(estimator, one.name, plain)
+
+
+def _plain(value: Any, kind: str) -> Any:
+    """The same value in Python's own types; the same object where it has them already."""
+    if kind == "Sequence[int]":
+        known = isinstance(value, (tuple, list)) and all(type(one) is int for one in value)
+        return value if known else tuple(int(one) for one in value)
+    if kind == "int" and type(value) is not int:
+        return int(value)
+    return float(value) if kind == "float" and type(value) not in (int, float) else value
+
+
+def _within(value: Any, least: float, below: float) -> bool:
+    return bool(least <= value < below)  # not as a float: 10**400 is none
 
 
 def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> None:
@@ -257,17 +288,24 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
     """
     if kind == "int":
         least = bounds.get("least", 1)
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
             raise SettingError(f"{name} must be an integer of at least {least}; got {value!r}")
+        if int(value) > _LARGEST:
+            raise SettingError(f"{name} must be at most {_LARGEST:,}; got {value!r}")
     elif kind == "Sequence[int]":
-        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, int) for one in value):
+        if (
+            isinstance(value, str)
+            or not isinstance(value, Sequence)
+            or not all(isinstance(one, Integral) for one in value)
+        ):
             raise SettingError(f"{name} must be a sequence of integers; got {value!r}")
         for one in value:
             _check_number(name, one, "int", bounds)
     elif kind == "float":
-        least, below = bounds.get("least", 0), bounds.get("below", inf)
-        if not isinstance(value, Real) or isinstance(value, bool) or not least <= float(value) < below:
-            most = f" and below {below}" if below < inf else ""
+        least, below = bounds.get("least", 0), bounds.get("below", _HUGE)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not _within(value, least, below):
+            most = f" and below {below:g}" if "below" in bounds or (is_number and value > least) else ""
             raise SettingError(f"{name} must be a number of at least {least}{most}; got {value!r}")
     elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):
         raise SettingError(f"{name} must be True or False; got {value!r}")

@@ -70,8 +70,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     ----------
     device : where it will predict: "cpu", "cuda", ...; "auto" takes a GPU where there is one
     """
-    method = read_manifest(Path(path)).get("method")
-    name = method.get("name") if isinstance(method, dict) else None
-    if not isinstance(name, str) or name not in method_names():
+    name = read_manifest(Path(path))["method"]["name"]
+    if name not in method_names() or not hasattr(estimator_of(name), "load"):
         raise BadModelFile(f"{path}: its method {name!r} is unknown to this viewfuse; use the viewfuse that wrote it")
     return estimator_of(name).load(path, device=device)

@@ -99,7 +99,7 @@ class FittedPlots(ABC):
         curve = k_curve(self.decisions_)
         if not curve:
             raise DataError(
-                "this model was told its number of clusters, so there is no curve; fit with n_clusters='auto'"
+                "this model was told its number of clusters, so there is no curve; fit URRL(n_clusters='auto')"
             )
         ax, chosen = _axes(ax), self.soft_labels_.shape[1]
         ax.plot(list(curve), list(curve.values()), marker="o", color="#0072b2")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import click
 from viewfuse.cli import options
 from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, SettingError, ViewfuseError
+from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.utils.console import tell
+
+NAMES = "urrl, completer, dcp, sure, dsimvc, cpspan, recformer, nemo, pimvc, kmeans-mean, kmeans-knn"
+"""Of our own methods; spelled out, as help must not wait for imports."""
 
 
 class _WithLists(click.Command):
@@ -41,9 +45,10 @@ def joined(args: Sequence[str], flag: str, belongs: Callable[[str], bool]) -> li
 
 def _is_number(text: str) -> bool:
     try:
-        return bool(0 <= float(text) <= 1)
+        float(text)
     except ValueError:
         return False
+    return True
 
 
 def _is_method(text: str) -> bool:
@@ -62,8 +67,8 @@ def _numbers(text: str) -> list[float]:
 @click.command(cls=_WithLists)
 @options.inputs
 @click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
-@options.out("Folder for the results; one that holds some runs already is gone on with.")
-@click.option("--methods", default="all", show_default=True, metavar="NAME,...", help="Which methods.")
+@options.out("Folder for the results; a comparison that was stopped there goes on.")
+@click.option("--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {NAMES}.")
 @click.option(
     "--rates",
     default="0",
@@ -76,7 +81,7 @@ def _numbers(text: str) -> list[float]:
 )
 @click.option("--seeds", type=int, default=5, show_default=True, help="Masks and trainings of each method and rate.")
 @click.option(
-    "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; scores need it, only."
+    "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; used for scores only."
 )
 @options.device
 @options.engine
@@ -99,11 +104,11 @@ def command(
     views = inputs.open().read()
     known = None if labels is None else _matched(views, labels)
     from viewfuse import parallel
-    from viewfuse.comparison.files import cells
     from viewfuse.comparison.run import compare
+    from viewfuse.comparison.tables import cells
 
     names = [name for name in methods.split(",") if name]
-    with parallel.use(engine, jobs=jobs, address=address):
+    with parallel.use(engine, jobs=jobs, address=address), _kept(out):
         found = compare(views, names, rates=shares, labels=known, out=out, log=_tell, **asked)
     if as_json:
         options.show({"runs": found.rows(), "written to": str(out)}, as_json)
@@ -112,20 +117,43 @@ def command(
         for row in found.rows():
             if row["failed"]:
                 _tell(f"{row['method']} failed: {row['failed']}")
-        options.show({"written to": str(out)}, as_json)
+        options.show({**_ranked(found), "written to": str(out)}, as_json)
     if all(run.failed for run in found.runs):
         raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
 
 
+@contextmanager
+def _kept(out: Path) -> Iterator[None]:
+    """Inside, Ctrl-C ends with how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; runs that were done are kept in {out}, and the same command goes on"
+        ) from None
+
+
+def _ranked(found: Any) -> dict[str, Any]:
+    """Methods by their mean ranks, the best first, and how sure that is; nothing of one method."""
+    if len(found.methods) < 2:
+        return {}
+    ranks = found.ranks()
+    order = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(ranks.names, ranks.mean_ranks, strict=True))
+    sure = f"over {ranks.count} masks, critical difference {ranks.critical_difference:.2f}, p {ranks.p_value:.2g}"
+    return {"mean ranks": f"{order} ({sure})"}
+
+
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
     """A folder of a comparison is gone on with; any other must be new."""
-    from viewfuse.comparison.files import RUNS
+    from viewfuse.comparison.folder import holds_comparison
 
-    if not (out / RUNS).is_dir():
-        options.check_new_folder(out, False, inputs)
-        return
     options.check_not_read(out, inputs)
-    options.check_writable(out)
+    if holds_comparison(out):
+        options.check_writable(out)
+    elif out.is_dir() and any(out.iterdir()):
+        raise CannotWrite(f"{out} holds something else than a comparison; give another --out")
+    else:
+        options.check_new_folder(out, False, inputs)
 
 
 def _matched(views: Views, path: Path) -> list[str | None]:

@@ -73,7 +73,8 @@ def in_words(view: str, facts: dict[str, Any]) -> str:
     worst = ", ".join(f"{name!r} ({count})" for name, count in columns[:_SHOWN])
     several = f"{len(columns):,} columns, most in {worst}" if len(columns) > _SHOWN else f"columns {worst}"
     medians = f"; {facts['by_median']:,} of them take medians, as no row could help" if facts["by_median"] else ""
-    return f"{view}: {facts['cells']:,} cells ({facts['share']:.1%}) in {several}{medians}"
+    share = f"{facts['share']:.1%}" if facts["share"] >= 0.0005 else "below 0.1%"
+    return f"{view}: {facts['cells']:,} cell{'s' * (facts['cells'] > 1)} ({share}) in {several}{medians}"
 
 
 def count_empty(views: Views) -> list[EmptyCells]:

@@ -87,7 +87,7 @@ def best_kmeans(table: NDArray[Any], n_clusters: int, random_state: int) -> KMea
     """The best of ten runs of k-means on a table of shape (samples, columns)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of clusters that stay empty, which callers look for
-        return KMeans(n_clusters, n_init=10, random_state=random_state).fit(table)
+        return KMeans(n_clusters, n_init=10, random_state=random_state % 2**32).fit(table)
 
 
 class _FilledTable(ClusterNetwork):

@@ -10,7 +10,7 @@ where Y_v are the columns of Y of samples that have view v, and L is the sum of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -127,7 +127,7 @@ class PIMVC(PublishedMethod):
     """
 
     reduction: str | Mapping[str, str] = "auto"
-    projection_weight: float = 1e5
+    projection_weight: float = field(default=1e5, metadata={"least": 1e-12})
     graph_weight: float = 1.0
     n_neighbors: int = 3
     rounds: int = 100

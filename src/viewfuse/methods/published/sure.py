@@ -22,6 +22,7 @@ from viewfuse.methods.network import ClusterNetwork, masked_mse
 from viewfuse.methods.published.completer import learnable
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, Dropout
+from viewfuse.utils import memory
 
 _EPSILON = 1e-6
 _NEAREST = 3
@@ -168,6 +169,8 @@ class SURE(PublishedMethod):
     def _pairs(self, present: Tensor, seed: int) -> Tensor:
         """A row for each view, and whether all are the same sample; of shape (pairs, views + 1)."""
         rows, n_views = learnable(present).cpu().numpy(), present.shape[1]
+        n_bytes = 4 * 8 * len(rows) * self.n_negatives * n_views
+        memory.require(n_bytes, f"{self.n_negatives:,} negative pairs of each sample", "choose a smaller n_negatives")
         drawn = np.random.default_rng([seed, 6]).choice(rows, (len(rows) * self.n_negatives, n_views))
         drawn[:, 0] = np.repeat(rows, self.n_negatives)
         same = np.concatenate([np.tile(rows[:, None], n_views), np.ones_like(rows)[:, None]], axis=1)

@@ -1,0 +1,180 @@
+"""What `viewfuse.compare` is asked for, checked and in the form in which it is used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from numbers import Integral, Real
+from os import fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from viewfuse.data.views import Views
+from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.methods.registry import ESTIMATORS, estimator_of, method_names
+
+ALL = "all"
+_MOST_SEEDS = 10_000
+_NAME = re.compile(r"[\w+-][\w.+-]*")
+
+
+def estimators_by_name(methods: Any, log: Callable[[str], None]) -> Mapping[str, Any]:
+    """Estimators by name, in the order that was asked for; of "all" those are left out that cannot be made."""
+    found = _given(methods) if isinstance(methods, Mapping) else _made(_names(methods), log)
+    wrong = next((name for name in found if not isinstance(name, str) or not _NAME.fullmatch(name)), None)
+    if wrong is not None:
+        raise SettingError(f"methods: {wrong!r} cannot name a folder; use letters, digits, '.', '+' and '-'")
+    if not found:
+        raise SettingError("methods names no method; give at least one")
+    return found
+
+
+def _given(methods: Mapping[Any, Any]) -> dict[str, Any]:
+    for name, one in methods.items():
+        if isinstance(one, type) or not hasattr(one, "fit") or not hasattr(one, "get_params"):
+            raise SettingError(f"methods: {name!r} must be an estimator, such as URRL(); got {one!r}")
+    return dict(methods)
+
+
+def _names(methods: Any) -> list[str]:
+    if not isinstance(methods, (str, Iterable)):
+        raise SettingError(f"methods must be 'all', names of methods, or estimators by name; got {methods!r}")
+    asked = [methods] if isinstance(methods, str) else list(methods)
+    for name in asked:
+        if not isinstance(name, str) or name not in (ALL, *method_names()):
+            raise SettingError(f"method {name!r} is unknown; choose from {', '.join((ALL, *method_names()))}")
+    return asked
+
+
+def _made(asked: Sequence[str], log: Callable[[str], None]) -> dict[str, Any]:
+    found = {}
+    for name in method_names() if ALL in asked else dict.fromkeys(asked):
+        try:
+            found[name] = _estimator(name)
+        except SettingError as error:
+            if name in asked:
+                raise
+            log(f"{name} is left out: {error}")
+    return found
+
+
+def _estimator(name: str) -> Any:
+    if name in ESTIMATORS:
+        return estimator_of(name)()
+    if not _NAME.fullmatch(name):
+        raise SettingError(f"methods: {name!r} cannot name a folder; its package has to call it otherwise")
+    kind = estimator_of(name)
+    try:
+        return clone(kind())
+    except Exception as error:  # somebody else's code
+        raise SettingError(
+            f"method {name!r} of another package cannot be made without arguments ({describe(error)}); "
+            "make it yourself, and give it by a name: {'mine': estimator}"
+        ) from None
+
+
+def describe(error: BaseException) -> str:
+    """An error of somebody else's code as text that can be written anywhere."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # it cannot even say what it is
+        text = type(error).__name__
+    return text.encode("utf-8", "replace").decode()
+
+
+def checked_rates(rates: Any) -> tuple[float, ...]:
+    """Missing rates, each once."""
+    if isinstance(rates, (str, Real)) or not isinstance(rates, Iterable):
+        raise SettingError(f"rates must be a list of numbers from 0 to 1, such as [0.5]; got {rates!r}")
+    found = list(rates)
+    for rate in found:
+        if not isinstance(rate, Real) or not 0 <= float(rate) <= 1:
+            raise SettingError(f"rates must be numbers from 0 to 1; got {rate!r}")
+    if not found:
+        raise SettingError("rates has no number; give at least one, such as 0.5")
+    return tuple(dict.fromkeys(float(rate) for rate in found))
+
+
+def checked_missing_number(number: int | None, views: Views, rates: Sequence[float]) -> int:
+    """How many views are hidden of a sample."""
+    n_views = len(views.names)
+    if n_views == 1 and any(rates):
+        raise SettingError("there is one view, of which nothing can be hidden; leave out rates, or give more views")
+    if number is None:
+        return min(n_views - 1, max(1, round(2 * n_views / 3)))
+    if not isinstance(number, Integral) or not 0 <= number < n_views:
+        raise SettingError(f"missing_number must be from 0 to {n_views - 1}; got {number!r}")
+    return int(number)
+
+
+def checked_count(name: str, given: Any, most: int | None = None) -> int:
+    """A number of something, 1 at least."""
+    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < 1:
+        raise SettingError(f"{name} must be an integer of at least 1; got {given!r}")
+    if most is not None and int(given) > most:
+        raise SettingError(f"{name} must be at most {most:,}; got {given!r}")
+    return int(given)
+
+
+def checked_seeds(given: Any) -> int:
+    """Runs of each method and rate."""
+    return checked_count("seeds", given, _MOST_SEEDS)
+
+
+def checked_folder(out: Any) -> Path | None:
+    """Where results go."""
+    if out is None:
+        return None
+    try:
+        folder = Path(fspath(out))
+        with suppress(FileNotFoundError):
+            folder.stat()  # names that are too long, or that nothing can have, are found out here
+    except (TypeError, ValueError, OSError) as error:
+        raise CannotWrite(f"out {str(out)[:80]!r} cannot be a folder ({describe(error)}); give another one") from None
+    return folder
+
+
+def known_classes(labels: Any, ids: NDArray[Any]) -> NDArray[np.object_] | None:
+    """Per sample its class as text, or None."""
+    if labels is None:
+        return None
+    given = _in_order(labels, ids.tolist())
+    known = np.array([None if _is_missing(one) else str(one) for one in given], dtype=object)
+    if all(one is None for one in known):
+        raise DataError("labels are all unknown; leave them out")
+    return known
+
+
+def _in_order(labels: Any, ids: list[Any]) -> list[Any]:
+    """One label per sample: by name where labels have names, else by position."""
+    names = labels if isinstance(labels, Mapping) else getattr(labels, "index", None)
+    if names is not None and not callable(names):  # lists and tuples have a method of that name
+        by_name = dict(labels) if isinstance(labels, Mapping) else dict(zip(names, labels, strict=True))
+        if any(one in by_name for one in ids) and (isinstance(labels, Mapping) or all(one in by_name for one in ids)):
+            return [by_name.get(one) for one in ids]
+        if isinstance(labels, Mapping) or list(names) != list(range(len(ids))):
+            raise DataError(
+                "labels name other samples than the views; name them alike, or give a plain list in the order of the "
+                "samples"
+            )
+    try:
+        given = list(labels.tolist() if hasattr(labels, "tolist") else labels)
+    except TypeError:
+        raise DataError(f"labels must be a list with one class per sample; got {labels!r}") from None
+    if len(given) != len(ids):
+        raise DataError(
+            f"labels has {len(given)} entries, but there are {len(ids)} samples; give one per sample, None if unknown"
+        )
+    return given
+
+
+def _is_missing(one: Any) -> bool:
+    try:
+        return one is None or bool(one != one)
+    except (TypeError, ValueError):  # pandas.NA is neither equal nor unequal
+        return True
