@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from importlib.metadata import EntryPoint
 
 import numpy as np
@@ -13,7 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClusterMixin
 
 import viewfuse
-from viewfuse import CannotWrite, DataError, SettingError, Views
+from viewfuse import CannotWrite, DataError, SettingError, Views, parallel
 from viewfuse.cli import main
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.folder import data_checksum
@@ -175,6 +177,24 @@ def test_a_method_that_misbehaves_fails_alone(views, tmp_path, act, said):
     assert bad["failed"].startswith(said)
     assert good["failed"] == ""
     assert said in (tmp_path / "out/table.md").read_text()
+
+
+def ends_its_process(found):
+    os._exit(3)
+
+
+def crashes(found):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("act", [ends_its_process, crashes])
+def test_a_method_that_ends_its_process_fails_alone(views, act):
+    methods = {"good": Strange(), "bad": Strange(act=act), "better": Strange()}
+    with parallel.use(jobs=2):
+        found = compared(views, methods, seeds=2)
+    assert [row["runs"] for row in found.rows()] == [2, 0, 2]
+    assert found.rows()[1]["failed"].startswith("a worker process was lost 3 times")
 
 
 def test_labels_are_matched_by_name(views):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,7 +27,7 @@ from viewfuse.comparison.results import Comparison, Run
 from viewfuse.comparison.tables import write_comparison
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, ViewfuseError
+from viewfuse.errors import DataError, ViewfuseError, WorkerLost
 from viewfuse.io.writers import as_json
 from viewfuse.methods.registry import rough_seconds
 from viewfuse.missing import hide_more
@@ -129,7 +129,7 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
             found[number] = run
     if found:
         log(f"{len(found)} runs are there already, {len(left)} are left to do")
-    for place, run in as_done(jobs, listener=log):
+    for place, run in _finished(jobs, log):
         (number, file), labels = left[place], run.labels
         run = run if labels is None else replace(run, evidence=evidence(labels, asked.n_clusters))
         if file is not None:
@@ -137,6 +137,22 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
         log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {_in_words(run)}")
         found[number] = run
     return [found[number] for number in range(len(todo))]
+
+
+def _finished(jobs: Sequence[Job], log: Log) -> Iterator[tuple[int, Run]]:
+    """Places of jobs and their runs, as they are done; a method that ends its process has failed, the others go on."""
+    waiting = dict(enumerate(jobs))
+    while waiting:
+        places = list(waiting)
+        try:
+            for i, run in as_done([waiting[place] for place in places], listener=log):
+                del waiting[places[i]]
+                yield places[i], run
+        except WorkerLost as error:
+            name = waiting[min(waiting)].args[0]  # all jobs before the lost one are done
+            for place in [place for place in places if place in waiting and waiting[place].args[0] == name]:
+                _, _, rate, seed, *_ = waiting.pop(place).args
+                yield place, Run(name, rate, seed, None, failed=str(error))
 
 
 def _job(what: tuple[str, Any, float, int], views: Views, missing_number: int, kind: str) -> Job:

@@ -92,7 +92,7 @@ class _Spread:
         self._jobs, self._listener, self._stopping = jobs, listener, stopping
         self._idle, self._count, self._parcel = idle, count, Parcel()
         self._waiting, self._busy = deque(range(len(jobs))), dict[_Worker, int]()
-        self._lost = [0] * len(jobs)
+        self._lost, self._begun = [0] * len(jobs), set[int]()
         self._error: tuple[int, BaseException] | None = None
         self._stopped = False
 
@@ -129,6 +129,7 @@ class _Spread:
             yield from self._lose(worker)
             return
         if kind == REPORT:
+            self._begun.add(self._busy[worker])
             if self._listener is not None:
                 self._listener(what)
             return
@@ -176,7 +177,7 @@ class _Spread:
             return
         if self._lost[place] <= RETRIES:
             self._waiting.appendleft(place)
-        elif code > 0:  # nobody killed them: workers do not start here
+        elif code > 0 and place not in self._begun:  # nobody killed them: workers do not start here
             yield from self._done_here(place)
         else:
             self._fail(place, _lost_for_good(code))
