@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.selection.cluster_evidence import WITNESSES, Look, witnessed
+from viewfuse.selection.cluster_evidence import MEASURES, Look, measured
 from viewfuse.selection.cluster_number import candidate_numbers, curve_of, number_decision
 from viewfuse.selection.filled_kmeans import filled_table
 from viewfuse.selection.messages import told
@@ -107,11 +107,11 @@ def seen(samples):
     return Look(samples, filled_table(samples, rows), filled)
 
 
-def test_witnesses_speak_of_three_blobs_and_not_of_a_gaussian():
+def test_measures_speak_of_three_blobs_and_not_of_a_gaussian():
     samples, ks = blobs(n=210)[0], [2, 3, 4, 5]
     for own, wanted in ((samples, 3), (structureless(samples, generator()), 1)):
-        both = [witnessed(seen(one), ks, generator()) for one in (own, structureless(own, generator(1)))]
-        assert list(both[0]) == list(WITNESSES)
+        both = [measured(seen(one), ks, generator()) for one in (own, structureless(own, generator(1)))]
+        assert list(both[0]) == list(MEASURES)
         assert number_decision(curve_of(ks, *both), alone=True)["chosen"] == wanted
 
 

@@ -94,6 +94,16 @@ def test_a_learning_rate_of_zero_teaches_nothing(blobs, name):
     assert np.abs(found[0] - found[2]).max() > 1e-4
 
 
+@pytest.mark.filterwarnings("ignore::viewfuse.SuspiciousDataWarning", "ignore::viewfuse.OutOfRangeWarning")
+def test_sure_places_samples_where_nobody_that_is_kept_has_a_view(tmp_path):
+    rng = np.random.default_rng(0)
+    views = [rng.normal(size=(30, 3)), rng.normal(size=(30, 4))]
+    views[0][:15], views[1][15:] = np.nan, np.nan  # nobody has both
+    model = brief("sure", 2).fit(views)
+    model.save(tmp_path, keep=1)
+    assert np.isfinite(viewfuse.load(tmp_path).transform(views)).all()
+
+
 @pytest.mark.parametrize("seed", [2**32, 2**64 - 1])
 def test_every_seed_is_one_for_kmeans(blobs, seed):
     assert len(MeanKMeans(3, random_state=seed).fit(blobs).labels_) == 150

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,8 @@ def _best(explanation: Explanation, label: int, top: int) -> list[dict[str, Any]
 def _rows(cluster: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Lines of the table: one per feature, and the facts of the cluster on the first."""
     words = [_in_words(feature) for feature in cluster["features"]] or ["-"]
-    again = f"{cluster['again']}, {cluster['stability']:.2f}"
+    steady = cluster["stability"]
+    again = cluster["again"] if isnan(steady) else f"{cluster['again']}, {steady:.2f}"
     facts = (cluster["label"], cluster["size"], again, " ".join(map(str, cluster["typical"])))
     return [(*facts, words[0]), *(("", "", "", "", line) for line in words[1:])]
 

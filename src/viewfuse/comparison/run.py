@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
+from math import isinf
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,9 @@ def _finished(jobs: Sequence[Job], log: Log) -> Iterator[tuple[int, Run]]:
     while waiting:
         places = list(waiting)
         try:
-            for i, run in as_done([waiting[place] for place in places], listener=log):
+            for i, run in as_done(
+                [waiting[place] for place in places], listener=lambda line: log(line) if line else None
+            ):
                 del waiting[places[i]]
                 yield places[i], run
         except WorkerLost as error:
@@ -163,7 +166,8 @@ def _job(what: tuple[str, Any, float, int], views: Views, missing_number: int, k
 
 
 def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, missing_number: int) -> Run:
-    report(f"{name}, rate {rate:g}, seed {seed} begins")
+    takes_long = isinf(rough_seconds(estimator.get_params(deep=False), len(views)))
+    report(f"{name}, rate {rate:g}, seed {seed} begins" if takes_long else "")
     run = _done(name, estimator, _masked(views, rate, missing_number, seed))
     return replace(run, missing_rate=rate, seed=seed)
 

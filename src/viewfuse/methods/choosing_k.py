@@ -25,7 +25,7 @@ from viewfuse.methods.urrl.search import check_memory
 from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.reduction.views import Asked
-from viewfuse.selection.cluster_evidence import Look, witnessed
+from viewfuse.selection.cluster_evidence import Look, measured
 from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
 from viewfuse.selection.rules import SCALINGS, Decision
 from viewfuse.selection.structureless import structureless, with_half_the_views
@@ -116,7 +116,7 @@ def pretrained(
 def evidence_curve(run: TrainState, ks: Sequence[int]) -> Curve:
     """What is found in the samples of a pre-training, and in a Gaussian, for every number of clusters."""
     draws = torch.Generator().manual_seed(run.seed)
-    said = [witnessed(_look(run, own, draws), ks, draws) for own in (run.stored, structureless(run.stored, draws))]
+    said = [measured(_look(run, own, draws), ks, draws) for own in (run.stored, structureless(run.stored, draws))]
     return curve_of(ks, *said)
 
 

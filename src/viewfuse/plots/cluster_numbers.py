@@ -9,7 +9,7 @@ from typing import Any
 from viewfuse.plots.canvas import picture
 from viewfuse.plots.colors import distinct_colors
 
-_WITNESSES = {
+_MEASURES = {
     "hidden_views": "views hidden",
     "resampling": "samples left out",
     "neighbors": "neighbours in all views",
@@ -36,13 +36,13 @@ def draw_choice(path: Path, decision: Mapping[str, Any]) -> None:
     with picture(path, "pictures", (8, 7)) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True)
         _draw_scores(upper, decision)
-        _draw_witnesses(lower, decision["curve"])
+        _draw_measures(lower, decision["curve"])
 
 
-def _draw_witnesses(lower: Any, curve: Sequence[Mapping[str, Any]]) -> None:
+def _draw_measures(lower: Any, curve: Sequence[Mapping[str, Any]]) -> None:
     """What the score is made of."""
     ks = [one["k"] for one in curve]
-    for color, (name, words) in zip(distinct_colors(len(_WITNESSES)), _WITNESSES.items(), strict=True):
+    for color, (name, words) in zip(distinct_colors(len(_MEASURES)), _MEASURES.items(), strict=True):
         lower.plot(ks, [one[name] for one in curve], color=color, label=words, linewidth=1.5)
         lower.plot(ks, [one[f"{name}_null"] for one in curve], color=color, linestyle=":", linewidth=1.2)
     lower.plot([], [], color="0.4", linestyle=":", label="in a Gaussian of the same covariance")

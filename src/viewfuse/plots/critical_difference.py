@@ -65,7 +65,8 @@ def _draw_ranks(axes: Any, ranks: Ranked) -> None:
         left = i < half
         depth = below - _LINE * (i if left else k - 1 - i)
         end = 1 - 0.15 if left else k + 0.15
-        axes.plot((rank, rank, end), (0, depth, depth), color="#0072b2" if i == 0 else "0.5", linewidth=1)
+        color = "#0072b2" if rank == ranks.mean_ranks[0] else "0.5"
+        axes.plot((rank, rank, end), (0, depth, depth), color=color, linewidth=1)
         text = f"{name}  {rank:.2f} " if left else f" {rank:.2f}  {name}"
         axes.text(end, depth, text, ha="right" if left else "left", va="center")
     axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + ranks.critical_difference))

@@ -1,6 +1,6 @@
 """Evidence for each number of clusters, without labels: what is found in the data, and in data without clusters.
 
-Four witnesses, each a number per k that is 1 at most:
+Four measures, each a number per k that is 1 at most:
 
 - **hidden views**: the adjusted Rand index of the clusters and those that are found with half of the views hidden;
 - **resampling**: that of clusters found in different four fifths of the samples, on average over the embedding and the
@@ -24,7 +24,7 @@ from viewfuse.selection.partitions_by_k import contingency, partitions, principa
 from viewfuse.selection.scores import AGREEMENT_DEPTH, partition_agreements
 from viewfuse.selection.structureless import spectrum
 
-WITNESSES = ("hidden_views", "resampling", "neighbors", "gap")
+MEASURES = ("hidden_views", "resampling", "neighbors", "gap")
 _DRAWS = 4
 _SHARE = 0.8
 
@@ -43,8 +43,8 @@ class Look(NamedTuple):
     hidden: Tensor
 
 
-def witnessed(look: Look, ks: Sequence[int], generator: torch.Generator) -> dict[str, list[float]]:
-    """What each of `WITNESSES` says of each number of clusters."""
+def measured(look: Look, ks: Sequence[int], generator: torch.Generator) -> dict[str, list[float]]:
+    """What each of `MEASURES` says of each number of clusters."""
     embedding, rows = principal(look.embedding), torch.arange(len(look.samples), device=look.embedding.device)
     table = principal(filled_table(look.samples, rows))
     found, hidden = (partitions(points, ks, generator) for points in (embedding, principal(look.hidden)))

@@ -1,6 +1,6 @@
 """How many clusters? One rule, with an answer for data that have none.
 
-The score of k is what the witnesses (`viewfuse.selection.cluster_evidence`) say of the data less what they say of a
+The score of k is what the measures (`viewfuse.selection.cluster_evidence`) say of the data less what they say of a
 Gaussian of the same covariance with the same views missing, in a weighted sum (`WEIGHTS`). The sum stays level beyond
 the true number, so peaks that are nearly as high as the highest hold, too; the smallest k of these is chosen, and the
 others are told. Clusters found with views hidden are told and have no vote: from one draw to the next they differ more
@@ -20,7 +20,7 @@ from math import inf
 from typing import Any
 
 from viewfuse.errors import SettingError
-from viewfuse.selection.cluster_evidence import WITNESSES
+from viewfuse.selection.cluster_evidence import MEASURES
 from viewfuse.selection.rules import Decision
 
 WEIGHTS = {"hidden_views": 0.0, "resampling": 1.0, "neighbors": 3.0, "gap": 2.0}
@@ -62,14 +62,14 @@ def checked_range(within: Any) -> tuple[int, int]:
 
 
 def curve_of(ks: Sequence[int], found: Mapping[str, Sequence[float]], null: Mapping[str, Sequence[float]]) -> Curve:
-    """Per k its score, what it is made of, and what each witness says of the data and of the null."""
-    return [_point(k, *({name: float(said[name][i]) for name in WITNESSES} for said in (found, null)))
+    """Per k its score, what it is made of, and what each measure says of the data and of the null."""
+    return [_point(k, *({name: float(said[name][i]) for name in MEASURES} for said in (found, null)))
             for i, k in enumerate(ks)]  # fmt: skip
 
 
 def _point(k: int, found: Mapping[str, float], null: Mapping[str, float]) -> dict[str, Any]:
     sums = {
-        name: sum(WEIGHTS[one] * said[one] for one in WITNESSES) for name, said in (("found", found), ("null", null))
+        name: sum(WEIGHTS[one] * said[one] for one in MEASURES) for name, said in (("found", found), ("null", null))
     }
     score = sums["found"] - sums["null"]
     return {"k": k, "score": score, **sums, **found, **{f"{name}_null": value for name, value in null.items()}}

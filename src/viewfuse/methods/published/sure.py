@@ -90,12 +90,12 @@ class _Autoencoders(ClusterNetwork):
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is the mean of the three that others are nearest to."""
-        codes, memory = self._own(samples), self.memory(stored)
+        codes, known = self._own(samples), self.memory(stored)
         filled = []
         for v in range(codes.shape[1]):
-            there = memory.codes[memory.present[:, v], v]
-            found = torch.zeros_like(codes[:, v])
-            for u in range(codes.shape[1]):
+            there = known.codes[known.present[:, v], v]
+            found = torch.zeros_like(codes[:, v])  # which it stays where nobody that is kept has the view
+            for u in range(codes.shape[1] if len(there) else 0):
                 near = torch.cdist(codes[:, u], there).topk(min(_NEAREST, len(there)), largest=False).indices
                 found += there[near].mean(dim=1) * samples.present[:, u, None]
             found /= samples.present.sum(dim=1, keepdim=True)
