@@ -12,7 +12,7 @@ import pytest
 import viewfuse
 from conftest import make_blobs
 from test_methods import BRIEF, PLACING, brief
-from viewfuse import BadModelFile, NotEnoughMemory, SettingError
+from viewfuse import BadModelFile, CannotWrite, NotEnoughMemory, SettingError
 from viewfuse.methods import COMPLETER, NEMO, SURE, MeanKMeans
 
 pytestmark = pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
@@ -115,6 +115,13 @@ def test_a_model_of_another_method_is_told_as_that(blobs, tmp_path):
         with pytest.raises(BadModelFile, match=f"of .kmeans-mean., not of {name}; read it with viewfuse.load"):
             other.load(tmp_path)
     assert isinstance(viewfuse.load(tmp_path), MeanKMeans)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300])
+def test_a_name_that_no_folder_can_have_is_refused(blobs, name):
+    model = MeanKMeans(3, random_state=0).fit(blobs)
+    with pytest.raises(CannotWrite, match=r"cannot be written: .*; choose another folder"):
+        model.save(name)
 
 
 def test_methods_without_models_have_none_to_load(blobs, tmp_path, monkeypatch):

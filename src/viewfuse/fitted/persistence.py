@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -280,10 +281,10 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def check_model_folder(folder: Path) -> None:
     """Refuse a place where something else is than a model."""
-    files = [path for path in (folder, *folder.parents) if path.is_file()]
+    files = [path for path in (folder, *folder.parents) if os.path.isfile(path)]  # a name may be too long for pathlib
     if files:
         raise CannotWrite(f"{files[0]} is a file, so nothing can be written into it; choose a new or empty folder")
-    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):
+    if os.path.isdir(folder) and any(folder.iterdir()) and not _is_ours(folder):
         raise CannotWrite(f"{folder} exists and is no viewfuse model; choose a new or empty folder")
 
 

@@ -79,7 +79,7 @@ def exclusive(folder: Path, called: Path | None = None, patience: float | None =
     Yields False where the file system has no locks, so that others may write as well. `called` is what errors speak
     of; `patience` are the seconds to wait for others.
     """
-    is_new = not folder.exists() or called is not None
+    is_new = called is not None or not os.path.exists(folder)  # unlike Path.exists it takes names that nothing can have
     handle = _lock(folder, called or folder, _PATIENCE if patience is None else patience)
     try:
         yield handle is not None
@@ -98,8 +98,10 @@ def _lock(folder: Path, called: Path, patience: float) -> int | None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(folder, os.O_RDONLY) if fcntl is not None else None
-        except OSError as error:
-            raise CannotWrite(f"{called} cannot be written: {error.strerror}; choose another folder") from error
+        except (OSError, ValueError) as error:  # a ValueError is about a name that nothing can have
+            reason = getattr(error, "strerror", None) or error
+            name = str(called).replace("\0", "?")[:400]
+            raise CannotWrite(f"{name} cannot be written: {reason}; choose another folder") from error
         if handle is None:
             return None
         state = _try_lock(handle, folder)
