@@ -14,10 +14,8 @@ from viewfuse.cli import options
 from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
+from viewfuse.methods.registry import ESTIMATORS, method_names
 from viewfuse.utils.console import tell
-
-NAMES = "urrl, completer, dcp, sure, dsimvc, cpspan, recformer, nemo, pimvc, kmeans-mean, kmeans-knn"
-"""Of our own methods; spelled out, as help must not wait for imports."""
 
 
 class _WithLists(click.Command):
@@ -52,8 +50,6 @@ def _is_number(text: str) -> bool:
 
 
 def _is_method(text: str) -> bool:
-    from viewfuse.methods.registry import method_names
-
     return text == "all" or text in method_names()
 
 
@@ -68,7 +64,9 @@ def _numbers(text: str) -> list[float]:
 @options.inputs
 @click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
 @options.out("Folder for the results; a comparison that was stopped there goes on.")
-@click.option("--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {NAMES}.")
+@click.option(
+    "--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."
+)
 @click.option(
     "--rates",
     default="0",
