@@ -40,6 +40,16 @@ def _seeded():
     torch.default_generator.manual_seed(0)  # torch.manual_seed would import torch's compiler for a second
 
 
+@pytest.fixture
+def set_threads():
+    """Give torch so many threads until the test ends."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def quick_map():
     """For the rest of a module maps lack t-SNE and paint, each of which takes as long as a small fit."""

@@ -21,9 +21,10 @@ def test_reconstruction(size, n_views):
     rebuilt = [rng.normal(size=(batch, width + v)) for v in range(n_views)]
     values = [rng.normal(size=(batch, width + v)) for v in range(n_views)]
     present = rng.random((batch, n_views)) < 0.6
-    loss = losses.reconstruction(
-        [torch.from_numpy(x) for x in rebuilt], [torch.from_numpy(x) for x in values], torch.from_numpy(present)
-    )
+    errors = [
+        losses.squared_error(torch.from_numpy(x), torch.from_numpy(y)) for x, y in zip(rebuilt, values, strict=True)
+    ]
+    loss = losses.reconstruction(errors, torch.from_numpy(present))
     assert float(loss) == pytest.approx(reference.loss_rec(rebuilt, values, present), abs=1e-12)
 
 

@@ -96,10 +96,26 @@ def test_steps_of_three_networks_are_those_of_each(numbers, joint, prefetch):
     check((0, 1, 2), numbers, joint=joint, prefetch=prefetch)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("joint", [False, True])
-def test_steps_of_one_network_are_written_out(joint, prefetch):
+def test_steps_of_one_network_are_written_out(joint, prefetch, threads, set_threads):
+    set_threads(threads)
     check((1,), (0,), joint=joint, prefetch=prefetch)
+
+
+@pytest.mark.parametrize("augmentation", [False, True])
+def test_steps_in_two_threads_are_the_same_to_the_bit_in_every_run(augmentation, set_threads):
+    set_threads(2)
+    config, weights = replace(CONFIG, augmentation=augmentation), []
+    for _ in range(5):
+        numbers = {"view_dropout": RATES[1], "clustering_weight": WEIGHTS[1]}
+        spec = ReplicateSpec(network_of(1), stored(0), URRLMethod(config), SEEDS[1], numbers)
+        replicates = Replicates([spec], joint=True)
+        for epoch in EPOCHS:
+            replicates.run_epoch(epoch)
+        weights.append(weights_of(spec.network))
+    assert all(torch.equal(weights[0], other) for other in weights[1:])
 
 
 @pytest.mark.parametrize("prefetch", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,9 @@ from viewfuse.engine.rng import Draws, epoch_keys, shuffled
 from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.backward import backward
+from viewfuse.nn.lanes import two_lanes
 from viewfuse.nn.optimizers import Adam
-from viewfuse.nn.streams import join_streams, side_stream
+from viewfuse.nn.streams import join_streams, put_aside
 
 _MOST_ROWS, _LEAST_ROWS = 4096, 64
 """Of a pass on a GPU, of all networks and of each."""
@@ -89,7 +91,7 @@ class Replicates:
     ----------
     specs : with samples of equal shapes and equal methods; some may share their samples
     joint : whether it is the joint stage, in which the clustering loss counts and the centres are trained as well
-    prefetch : whether the next batch is made while this one is learned from; by default on a GPU
+    prefetch : whether the next batch is made while this one is learned from; by default on a GPU, and with two threads
     """
 
     def __init__(self, specs: Sequence[ReplicateSpec], *, joint: bool, prefetch: bool | None = None) -> None:
@@ -104,7 +106,8 @@ class Replicates:
         self._first_rows = torch.tensor(places, device=self._device) * self._n
         self._numbers = {name: self._tensor([one.numbers[name] for one in specs]) for name in first.numbers}
         self._prepare_steps(self._n // size, size)
-        self._prefetch = self._device.type == "cuda" if prefetch is None else prefetch
+        on_gpu = self._device.type == "cuda"
+        self._prefetch = (on_gpu or torch.get_num_threads() > 1) if prefetch is None else prefetch
         self.adams = self._optimizers()
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step = GraphedStep(lambda: own._update(), self._device, len(self._stored.values))
@@ -165,8 +168,9 @@ class Replicates:
         self._made.zero_()
         if self._prefetch and steps > 1:
             self._keep(self._next_batch())
-        for _ in range(steps):
-            self._step()
+        with two_lanes() if self._device.type == "cpu" else nullcontext():
+            for _ in range(steps):
+                self._step()
         return self._terms.cpu()
 
     def _next_batch(self) -> PreparedBatch:
@@ -188,11 +192,9 @@ class Replicates:
             self._learn(self._next_batch())
             self._end_step()
             return
-        with side_stream("next batch"):
-            upcoming = self._next_batch()
-        self._learn(self._next)
-        with side_stream("next batch"):
-            self._next.copy_(upcoming)
+        current, upcoming = self._next, put_aside("next batch", self._next_batch)
+        self._learn(current)
+        put_aside("next batch", lambda: current.copy_(upcoming()))
         self._end_step()
 
     def _learn(self, batch: PreparedBatch) -> None:
@@ -204,13 +206,15 @@ class Replicates:
         terms = self._method.losses(self.network, cut, batch, joint=self._joint)
         # The sum over replicates gives each the gradient of its own loss.
         torch.autograd.backward(self._method.total(terms, self._numbers).sum())
-        with side_stream("second half"):
-            join_streams("gradients")
-            self.adams[0].step()
+        put_aside("second half", self._update_second_half)
         assert cut.grad is not None
         backward(encoded, cut.grad)
         join_streams("gradients")
         self._terms.index_copy_(0, self._done, torch.stack(terms, dim=1).detach()[None])
+
+    def _update_second_half(self) -> None:
+        join_streams("gradients")
+        self.adams[0].step()
 
     def _end_step(self) -> None:
         """Update the first half, beside all that is still under way."""

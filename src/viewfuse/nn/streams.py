@@ -1,4 +1,6 @@
-"""CUDA streams: what is done for each view, and what nobody waits for, runs side by side while a graph is recorded.
+"""What is done for each view, and what nobody waits for, runs side by side.
+
+On a GPU it does so on CUDA streams while a graph is recorded, on a CPU in two threads (`viewfuse.nn.lanes`).
 
 Backward runs in another thread, so what is known of a recording belongs to the module. One recording is made at a
 time, and only work that is being recorded is put on its streams: other threads may train meanwhile.
@@ -7,12 +9,14 @@ time, and only work that is being recorded is put on its streams: other threads 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+from viewfuse.nn.lanes import current_lanes, map_and_back
 
 T = TypeVar("T")
 
@@ -87,6 +91,30 @@ def map_views(work: Callable[[int], T], n_views: int) -> list[T]:
     return results
 
 
+def map_parts(work: Callable[..., Tensor], inputs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """`work(i, *inputs[i])` for every i: parts of a network, which learns from them; side by side like views.
+
+    Tensors that need gradients come in as inputs; no more than two parts have a weight in common.
+    """
+    lanes = current_lanes()
+    if lanes is None or not torch.is_grad_enabled():
+        return map_views(lambda i: work(i, *inputs[i]), len(inputs))
+    return map_and_back(lanes, work, inputs)
+
+
+def put_aside(name: str, work: Callable[[], T]) -> Callable[[], T]:
+    """Begin work that nobody needs before `join_streams`, beside all else; returns what gives its result.
+
+    What is put aside later may ask for the result of what was put aside before under the same name.
+    """
+    lanes = current_lanes()
+    if lanes is not None:
+        return lanes.put_aside(work)
+    with side_stream(name):
+        found = work()
+    return lambda: found
+
+
 def side_stream(name: str, *reads: Tensor) -> AbstractContextManager[None]:
     """Inside, work whose results nobody needs before `join_streams`; beside all else while a graph is recorded.
 
@@ -101,9 +129,11 @@ def side_stream(name: str, *reads: Tensor) -> AbstractContextManager[None]:
 
 def join_streams(*names: str) -> None:
     """Wait for what was put aside under these names; without any, for all of it."""
-    lanes = _current_lanes()
+    lanes, threads = _current_lanes(), current_lanes()
     if lanes is not None:
         lanes.join_streams(names)
+    if threads is not None and not names:
+        threads.join()
 
 
 @contextmanager

@@ -107,7 +107,8 @@ def _copy_block(block: TransformerBlock, layer: Any) -> None:
 def batch_losses(network: PlainNetwork, batch: Item, *, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
     """L_rec, L_aug and L_clu of a batch, from a pass per branch."""
     plain, augmented = network.encode(batch["plain"]), network.encode(batch["augmented"])
-    rebuilding = losses.reconstruction(network.decode(augmented), batch["values"], batch["present"])
+    errors = map(losses.squared_error, network.decode(augmented), batch["values"])
+    rebuilding = losses.reconstruction(list(errors), batch["present"])
     clustering = losses.clustering(augmented, network.centers) if joint else torch.zeros_like(rebuilding)
     return rebuilding, losses.robustness(plain, augmented), clustering
 

@@ -12,29 +12,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from viewfuse.nn.streams import map_views
-
 Number = TypeVar("Number", Tensor, float)
 Sizes = Callable[[Tensor], Tensor]
 """From soft assignments of shape (..., batch, clusters) to the soft sizes of the clusters, which divide them."""
 
 
-def reconstruction(rebuilt: Sequence[Tensor], values: Sequence[Tensor], present: Tensor) -> Tensor:
-    """L_rec in the paper: squared error of the views that are there.
-
-    Mean over columns, sum over views, mean over the batch.
+def reconstruction(errors: Sequence[Tensor], present: Tensor) -> Tensor:
+    """L_rec in the paper: squared error of the views that are there, sum over views, mean over the batch.
 
     Parameters
     ----------
-    rebuilt, values : per view a tensor of shape (batch, columns)
+    errors : per view what `squared_error` gives, of shape (batch,)
     present : boolean tensor of shape (batch, views)
     """
-    errors = map_views(lambda v: _error(rebuilt[v], values[v]), len(rebuilt))
-    return (torch.stack(errors, dim=-1) * present).sum(dim=-1).mean(dim=-1)
+    return (torch.stack(list(errors), dim=-1) * present).sum(dim=-1).mean(dim=-1)
 
 
-def _error(guess: Tensor, truth: Tensor) -> Tensor:
-    """Mean squared error of each row."""
+def squared_error(guess: Tensor, truth: Tensor) -> Tensor:
+    """Mean over columns of the squared error: shapes (batch, columns) to (batch,)."""
     return functional.mse_loss(guess, truth, reduction="none").mean(dim=-1)
 
 

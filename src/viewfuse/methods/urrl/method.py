@@ -135,8 +135,8 @@ class URRLMethod:
             emptied = tokens.clone()
             emptied[:, v] = empty[:, v]
             hidden = torch.tensor(v, device=bias.device)
-            return network.fuse(emptied, given._replace(view_mask=Mask.of(bias.index_fill(1, hidden, -torch.inf))))
+            return network.fuse(emptied, Mask.of(bias.index_fill(1, hidden, -torch.inf)))
 
-        whole = network.fuse(tokens, given)
+        whole = network.fuse(tokens, given.view_mask)
         moved = torch.stack([(whole - without(v)).norm(dim=1) for v in range(len(batch.tokens))], dim=1)
         return moved.masked_fill(~batch.valid.any(dim=2), -torch.inf)

@@ -15,7 +15,7 @@ from viewfuse.methods.urrl.batches import Batch
 from viewfuse.methods.urrl.config import ORDINALS, Config
 from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.layers import Linear, PReLU
-from viewfuse.nn.streams import map_views
+from viewfuse.nn.streams import map_parts, map_views
 
 
 def cosine_distances(tokens: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class Network(nn.Module):
     def encode(self, batch: Batch) -> Tensor:
         """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
         given = Input.of(batch, self.config)
-        return self.fuse(self.tokens(given), given)
+        return self.fuse(self.tokens(given), given.view_mask)
 
     def tokens(self, given: Input) -> Tensor:
         """The views, each on its own, as tokens of shape (batch, views, embedding)."""
@@ -156,11 +156,11 @@ class Network(nn.Module):
         def token(v: int) -> Tensor:
             return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], given.list_mask.view(v)))
 
-        return torch.stack(map_views(token, len(given.lists)), dim=1)
+        return torch.stack(map_parts(token, [()] * len(given.lists)), dim=1)
 
-    def fuse(self, tokens: Tensor, given: Input) -> Tensor:
-        """The tokens as embeddings of shape (batch, embedding)."""
-        fused: Tensor = self.view_encoder(tokens, given.view_mask)
+    def fuse(self, tokens: Tensor, mask: Mask) -> Tensor:
+        """The tokens, with a mask of shape (batch, views), as embeddings of shape (batch, embedding)."""
+        fused: Tensor = self.view_encoder(tokens, mask)
         return fused
 
     def view_weights(self) -> list[Parameter]:

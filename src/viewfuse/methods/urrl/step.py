@@ -14,7 +14,8 @@ from viewfuse.methods.urrl.batches import plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Input, Network
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.streams import join_streams, side_stream
+from viewfuse.nn.attention import Mask
+from viewfuse.nn.streams import join_streams, map_parts, side_stream
 
 _COPY_ALL = getattr(torch, "_foreach_copy_", None)
 """One kernel for all on a GPU; not part of torch's public face, so it may go."""
@@ -65,16 +66,28 @@ class StepBatch(NamedTuple):
         tokens : what `Network.tokens` makes of the samples
         sizes : the soft sizes of the clusters, where the batch is only a part of one
         """
-        shape = (len(self.present), -1, self.present.shape[1])
-        branches = torch.unflatten(network.fuse(tokens, self.given), 0, shape).unbind(dim=1)
+        branches = self._branches(network, tokens)
         plain, last = branches[0], branches[-1]  # one and the same without augmentation
         zero = plain.new_zeros(len(plain))
         with side_stream("losses", plain, last):
             robustness = losses.robustness(plain, last) if config.augmentation else zero
             clustering = losses.clustering(last, network.centers, sizes) if joint else zero
-        rebuilding = losses.reconstruction(network.decode(last), self.values, self.present)
+
+        def error(v: int, embedding: Tensor) -> Tensor:
+            return losses.squared_error(network.decoders[v](embedding), self.values[v])
+
+        rebuilding = losses.reconstruction(map_parts(error, [(last,)] * len(self.values)), self.present)
         join_streams("losses")
         return rebuilding, robustness, clustering
+
+    def _branches(self, network: Network, tokens: Tensor) -> Sequence[Tensor]:
+        """The embeddings of each branch, of shape (replicates, samples of each, embedding)."""
+        count, n = self.present.shape[:2]
+        if tokens.is_cuda or count > 1:
+            return torch.unflatten(network.fuse(tokens, self.given.view_mask), 0, (count, -1, n)).unbind(dim=1)
+        masks = [Mask(*parts) for parts in zip(*(torch.split(one, n) for one in self.given.view_mask), strict=True)]
+        found = map_parts(lambda b, own: network.fuse(own, masks[b]), [(own,) for own in torch.split(tokens, n)])
+        return [one[None] for one in found]
 
     def copy_(self, other: StepBatch) -> None:
         """Become the other, in the same memory."""
