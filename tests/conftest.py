@@ -50,6 +50,12 @@ def set_threads():
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def never_still(monkeypatch):
+    """A joint stage goes on where clusters do not change: those of small and clear sets never do."""
+    monkeypatch.setattr("viewfuse.engine.early_stopping._STILL", 0.0)
+
+
 @pytest.fixture(scope="module")
 def quick_map():
     """For the rest of a module maps lack t-SNE and paint, each of which takes as long as a small fit."""

@@ -70,6 +70,7 @@ def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, 
     assert len(counted) == total - epochs
 
 
+@pytest.mark.usefixtures("never_still")
 def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypatch):
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
@@ -84,6 +85,19 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
     assert best.stem.endswith(f"-{2 + whole.decisions_['joint_stage']['chosen']}")
     with safe_open(tmp_path / "pretraining-2-0.safetensors", "pt") as ended:
         assert not [name for name in ended.keys() if name.startswith("adam")]  # noqa: SIM118  nobody needs it any more
+
+
+def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tmp_path, monkeypatch):
+    """Killed just before the look that finds no change: after the resume it is compared with the one before."""
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 16))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
+    settings = {**TINY, "scaling": "standard"}
+    whole = URRL(3, **settings).fit(views)
+    assert whole.decisions_["joint_stage"]["lasted"] == 4  # two looks
+    kill_after(5, URRL(3, **settings, checkpoint=tmp_path), views, monkeypatch)
+    resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
+    assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
+    assert np.array_equal(resumed.embedding_, whole.embedding_)
 
 
 def test_other_data_settings_and_versions_are_refused(views, tmp_path):

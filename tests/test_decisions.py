@@ -35,6 +35,8 @@ from viewfuse.selection.centers import initial_centers
 from viewfuse.selection.rules import best_of_each
 from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agreement, neighbor_agreements, stability
 
+pytestmark = pytest.mark.usefixtures("never_still")
+
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3}
 
 

@@ -20,7 +20,10 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.selection import rules, scores
 
+pytestmark = pytest.mark.usefixtures("never_still")
+
 SOMEBODY = torch.zeros(12, 1, 1, dtype=torch.int64)
+STILL = early_stopping._STILL
 
 
 def seen_stage(monkeypatch, agreements, entropies=None):
@@ -95,6 +98,47 @@ def test_the_best_state_is_kept_as_it_was():
     watch.restore_best()
     assert stage.kept == 0
     assert torch.equal(network.labels, torch.arange(12) % 4)
+
+
+def settled_by(monkeypatch, moved, *, neighbor_ids=None, **options):
+    """Whether a stage was ended after so many of 2,000 samples changed their clusters, at one look after another."""
+    monkeypatch.setattr(early_stopping, "_STILL", STILL)
+    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(rising))
+    labels, stage, found, rising = torch.arange(2000) % 4, JointStage(), [], count()
+    someone = torch.zeros(2000, 1, 1, dtype=torch.int64) if neighbor_ids is None else neighbor_ids
+    watch = EarlyStopping(FixedClusters(), Looked(), someone, stage, **options)
+    watch.judge(0, labels)
+    for epoch, n in enumerate(moved, 1):
+        labels = labels.clone()
+        labels[: 4 * n : 4] += 1  # from the first cluster to the second, and so on
+        watch.judge(epoch, labels)
+        found.append(stage.settled)
+    assert stage.kept == len(moved)
+    return found
+
+
+def test_a_stage_is_ended_where_hardly_any_cluster_changes(monkeypatch):
+    assert settled_by(monkeypatch, [16, 14]) == [False, True]
+    assert settled_by(monkeypatch, [14]) == [True]
+
+
+def test_changes_are_counted_from_the_last_look(monkeypatch):
+    assert settled_by(monkeypatch, [16, 16, 16, 0]) == [False, False, False, True]
+
+
+def test_where_nothing_can_judge_or_nobody_asks_for_it_a_stage_goes_on(monkeypatch):
+    alone = torch.full((2000, 1, 1), NO_NEIGHBOR)
+    assert settled_by(monkeypatch, [16, 0, 0], neighbor_ids=alone) == [False] * 3
+    assert settled_by(monkeypatch, [16, 0, 0], settles=False) == [False] * 3
+
+
+def test_a_stage_whose_clusters_were_emptied_is_not_settled(monkeypatch):
+    monkeypatch.setattr(early_stopping, "_STILL", 1.0)
+    stage = JointStage()
+    watch = EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage)
+    watch.judge(0, torch.arange(12) % 4)
+    watch.judge(1, torch.zeros(12, dtype=torch.int64))
+    assert (stage.settled, stage.ended) == (False, "3 of 4 clusters were emptied")
 
 
 def test_where_there_are_no_neighbours_the_last_state_is_kept():

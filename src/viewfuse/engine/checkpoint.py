@@ -200,8 +200,9 @@ class Stage:
         return path.with_name(f"{path.stem}-best-{_short(kept)}.safetensors")
 
     def _tensors(self, epoch: int) -> dict[str, Tensor]:
-        """Weights, and the moments of Adam unless the stage is over."""
+        """Weights, the clusters that were judged last, and the moments of Adam unless the stage is over."""
         found = {f"network.{name}": x for name, x in self._replicates.network.state_dict().items()}
+        found |= {f"labels.{i}": watch.labels for i, watch in enumerate(self._watches) if watch.labels is not None}
         for i, adam in enumerate(self._replicates.adams if epoch < self._end else ()):
             for j, state in adam.state_dict()["state"].items():
                 found |= {f"adam.{i}.{j}.{name}": x for name, x in state.items()}
@@ -235,15 +236,18 @@ class Stage:
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
             _recall(run.joint_stage, known["joint_stage"])
-        self._recall_best(facts["watches"])
+        self._recall_best(facts["watches"], _below("labels", tensors))
         self.epoch = facts["epoch"]
 
-    def _recall_best(self, counters: Sequence[Mapping[str, float]]) -> None:
+    def _recall_best(self, counters: Sequence[Mapping[str, float]], labels: Mapping[str, Tensor]) -> None:
         if not self._watches or self._path is None:
             return
         weights = _read_tensors(self._best_file(self._path, [run.joint_stage.kept for run in self._runs]))[0]
+        device = self._runs[0].device
         for i, (watch, known) in enumerate(zip(self._watches, counters, strict=True)):
-            watch.recall(known, {name: x.to(self._runs[0].device) for name, x in _below(str(i), weights).items()})
+            own = {name: x.to(device) for name, x in _below(str(i), weights).items()}
+            judged = labels.get(str(i))
+            watch.recall(known, own, None if judged is None else judged.to(device))
 
 
 def differences(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from viewfuse.selection.scores import neighbor_agreement, size_entropy
 _FALL = 0.05
 _TIE = 0.003
 _PATIENCE = 3
+_STILL = 0.0075
 _MERGED = 0.01
 
 
@@ -31,7 +32,7 @@ class JointStage:
     size_entropy : of the cluster sizes, likewise
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
-    settled : whether it was ended as its clusters no longer got better
+    settled : whether it was ended as its clusters no longer got better, or hardly changed
     merged : whether the clusters would have been the best ones, had they not been merged
     """
 
@@ -54,7 +55,8 @@ class EarlyStopping:
     Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
     training is the better one. A state in which the size entropy is lower than before the stage by `_MERGED` is not
     kept. The stage is ended where losses are no longer finite, where clusters are emptied, where the agreement is lower
-    than its best by `_FALL`, and where `_PATIENCE` evaluations in a row gained less than `_TIE` together.
+    than its best by `_FALL`, where `_PATIENCE` evaluations in a row gained less than `_TIE` together, and where a share
+    of the samples below `_STILL` has changed its cluster since the last evaluation.
 
     Parameters
     ----------
@@ -66,11 +68,13 @@ class EarlyStopping:
         self, method: Method, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True
     ) -> None:
         self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
-        self._patience = _PATIENCE if settles else inf
         # Without neighbours, or with one cluster, all clusters are equally good, and the last ones are kept.
         self._tells = method.n_clusters > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
+        self._patience: float = _PATIENCE if settles else inf
+        self._still = _STILL if settles and self._tells else 0.0
         self._best, self._mark, self._n_clusters, self._waited = -inf, -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
+        self._labels: Tensor | None = None
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
         """Score the clusters, and keep the network if they are as good as ever.
@@ -100,6 +104,12 @@ class EarlyStopping:
         else:
             self._compare(epoch, score, even)
         self._n_clusters = max(self._n_clusters, found)
+        self._stage.settled |= not self._stage.ended and self._moved(labels) < self._still
+        self._labels = labels
+
+    def _moved(self, labels: Tensor) -> float:
+        """The share of the samples that have changed their cluster since the last evaluation; all in the first."""
+        return 1.0 if self._labels is None else float((labels != self._labels).double().mean())
 
     def _compare(self, epoch: int, score: float, even: float) -> None:
         merged = even < next(iter(self._stage.size_entropy.values())) - _MERGED
@@ -129,13 +139,21 @@ class EarlyStopping:
         return {"best": self._best, "mark": self._mark, "n_clusters": self._n_clusters, "waited": self._waited}
 
     @property
+    def labels(self) -> Tensor | None:
+        """The clusters that were judged last, of shape (samples,)."""
+        return self._labels
+
+    @property
     def best_weights(self) -> dict[str, Tensor]:
         """Weights of the network that is kept so far."""
         return self._weights
 
-    def recall(self, counters: Mapping[str, float], best_weights: dict[str, Tensor]) -> None:
+    def recall(
+        self, counters: Mapping[str, float], best_weights: dict[str, Tensor], labels: Tensor | None = None
+    ) -> None:
         """Go on from what another one remembered."""
-        self._best, self._mark, self._weights = counters["best"], counters["mark"], best_weights
+        self._best, self._mark = counters["best"], counters["mark"]
+        self._weights, self._labels = best_weights, labels
         self._n_clusters, self._waited = int(counters["n_clusters"]), int(counters["waited"])
 
     def restore_best(self) -> None:
