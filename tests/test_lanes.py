@@ -126,3 +126,11 @@ def test_where_nothing_is_learned_there_are_no_gradients(lanes):
     with torch.no_grad():
         (found,) = map_parts(lambda i, given: given @ weight, [(torch.ones(1, 2),)])
     assert not found.requires_grad
+
+
+def test_with_another_precision_there_is_one_thread(set_threads):
+    """The precision belongs to a thread: a part in the helper would have that of the weights."""
+    set_threads(2)
+    with torch.autocast("cpu", torch.bfloat16), two_lanes():
+        found = map_parts(lambda i, given: given @ given, [(torch.ones(2, 2),)] * 2)
+    assert [one.dtype for one in found] == [torch.bfloat16] * 2

@@ -16,7 +16,7 @@ from viewfuse import __version__
 from viewfuse.data.views import Views
 from viewfuse.utils.memory import parts
 
-_RULES = 2
+_RULES = 3
 """Of training; one more whenever the same version and settings would train in another way."""
 
 

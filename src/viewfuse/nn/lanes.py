@@ -71,7 +71,8 @@ class Lanes:
 def two_lanes() -> Iterator[None]:
     """Inside, `current_lanes` has two threads, each with half of torch's; nothing changes where there is one only."""
     before = torch.get_num_threads()
-    if before < 2 or current_lanes() is not None:
+    # The helper would not know of another precision.
+    if before < 2 or current_lanes() is not None or torch.is_autocast_enabled("cpu"):
         yield
         return
     torch.set_num_threads(before // 2)
