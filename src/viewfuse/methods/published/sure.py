@@ -162,7 +162,7 @@ class SURE(PublishedMethod):
         side = SideBySide(networks, sets, seeds, progress=self.verbose)
         pairs = torch.stack([self._pairs(one.present, seed) for one, seed in zip(sets, seeds, strict=True)])
         contrast = _Contrast(side, pairs, self.batch_size)
-        stage = Stage("contrast", self.epochs, self.batch_size, self.learning_rate, drop_last=True)
+        stage = Stage("contrast", self.epochs, self.batch_size, self.learning_rate, "drop short")
         side.run(stage, pairs, lambda picked: self.losses(side, picked, contrast), contrast.after_epoch)
         return side.finish()
 
