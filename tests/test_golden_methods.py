@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +21,8 @@ from golden import (
 )
 from viewfuse import Views
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
-from viewfuse.methods.published import completer, dsimvc, recformer, safe_imputation
+from viewfuse.engine.stages import Stage
+from viewfuse.methods.published import completer, cpspan, dsimvc, recformer, safe_imputation, sure
 
 pytestmark = needs_golden
 __all__ = ["steps"]
@@ -310,3 +312,177 @@ def test_recformer_losses():
     loss = recformer.graph_loss(tokens, g["graph_memory"][None], torch.stack(near, dim=1)[None, :10])
     close(loss[0], g["graph_loss"])
     close(torch.autograd.grad(loss.sum(), tokens)[0][0], g["graph_loss_grad_tokens"])
+
+
+# SURE
+
+
+def sure_run(monkeypatch, g, **params):
+    samples = samples_of(g)
+    narrow = {"latent_dim": 10, "hidden_dims": (12, 12, 12), "dropout": 0.0, "batch_size": 64}
+    method, network = network_of("sure", samples, **narrow, **params)
+    pairs = torch.cat([g["pairs"], g["pairs_positive"][:, None]], dim=1)
+    monkeypatch.setattr(sure.SURE, "_pairs", lambda *_: pairs)
+    put_all(sure_parts(network), g, "init_")
+    return method, network, samples
+
+
+def sure_parts(network):
+    parts = {f"enc{v}": one for v, one in enumerate(network.encoders)}
+    return parts | {f"dec{v}": one for v, one in enumerate(network.decoders)}
+
+
+@alone_and_beside
+@pytest.mark.parametrize("kind", ["plain", "robust"])
+def test_sure(steps, monkeypatch, kind, beside):
+    g = golden("SURE")
+    method, network, samples = sure_run(monkeypatch, g, epochs=3 if kind == "plain" else 4)
+    measure, margins = sure._Contrast._measured_margin, []
+
+    def spy(contrast, *args):
+        contrast.robust.fill_(kind == "robust")
+        margins.append(measure(contrast, *args))
+        return margins[0]
+
+    monkeypatch.setattr(sure._Contrast, "_measured_margin", spy)
+    trained(method, network, samples, beside=beside)
+    assert margins[0][-1] == g["plain_margin"]
+    close(term(steps), g[f"{kind}_total"][: method.epochs], 1e-7)
+    close(term(steps, "contrast"), g[f"{kind}_contrast"][: method.epochs], 1e-7)
+    if kind == "plain":
+        check_weights(sure_parts(network), g, "plain_final_")
+        for v, encoder in enumerate(network.encoders):
+            put(encoder, g[f"plain_final_enc{v}"], g[f"plain_final_enc{v}_running"])
+        close(network.embed(samples, samples), g["plain_embedding"])
+
+
+def test_sure_spares_near_pairs_for_good_after_the_epoch_that_says_so(steps, monkeypatch):
+    g = golden("SURE")
+    method, network, samples = sure_run(monkeypatch, g, epochs=40, learning_rate=float(g["switch_lr"]))
+    after, robust, means = sure._Contrast.after_epoch, [], []
+
+    def spy(contrast, epoch):
+        means.append(float(contrast._sums[-1, 0] / contrast._sums[-1, 1]))
+        after(contrast, epoch)
+        robust.append(bool(contrast.robust[-1]))
+
+    monkeypatch.setattr(sure._Contrast, "after_epoch", spy)
+    trained(method, network, samples, beside=False)
+    assert robust == g["switch_robust_after_epoch"][1:].tolist()
+    close(means, g["switch_negative_mean"][1:], 1e-6)
+    close(term(steps), g["switch_total"], 1e-6)
+    close(term(steps, "contrast"), g["switch_contrast"], 1e-6)
+
+
+@pytest.mark.parametrize("margin", [1, 3, 5])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_sure_loss(margin, when):
+    g = golden("SURE")
+    distance, positive = g["pair_distance"][None].requires_grad_(), g["pair_positive"].bool()[None]
+    robust = torch.tensor([when == "after"])
+    both = torch.ones_like(positive)
+    loss = sure.contrastive_loss(distance, positive, both, torch.tensor([float(margin)]), robust)
+    close(loss[0], g[f"pair_loss_margin{margin}_{when}"], 1e-7)
+    wanted = g[f"pair_loss_margin{margin}_{when}_grad"]
+    close(torch.autograd.grad(loss.sum(), distance)[0][0], wanted, 1e-7)
+    close(sure.pair_distance(g["dist_h0"][None], g["dist_h1"][None])[0], g["dist"])
+
+
+# CPSPAN
+
+
+class InOrder:
+    """A random generator that leaves things as they are."""
+
+    permutation = staticmethod(np.asarray)
+
+
+def cpspan_run(g, **params):
+    samples = samples_of(g)
+    method, network = network_of("cpspan", samples, latent_dim=10, hidden_dims=(9, 9, 10), **params)
+    put_all(sure_parts(network), g, "init_")
+    return method, network, samples
+
+
+@alone_and_beside
+def test_cpspan_first_stage(steps, monkeypatch, beside):
+    g = golden("CPSPAN")
+    method, network, samples = cpspan_run(g, pretrain_epochs=3, epochs=0, batch_size=19)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: InOrder)
+    close(cpspan._lists(samples.present, 19, 0), g["pretrain_rows"])
+    trained(method, network, samples, beside=beside)
+    close(term(steps), g["pretrain_total"][:3])
+    check_weights(sure_parts(network), g, "pretrain_final_")
+
+
+@alone_and_beside
+@pytest.mark.parametrize(("kind", "weight"), [("align", 1e-3), ("heavy", 1.0)])
+def test_cpspan_second_stage(steps, kind, weight, beside):
+    g, weights = golden("CPSPAN"), {"prototype_weight": weight, "instance_weight": weight}
+    method, network, samples = cpspan_run(g, pretrain_epochs=0, epochs=4, **weights)
+    trained(method, network, samples, beside=beside)
+    close(term(steps), g[f"{kind}_total"])
+    close(term(steps, "reconstruction"), g[f"{kind}_reconstruction"])
+    for name, golden_name in (("instances", "instance"), ("prototypes", "prototype")):
+        close(term(steps, name), weight * g[f"{kind}_{golden_name}_of_pairs"].sum(dim=1))
+    if kind == "heavy":
+        wanted = torch.stack([g[f"fill_codes{v}"] for v in range(3)], dim=1) * samples.present[..., None]
+        close(network.codes(samples), wanted)
+
+
+def test_cpspan_weights(steps):
+    g = golden("CPSPAN")
+    method, network, samples = cpspan_run(g, pretrain_epochs=0, epochs=3, prototype_weight=1.0, instance_weight=1.0)
+    trained(method, network, samples, beside=True)
+    check_weights(sure_parts(network), g, "heavy_final_")
+
+
+@pytest.mark.parametrize("case", ["a", "b"])
+def test_cpspan_losses(case):
+    g = golden("CPSPAN")
+    first, second = g[f"{case}_z1"][None].requires_grad_(), g[f"{case}_z2"][None]
+    both = torch.ones(1, first.shape[1], dtype=torch.bool)
+    for name, loss in (("instance", cpspan.instance_loss), ("prototype", cpspan.prototype_loss)):
+        found = loss(first, second, both)
+        close(found[0], g[f"{case}_{name}"])
+        close(torch.autograd.grad(found.sum(), first)[0][0], g[f"{case}_{name}_grad_z1"])
+
+
+# Losses of COMPLETER, DCP and DSIMVC
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard"])
+@pytest.mark.parametrize("alpha", [9, 0])
+def test_completer_contrast(kind, alpha):
+    g = golden("COMPLETER")
+    first, second = g[f"cl_{kind}_z1"][None].requires_grad_(), g[f"cl_{kind}_z2"][None]
+    both = torch.ones(1, first.shape[1], dtype=torch.bool)
+    loss = completer.mutual_information_loss(first, second, both, alpha)
+    close(loss[0], g[f"cl_{kind}_alpha{alpha}"])
+    close(torch.autograd.grad(loss.sum(), first)[0][0], g[f"cl_{kind}_alpha{alpha}_grad_z1"])
+
+
+@pytest.mark.parametrize(("name", "last", "column"), [("COMPLETER", "spread", 2), ("DCP", "drop", 2)])
+def test_batches_of_an_epoch(name, last, column):
+    for row in golden(name)["batches"]:
+        n, size, wanted = (int(row[i]) for i in (0, 1, column))
+        assert Stage("any", 1, size, 1e-3, last).steps(n)[0] == max(1, wanted)  # the only batch is kept
+
+
+@pytest.mark.parametrize("case", ["b32", "b64"])
+def test_dsimvc_losses(case):
+    g = golden("DSIMVC")
+    first, second = g[f"{case}_z1"][None].requires_grad_(), dsimvc.shortened(g[f"{case}_z2"][None])
+    logits = g[f"{case}_logits1"][None].requires_grad_()
+    each = dsimvc.feature_terms(dsimvc.shortened(first), second)
+    shared = dsimvc.label_loss(logits.softmax(dim=2), g[f"{case}_q2"][None])
+    close(each[0] / each.shape[1], g[f"{case}_feature_each"])
+    close(shared[0], g[f"{case}_label"])
+    close(torch.autograd.grad(shared.sum(), logits)[0][0], g[f"{case}_label_grad_logits1"])
+    found = safe_imputation.Found(each, torch.zeros(1).double(), each)
+    raw = g[f"{case}_raw_weight"][None]
+    for loss, name in ((found.total(), "feature"), (found.total(raw / raw.sum()), "filled_feature")):
+        close(loss[0], g[f"{case}_{name}"])
+        slopes = torch.autograd.grad(loss.sum(), first, retain_graph=True)[0][0]
+        close(slopes, g[f"{case}_{name}_grad_z1"])
+    close(found.total(torch.full_like(raw, 1 / raw.shape[1]))[0], g[f"{case}_filled_feature_uniform"])
