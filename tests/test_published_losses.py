@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from math import log, sqrt
 
 import numpy as np
@@ -146,34 +147,55 @@ def test_dsimvc_shortens_long_features_only(rng):
 
 
 def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
-    """The slope from two points is the gradient of the loss of complete samples after a step, through that step."""
+    """That of the loss of complete samples after a plain step, on which weights depend by way of the network, too."""
     torch.default_generator.manual_seed(0)
-    network = torch.nn.Linear(3, 2).double()
+    network = torch.nn.Linear(3, TWO).double()
     complete, filled = torch.randn(5, 3).double(), torch.randn(4, 3).double()
-    weights = torch.full((4,), 0.25).double().requires_grad_()
-    rate = 0.05
+    rates = safe_imputation.Rates(0.01, 0.05, 0.02)
 
-    def each(matrix, bias, x):
-        return (x @ matrix.T + bias).square().sum(dim=1)
+    def each(outputs):
+        return outputs.square().sum(dim=-1)
 
-    own = [network.weight, network.bias]
-    total = each(*own, complete).mean() + (each(*own, filled) * weights).sum()
-    moved = [p - rate * g for p, g in zip(own, torch.autograd.grad(total, own, create_graph=True), strict=True)]
-    wanted = torch.autograd.grad(each(*moved, complete).mean(), weights)[0]
+    def losses(outputs):
+        return safe_imputation.Found(each(outputs)[None], outputs.exp().mean()[None], outputs.softmax(dim=-1)[None])
 
-    def losses(values):
-        found = each(*own, values[0][0])[None]
-        return safe_imputation.Found(found, torch.zeros(1).double(), found[..., None])
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = copy.deepcopy(network)
 
-    present = torch.ones(1, 5, 1, dtype=torch.bool)
-    side = type("Side", (), {"present": present, "device": torch.device("cpu")})
-    nobody = torch.zeros(1, 0, dtype=torch.int64)
-    levels = safe_imputation.TwoLevels(
-        side, network, losses, list, (nobody, nobody), [], [0], safe_imputation.Rates(1e-3, rate, 1e-3)
-    )
-    slope = levels._slope([complete[None]], [filled[None]], weights.detach()[None])
-    np.testing.assert_allclose(-rate * slope[0].numpy(), wanted.numpy(), rtol=1e-3)
-    assert torch.equal(network.weight, own[0])
+        def forward(self, values):
+            return (self.linear(values[0][0]),)
+
+    levels = safe_imputation.TwoLevels(Network(), losses, TWO, [0], rates)
+    weigher = torch.nn.Sequential(torch.nn.Linear(TWO, 100), torch.nn.ReLU(), torch.nn.Linear(100, 1)).double()
+    for theirs, ours in zip(weigher.parameters(), levels.weigher.parameters(), strict=True):
+        theirs.data.copy_(ours.data)
+    adams = [torch.optim.Adam(one.parameters(), lr=rate) for one, rate in ((network, 0.01), (weigher, 0.02))]
+    for _ in range(3):
+        own = [network.weight, network.bias]
+
+        def loss(matrix, bias, *, weights=None):
+            safe, risky = complete @ matrix.T + bias, filled @ matrix.T + bias
+            total = each(safe).mean() + safe.exp().mean()
+            if weights is None:
+                return total
+            u = weights(risky.softmax(dim=1))
+            return total + (u / u.sum() * each(risky)).sum() / len(filled) + risky.exp().mean()
+
+        virtual = loss(*own, weights=lambda q: weigher(q)[:, 0].sigmoid())
+        moved = [p - 0.05 * d for p, d in zip(own, torch.autograd.grad(virtual, own, create_graph=True), strict=True)]
+        wanted = torch.autograd.grad(loss(*moved), list(weigher.parameters()))
+        for one, slope in zip(weigher.parameters(), wanted, strict=True):
+            one.grad = slope
+        adams[1].step()
+        total = loss(*own, weights=lambda q: weigher(q)[:, 0].sigmoid().detach())
+        adams[0].zero_grad()
+        total.backward()
+        adams[0].step()
+        close(levels.step([complete[None]], [filled[None]]), [total.item()])
+        for ours, theirs in zip(levels.weigher.parameters(), wanted, strict=True):
+            torch.testing.assert_close(ours.grad, theirs)
 
 
 def test_cpspan_instances_and_prototypes(rng):
@@ -317,9 +339,21 @@ def test_batch_normalisation_over_all_rows_is_that_over_rows_that_count(rng):
     assert torch.isfinite(norm.variance).all()  # of a single row torch's own would make NaN
 
 
-@pytest.mark.parametrize(("drop", "n", "wanted"), [(True, 25, (2, 10)), (True, 7, (1, 7)), (False, 25, (3, 8))])
-def test_steps_of_an_epoch(drop, n, wanted):
-    assert Stage("any", 1, 10, 1e-3, drop).steps(n) == wanted
+@pytest.mark.parametrize(
+    ("last", "n", "wanted"),
+    [
+        ("drop short", 25, (2, 10)),
+        ("drop short", 20, (2, 10)),
+        ("drop short", 7, (1, 7)),
+        ("spread", 25, (3, 8)),
+        ("drop", 25, (2, 10)),
+        ("drop", 20, (1, 10)),
+        ("drop", 10, (1, 10)),
+        ("drop", 7, (1, 7)),
+    ],
+)
+def test_steps_of_an_epoch(last, n, wanted):
+    assert Stage("any", 1, 10, 1e-3, last).steps(n) == wanted
 
 
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from test_neighbors import incomplete_data
 from viewfuse import SettingError, Views
-from viewfuse.data.scaling import fit_scaler
+from viewfuse.data.scaling import fit_scaler, fit_whole_views
 
 
 @given(incomplete_data(), st.sampled_from(["minmax", "standard", "view", "mixed", "none"]))
@@ -68,3 +68,16 @@ def test_columns_of_one_unit_are_divided_by_one_number():
         scaled = fit_scaler(views, kind, ("view", "columns")).apply(views).arrays
         expected = [fit_scaler(views, own).apply(views).arrays[v] for v, own in enumerate(("view", "standard"))]
         assert all((a == b).all() for a, b in zip(scaled, expected, strict=True))
+
+
+def test_a_view_as_a_whole_has_one_least_and_one_largest_value():
+    views = Views(
+        [np.array([[-2.0, 4.0], [0.0, 6.0], [1e6, 1e6]]), np.full((3, 2), 7.0), np.full((3, 1), 5.0)],
+        mask=[[1, 1, 0], [1, 1, 0], [0, 1, 1]],
+    )
+    scaler = fit_whole_views(views)
+    found = scaler.apply(views).arrays
+    assert found[0].tolist() == [[0.0, 0.75], [0.25, 1.0], [0.0, 0.0]]
+    assert found[1].tolist() == np.zeros((3, 2)).tolist()
+    assert found[2].tolist() == np.zeros((3, 1)).tolist()
+    assert scaler.undo(0, found[0])[:2].tolist() == [[-2.0, 4.0], [0.0, 6.0]]

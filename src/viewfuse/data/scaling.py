@@ -101,6 +101,19 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
     return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs), whole)
 
 
+def fit_whole_views(views: Views) -> Scaler:
+    """What brings every view to 0..1 as one array: its columns have one least and one largest value in common."""
+    pairs = []
+    for v, array in enumerate(views.arrays):
+        low, factor = 0.0, 1.0
+        if views.mask[:, v].any():
+            least, largest = column_bounds(array, views.mask[:, v])
+            low = float(least.min())
+            factor = float(largest.max()) - low or 1.0
+        pairs.append((np.full(array.shape[1], low), np.full(array.shape[1], factor)))
+    return Scaler("minmax", tuple(low for low, _ in pairs), tuple(own for _, own in pairs), (True,) * len(pairs))
+
+
 def _measured(kind: str, unit: Unit, whole: bool) -> str:
     """What a scaling does to one view."""
     if kind == "none":

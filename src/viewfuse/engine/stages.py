@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,23 +34,27 @@ class Stage:
 
     Attributes
     ----------
-    rate : learning rate of Adam; None goes on with the Adam of the stage before
-    drop_last : whether what does not fill a batch is left out of an epoch; else all batches are a little smaller
+    rate : learning rate of Adam
+    last : what becomes of the last batch of an epoch: where it would be short, "spread" makes all batches a little
+        smaller, so that steps can be recorded, and "drop short" leaves it out; "drop" leaves it out even if it is
+        full. The only batch of an epoch is always kept.
+    same_adam : whether to keep the Adam of the stage before, if there was one
     """
 
     name: str
     epochs: int
     batch_size: int
-    rate: float | None
-    drop_last: bool = False
+    rate: float
+    last: Literal["spread", "drop short", "drop"] = "spread"
+    same_adam: bool = False
 
     def steps(self, n_elements: int) -> tuple[int, int]:
         """Steps of an epoch, and elements of each."""
-        whole = max(1, n_elements // self.batch_size)
-        if self.drop_last:
-            return whole, min(self.batch_size, n_elements)
-        steps = -(-n_elements // self.batch_size)
-        return steps, n_elements // steps
+        started = -(-n_elements // self.batch_size)
+        if self.last == "spread":
+            return started, n_elements // started
+        whole = n_elements // self.batch_size if self.last == "drop short" else started - 1
+        return max(1, whole), min(self.batch_size, n_elements)
 
 
 class SideBySide:
@@ -67,6 +71,7 @@ class SideBySide:
     network : all of them as one, see `viewfuse.engine.stacked_replicates.stack`
     values : per view a tensor of shape (replicates, samples, columns)
     present : boolean tensor of shape (replicates, samples, views)
+    each : numbers of the replicates, of shape (replicates, 1)
     """
 
     def __init__(
@@ -79,16 +84,16 @@ class SideBySide:
         self.dropout = Dropout(seeds, self.device)
         self.histories: list[History] = [{"epoch": [], "stage": [], "total": [], "seconds": []} for _ in seeds]
         self._networks, self._seeds, self._progress = networks, list(seeds), progress
-        self._each = torch.arange(len(seeds), device=self.device)[:, None]
+        self.each = torch.arange(len(seeds), device=self.device)[:, None]
         self._adam: Adam | None = None
 
     def view(self, v: int, rows: Tensor) -> Tensor:
         """A view of the samples at `rows`, of shape (replicates, batch), as (replicates, batch, columns)."""
-        return self.values[v][self._each, rows]
+        return self.values[v][self.each, rows]
 
     def has(self, rows: Tensor) -> Tensor:
         """Which views the samples at `rows` have, of shape (replicates, batch, views)."""
-        return self.present[self._each, rows]
+        return self.present[self.each, rows]
 
     def run(
         self, stage: Stage, elements: Tensor, loss: Loss, after_epoch: Callable[[int], None] = lambda epoch: None
@@ -96,10 +101,9 @@ class SideBySide:
         """Train for a stage; `elements` of shape (replicates, elements, numbers of an element)."""
         if not stage.epochs:
             return
-        if stage.rate is not None or self._adam is None:
+        if self._adam is None or not stage.same_adam:
             on_gpu = self.device.type == "cuda"
-            rate = 1e-3 if stage.rate is None else stage.rate
-            self._adam = Adam(self.network.parameters(), lr=rate, fused=True, capturable=on_gpu)
+            self._adam = Adam(self.network.parameters(), lr=stage.rate, fused=True, capturable=on_gpu)
         self.network.train()
         steps = _Steps(self, stage, elements, loss, self._adam)
         with Progress(shown=self._progress) as progress:
@@ -149,7 +153,7 @@ class _Steps:
     def __init__(self, side: SideBySide, stage: Stage, elements: Tensor, loss: Loss, adam: Adam) -> None:
         steps, size = stage.steps(elements.shape[1])
         self._elements, self._loss, self._adam = elements, loss, adam
-        self._each = torch.arange(len(elements), device=side.device)[:, None]
+        self._each = side.each
         self._order = torch.zeros(steps, len(elements), size, dtype=torch.int64, device=side.device)
         self._done = torch.zeros(1, dtype=torch.int64, device=side.device)
         self._terms: dict[str, Tensor] = {}

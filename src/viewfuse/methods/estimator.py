@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.checks import check_samples
 from viewfuse.data.filling.filler import check_fill
-from viewfuse.data.scaling import Scaler, Unit, check_scaling, fit_scaler
+from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import max_stacked, network_bytes
 from viewfuse.engine.rng import generator_for_start
@@ -87,8 +87,8 @@ class PublishedMethod(MultiViewClusterer):
     n_clusters : int, default 8
         Number of clusters.
     scaling : {"minmax", "range", "standard", "none"}
-        How columns are scaled, measured on observed rows only: to 0..1, all columns of a view by its widest range, to
-        mean 0 and deviation 1, or not at all.
+        How columns are scaled, measured on observed rows only: each to 0..1, a view as a whole to 0..1 (one least and
+        one largest value for all of its columns), each to mean 0 and deviation 1, or not at all.
     fill : {"neighbors", "median", "error"}, default "neighbors"
         What stands in empty cells of rows that have other values, see :class:`viewfuse.URRL`.
     reduction : str or dict by view
@@ -245,11 +245,10 @@ def prepared_source(estimator: Any, views: Views) -> Source:
 
 
 def scaler_for(scaling: str, source: Source) -> Scaler:
-    """What scales reduced views; "range" divides all columns of a view by the widest range of its columns."""
-    if scaling != "range":
-        return fit_scaler(source.reduced, scaling, source.reduction.units)
-    whole: Unit = "view"
-    return fit_scaler(source.reduced, "minmax", (whole,) * len(source.reduced.names))
+    """What scales reduced views; see `PublishedMethod` for the names."""
+    if scaling == "range":
+        return fit_whole_views(source.reduced)
+    return fit_scaler(source.reduced, scaling, source.reduction.units)
 
 
 def check_method_settings(estimator: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -104,8 +104,9 @@ class COMPLETER(PublishedMethod):
 
     Only samples with two views at least are learned from. With more than two views, for which the paper has no formula,
     contrast and prediction are averaged over all pairs of views, each over the samples that have both, and a missing
-    code is the mean of its predictions. The same as published with two. Reconstructions are not negative, so data
-    should not be, either.
+    code is the mean of its predictions. The same as published with two, but that the batches of an epoch have one size,
+    where the last one is short in the published program. Reconstructions are not negative, so data should not be,
+    either.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ class COMPLETER(PublishedMethod):
     learning_rate: float = 1e-4
 
     name: ClassVar[str] = "completer"
-    drop_last: ClassVar[bool] = False
+    last_batch: ClassVar[Literal["spread", "drop"]] = "spread"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "caltech101-20": {"scaling": "range"},
         "scene15": {"scaling": "none"},
@@ -149,6 +150,10 @@ class COMPLETER(PublishedMethod):
         """All pairs of views, of equal weight."""
         found = list(combinations(range(n_views), 2))
         return [Pair(a, b, 1 / len(found), 1 / len(found)) for a, b in found]
+
+    def reconstruction_share(self, n_views: int) -> float:
+        """How much the reconstruction of a view counts in L_rec."""
+        return 1.0
 
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """Auto-encoders and predictors."""
@@ -166,8 +171,8 @@ class COMPLETER(PublishedMethod):
         whole = bool(side.has(rows[..., 0]).all())
         first = min(self.prediction_start, self.epochs)
         stages = [
-            Stage("contrast", first, self.batch_size, self.learning_rate, self.drop_last),
-            Stage("prediction", self.epochs - first, self.batch_size, None, self.drop_last),
+            Stage("contrast", first, self.batch_size, self.learning_rate, self.last_batch),
+            Stage("prediction", self.epochs - first, self.batch_size, self.learning_rate, self.last_batch, True),
         ]
         side.run(stages[0], rows, lambda picked: self.losses(side, picked[..., 0], predicts=False, whole=whole))
         side.run(stages[1], rows, lambda picked: self.losses(side, picked[..., 0], predicts=True, whole=whole))
@@ -186,9 +191,10 @@ class COMPLETER(PublishedMethod):
         codes = network.codes(values, shown)
         zero = codes[0].new_zeros(len(rows))
         terms = {"contrast": zero, "reconstruction": zero, "prediction": zero}
+        share = self.reconstruction_share(n_views)
         for v, (decode, x) in enumerate(zip(network.decoders, values, strict=True)):
             error = masked_mse(decode(codes[v], shown[v]), x, present[..., v])
-            terms["reconstruction"] = terms["reconstruction"] + self.reconstruction_weight * error
+            terms["reconstruction"] = terms["reconstruction"] + self.reconstruction_weight * share * error
         for a, b, contrast, prediction in self.pairs(n_views):
             both = present[..., a] & present[..., b]
             loss = mutual_information_loss(codes[a], codes[b], both, self.entropy_weight)
@@ -209,8 +215,10 @@ def learnable(present: Tensor) -> Tensor:
 class DCP(COMPLETER):
     """COMPLETER by the same authors, one year on: with two views it differs in its batches only.
 
-    With more, the first view is the core: it is contrasted with and predicts the others, and is predicted from them.
-    The published code does so with complete samples only; here a pair learns from the samples that have both.
+    The last batch of an epoch is left out, even if it is full; the published program also leaves out the only one, and
+    then trains nothing, while here it is kept. With more than two views the first is the core: it is contrasted with
+    and predicts the others, and is predicted from them. The published program does so with complete samples only; here
+    a pair learns from the samples that have both.
 
     Parameters
     ----------
@@ -222,7 +230,7 @@ batch_size, learning_rate :
     """
 
     name: ClassVar[str] = "dcp"
-    drop_last: ClassVar[bool] = True
+    last_batch: ClassVar[Literal["spread", "drop"]] = "drop"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "caltech101-20": {"scaling": "range"},
         "scene15": {"scaling": "none"},
@@ -238,3 +246,7 @@ batch_size, learning_rate :
         if n_views < 3:
             return super().pairs(n_views)
         return [Pair(0, v, (1.0 if v == 1 else 0.1) / (n_views - 1), 1 / (n_views - 1)) for v in range(1, n_views)]
+
+    def reconstruction_share(self, n_views: int) -> float:
+        """L_rec of three views and more is the sum over the views, divided by their number less two."""
+        return 1.0 / max(1, n_views - 2)

@@ -168,7 +168,7 @@ class CPSPAN(PublishedMethod):
         stage = Stage("reconstruction", self.pretrain_epochs, self.batch_size, self.pretrain_rate)
         side.run(stage, torch.stack(lists), lambda rows: self._reconstruction(side, rows))
         rows = torch.arange(len(sets[0]), device=side.device).expand(len(sets), -1)[..., None]
-        stage = Stage("alignment", self.epochs, self.batch_size, self.learning_rate, drop_last=True)
+        stage = Stage("alignment", self.epochs, self.batch_size, self.learning_rate, "drop short")
         side.run(stage, rows, lambda rows: self.losses(side, rows[..., 0]))
         return side.finish()
 

@@ -6,6 +6,7 @@ those of a small network that is trained for this, one level above the clusterin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.rng import epoch_keys, generator_for_start, shuffled
 from viewfuse.engine.stages import History, SideBySide, Stage
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
-from viewfuse.methods.published.safe_imputation import Found, Rates, TwoLevels
+from viewfuse.methods.published.safe_imputation import Found, Rates, TwoLevels, fill_gaps
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, start_weights
 
@@ -106,8 +107,11 @@ class _Pretrained(nn.Module):
 class DSIMVC(PublishedMethod):
     """Clusters that views agree on, learned from complete samples and, as far as it is safe, from filled ones.
 
-    Neither a number of samples nor of complete ones is asked for, as the published code does; where fewer than two are
-    complete, all count as complete, with means of columns in their gaps. There is no `impute`: no decoders are kept.
+    As in the published program, gaps are filled once, from samples that are near in the features of a second network.
+    Only samples that have a view are near in it: the program also ranks by the hidden rows of a view. No number of
+    samples is required, neither of all nor of complete ones; where fewer than two are complete, all count as complete,
+    with means of columns in their gaps. An epoch of reconstruction has batches of one size instead of a short last one.
+    There is no `impute`: no decoders are kept.
 
     Parameters
     ----------
@@ -121,8 +125,6 @@ class DSIMVC(PublishedMethod):
         Of reconstruction and of contrast of a second network, which finds the first neighbours.
     iterations : int, default 200
         Steps of the two levels.
-    renew : bool, default True
-        Whether gaps are filled anew after every step, as the paper says; in the published code that has no effect.
     batch_size, learning_rate : default 256, 3e-4
         Of Adam.
     virtual_rate, weight_rate : float, default 1e-3 and 4e-4
@@ -138,7 +140,6 @@ class DSIMVC(PublishedMethod):
     neighbor_pretrain_epochs: int = 200
     neighbor_epochs: int = 100
     iterations: int = 200
-    renew: bool = True
     batch_size: int = 256
     learning_rate: float = 3e-4
     virtual_rate: float = 1e-3
@@ -167,34 +168,23 @@ class DSIMVC(PublishedMethod):
         main = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs)
         others = [self._second(samples, seed) for samples, seed in zip(sets, seeds, strict=True)]
         second = self._reconstructed(others, sets, seeds, rows, self.neighbor_pretrain_epochs)
-        stage = Stage("neighbours", self.neighbor_epochs, self.batch_size, self.learning_rate, drop_last=True)
+        stage = Stage("neighbours", self.neighbor_epochs, self.batch_size, self.learning_rate, "drop short", True)
         second.run(stage, rows, lambda picked: self._contrast(second, picked[..., 0]))
-        self._learn_safely(main, rows[..., 0], _all_features(second), seeds)
+        fill_gaps(main, _all_features(second))
+        self._learn_safely(main, rows[..., 0], seeds)
         return main.finish()
 
-    def _learn_safely(self, side: SideBySide, rows: Tensor, features: Sequence[Tensor], seeds: Sequence[int]) -> None:
-        """The two levels, from complete samples at `rows` and all others."""
-        n = side.present.shape[1]
-        others = [_others(own, n) for own in rows]
+    def _learn_safely(self, side: SideBySide, rows: Tensor, seeds: Sequence[int]) -> None:
+        """The two levels, from complete samples at `rows` and all others, whose gaps are filled."""
+        others = torch.stack([_others(own, side.present.shape[1]) for own in rows])
         rates = Rates(self.learning_rate, self.virtual_rate, self.weight_rate)
-        model = side.network.model
-        levels = TwoLevels(
-            side,
-            model,
-            lambda values: self._found(model, values),
-            lambda values: model(values)[0],
-            (rows, torch.stack(others)),
-            features,
-            seeds,
-            rates,
-        )
-        levels.run(self.iterations, self.batch_size, renew=self.renew)
-
-    def _found(self, model: Any, values: Sequence[Tensor]) -> Found:
-        """The losses of a batch; features have a length of sqrt(3) at most."""
-        features, labels = model(values)
-        features = [shortened(own) for own in features]
-        return Found(*pair_losses(features, labels), torch.stack(labels).mean(dim=0))
+        levels = TwoLevels(side.network.model, _measured, self.n_clusters, seeds, rates)
+        for _ in range(self.iterations):
+            began = time.perf_counter()
+            keys = epoch_keys(seeds, len(side.histories[0]["epoch"])).to(side.device)
+            drawn = [_drawn(own, keys[:, i], self.batch_size) for i, own in enumerate((rows, others))]
+            total = levels.step(*([side.view(v, own) for v in range(len(side.values))] for own in drawn))
+            side.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
 
     def _second(self, samples: Samples, seed: int) -> Encoders:
         """A network like the first, that begins elsewhere."""
@@ -233,6 +223,11 @@ class DSIMVC(PublishedMethod):
         return {"features": each.mean(dim=1), "clusters": clusters}
 
 
+def _measured(features: Sequence[Tensor], labels: Sequence[Tensor]) -> Found:
+    """The losses of a batch; features have a length of sqrt(3) at most."""
+    return Found(*pair_losses([shortened(own) for own in features], labels), torch.stack(list(labels)).mean(dim=0))
+
+
 def pair_losses(features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Summed over pairs of views: terms of samples, of shape (replicates, batch), and L_label, (replicates,)."""
     pairs = list(combinations(range(len(features)), 2)) or [(0, 0)]
@@ -262,6 +257,11 @@ def _mean_filled(samples: Samples) -> Samples:
 def _all_features(side: SideBySide) -> list[Tensor]:
     """Features of all samples, of length 1, per view of shape (replicates, samples, width)."""
     return [functional.normalize(own, dim=2) for own in side.network.model(side.values)[0]]
+
+
+def _drawn(rows: Tensor, keys: Tensor, batch_size: int) -> Tensor:
+    """A batch of rows, of shape (replicates, batch), in random order."""
+    return rows.gather(1, shuffled(keys, rows.shape[1])[:, :batch_size])
 
 
 def _others(rows: Tensor, n: int) -> Tensor:

@@ -149,16 +149,22 @@ class _RecoverAndRefine(ClusterNetwork):
 def completed(network: Transformer, values: Sequence[Tensor], present: Tensor) -> tuple[list[Tensor], Tensor]:
     """Samples whose missing views are what the network expects there, of shape (replicates, batch, columns)."""
     found = network.decode(mean_token(network.tokens(values, present), present))
+    return fill(values, found, present), torch.ones_like(present)
+
+
+def fill(values: Sequence[Tensor], found: Sequence[Tensor], present: Tensor) -> list[Tensor]:
+    """Per view the values, of shape (replicates, batch, columns), with what was found where they are missing."""
     views = enumerate(zip(values, found, strict=True))
-    return [torch.where(present[..., v, None], x, y) for v, (x, y) in views], torch.ones_like(present)
+    return [torch.where(present[..., v, None], x, y) for v, (x, y) in views]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RecFormer(PublishedMethod):
     """k-means of the mean token of a Transformer over views, which fills in missing views on the way.
 
-    Batches are drawn anew in every epoch, where the published code keeps them, and embeddings are computed after
-    training, where it collects them during the last epoch.
+    Batches are drawn anew in every epoch, where the published program keeps them. Embeddings are computed after
+    training, of samples that the network completes as it was after recovery, so that new samples have them, too; the
+    published program collects them during its last epoch.
 
     Parameters
     ----------
@@ -214,63 +220,64 @@ class RecFormer(PublishedMethod):
         graph = _Graph(side, self)
         rows = torch.arange(len(sets[0]), device=side.device).expand(len(sets), -1)[..., None]
         stage = Stage("recover", self.recover_epochs, self.batch_size, self.learning_rate)
-        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]), graph.renew)
+        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]), graph.renew_neighbors)
         graph.keep_recovered()
-        stage = Stage(
-            "refine", self.refine_epochs, self.batch_size, None if self.recover_epochs else self.learning_rate
-        )
-        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]))
+        stage = Stage("refine", self.refine_epochs, self.batch_size, self.learning_rate, same_adam=True)
+        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]), graph.renew_tokens)
         return side.finish()
 
 
 class _Graph:
-    """Completed samples, the graph of their neighbours, and the tokens of the last pass."""
+    """The graph of neighbours among completed samples, and tokens of all samples.
+
+    Attributes
+    ----------
+    completed : per view of shape (replicates, samples, columns); gaps hold what the last training pass expected there
+    tokens : those that batches are compared with, of shape (replicates, samples, views, width)
+    neighbors : of shape (replicates, samples, views, count)
+    """
 
     def __init__(self, side: SideBySide, method: RecFormer) -> None:
         self._side, self._method = side, method
         count = min(method.n_neighbors, side.present.shape[1] - 1)
-        self.tokens = torch.ones(*side.present.shape, method.token_dim, device=side.device)
+        self.completed = [view.clone() for view in side.values]
+        self.tokens = side.values[0].new_ones(*side.present.shape, method.token_dim)
+        self._passed = self.tokens  # of the last training pass; the same in recovery, which uses them at once
         self.neighbors = torch.zeros(*side.present.shape, count, dtype=torch.int64, device=side.device)
         self._weight = torch.zeros((), device=side.device)  # there is no graph in the first epoch
-        self._each = torch.arange(len(side.present), device=side.device)[:, None]
 
     def losses(self, rows: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of samples, each of shape (replicates,)."""
-        side = self._side
+        side, place = self._side, (self._side.each, rows)
         values, present = [side.view(v, rows) for v in range(len(side.values))], side.has(rows)
         tokens = side.network.refine.tokens(values, present)
         found = side.network.refine.decode(mean_token(tokens, present))
-        graph = graph_loss(tokens, self.tokens, self.neighbors[self._each, rows])
-        self.tokens[self._each, rows] = tokens.detach()
+        graph = graph_loss(tokens, self.tokens, self.neighbors[place])
+        self._passed[place] = tokens.detach()
+        for v, view in enumerate(fill(values, found, present)):
+            self.completed[v][place] = view.detach()
         return {"reconstruction": reconstruction_loss(found, values, present), "graph": self._weight * graph}
 
-    def renew(self, epoch: int = 0) -> None:
-        """Complete the samples with the network as it is, and find their neighbours."""
-        for r, values in enumerate(self._completed()):
-            for v, view in enumerate(values):
-                self.neighbors[r, :, v] = nearest(view, self.neighbors.shape[3])
+    def renew_neighbors(self, epoch: int) -> None:
+        """Find the neighbours of samples as the passes of this epoch completed them."""
+        for v, view in enumerate(self.completed):
+            for r, own in enumerate(view):
+                self.neighbors[r, :, v] = nearest(own, self.neighbors.shape[3])
         self._weight.fill_(self._method.graph_weight)
-
-    def _completed(self) -> list[list[Tensor]]:
-        """Per replicate and view, of shape (samples, columns)."""
-        side, n = self._side, self._side.present.shape[1]
-        parts = []
-        for rows in torch.split(torch.arange(n, device=side.device), _ROWS):
-            parts.append(completed(side.network.refine, [x[:, rows] for x in side.values], side.present[:, rows])[0])
-        views = [torch.cat(own, dim=1) for own in zip(*parts, strict=True)]
-        return [[view[r] for view in views] for r in range(len(side.present))]
 
     @torch.no_grad()
     def keep_recovered(self) -> None:
-        """Let the network that completes samples be the one of now, and go on with samples that it completed."""
+        """Let the network that completes samples be the one of now, and continue with completed samples."""
         network = self._side.network
         for kept, now in zip(network.recover.parameters(), network.refine.parameters(), strict=True):
             kept.copy_(now)
-        for r, values in enumerate(self._completed()):
-            for v, view in enumerate(values):
-                self._side.values[v][r] = view
+        self._side.values = self.completed
         self._side.present.fill_(True)
-        self._weight.fill_(self._method.graph_weight)
+        self._passed = self.tokens.clone()
+
+    def renew_tokens(self, epoch: int) -> None:
+        """In refinement all batches of an epoch see the tokens of the epoch before."""
+        self.tokens.copy_(self._passed)
 
 
 def nearest(points: Tensor, count: int) -> Tensor:

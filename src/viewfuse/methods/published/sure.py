@@ -113,7 +113,8 @@ class SURE(PublishedMethod):
 
     Only samples with two views at least are learned from. With more than two views, for which the paper has no formula,
     the contrast is averaged over all pairs of views, each over the samples that have both, and a missing code is the
-    mean of what the views that are there say. The same as published with two.
+    mean of what the views that are there say. With two it is as published, but that the nearest codes are looked for
+    among all samples, not within batches, and that fewer than three are averaged, not divided by three.
 
     Parameters
     ----------
@@ -124,7 +125,8 @@ class SURE(PublishedMethod):
     dropout : float, default 0.2
         In hidden layers.
     n_negatives : int, default 30
-        Negative pairs of a sample; drawn once.
+        Negative pairs of a sample, drawn once: its first view with other views of so many samples, itself perhaps among
+        them; of all where there are fewer.
     reconstruction_weight : float, default 0.5
         Of the reconstruction beside the contrast.
     epochs, batch_size, learning_rate : default 80, 1024, 1e-3
@@ -162,19 +164,21 @@ class SURE(PublishedMethod):
         side = SideBySide(networks, sets, seeds, progress=self.verbose)
         pairs = torch.stack([self._pairs(one.present, seed) for one, seed in zip(sets, seeds, strict=True)])
         contrast = _Contrast(side, pairs, self.batch_size)
-        stage = Stage("contrast", self.epochs, self.batch_size, self.learning_rate, drop_last=True)
+        stage = Stage("contrast", self.epochs, self.batch_size, self.learning_rate, "drop short")
         side.run(stage, pairs, lambda picked: self.losses(side, picked, contrast), contrast.after_epoch)
         return side.finish()
 
     def _pairs(self, present: Tensor, seed: int) -> Tensor:
         """A row for each view, and whether all are the same sample; of shape (pairs, views + 1)."""
         rows, n_views = learnable(present).cpu().numpy(), present.shape[1]
-        n_bytes = 4 * 8 * len(rows) * self.n_negatives * n_views
-        memory.require(n_bytes, f"{self.n_negatives:,} negative pairs of each sample", "choose a smaller n_negatives")
-        drawn = np.random.default_rng([seed, 6]).choice(rows, (len(rows) * self.n_negatives, n_views))
-        drawn[:, 0] = np.repeat(rows, self.n_negatives)
+        count = min(self.n_negatives, len(rows))
+        n_bytes = 4 * 8 * len(rows) * count * n_views
+        memory.require(n_bytes, f"{count:,} negative pairs of each sample", "choose a smaller n_negatives")
+        rng, shape = np.random.default_rng([seed, 6]), (len(rows), n_views - 1, count)
+        drawn = [rng.choice(rows, count, replace=False) for _ in range(len(rows) * (n_views - 1))]
+        others = np.array(drawn, dtype=rows.dtype).reshape(shape).swapaxes(1, 2).reshape(-1, n_views - 1)
+        other = np.concatenate([np.repeat(rows, count)[:, None], others, np.zeros((len(others), 1), rows.dtype)], axis=1)
         same = np.concatenate([np.tile(rows[:, None], n_views), np.ones_like(rows)[:, None]], axis=1)
-        other = np.concatenate([drawn, np.zeros_like(drawn[:, :1])], axis=1)
         return torch.from_numpy(np.concatenate([same, other])).to(present.device)
 
     def losses(self, side: SideBySide, picked: Tensor, contrast: _Contrast) -> dict[str, Tensor]:
@@ -198,7 +202,7 @@ class _Contrast:
         n = len(side.present)
         self.robust = torch.zeros(n, dtype=torch.bool, device=side.device)
         self.whole = bool(side.has(pairs[..., 0]).all())  # whether nobody to learn from lacks a view, which saves work
-        self._sums = torch.zeros(n, 2, device=side.device)  # of the distances of negative pairs, and their number
+        self._sums = side.values[0].new_zeros(n, 2)  # of the distances of negative pairs, and their number
         self.margin = self._measured_margin(pairs, batch_size)
 
     def batch(self, picked: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -212,7 +216,7 @@ class _Contrast:
     def _measured_margin(self, pairs: Tensor, batch_size: int) -> Tensor:
         """max(1, round(mean distance of positive + of negative pairs)) before training, of shape (replicates,)."""
         self._side.network.train()
-        sums = torch.zeros(len(pairs), 2, 2, device=self._side.device)
+        sums = self._side.values[0].new_zeros(len(pairs), 2, 2)
         order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._side.device)
         for part in torch.split(order, batch_size):
             values, present, positive = self.batch(pairs[:, part])
