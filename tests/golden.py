@@ -102,11 +102,11 @@ def trained(method, network, samples, *, beside):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Batches in the order of the elements; what is recorded of the last network, step by step, as (stage, terms)."""
+    """Batches in the order of the elements; what is recorded step by step, as (stage, terms of all networks)."""
     found, record = [], SideBySide.record
 
     def spy(side, stage, terms, seconds):
-        found.append((stage, {name: own[:, -1].clone() for name, own in terms.items()}))
+        found.append((stage, {name: own.clone() for name, own in terms.items()}))
         record(side, stage, terms, seconds)
 
     monkeypatch.setattr(SideBySide, "record", spy)
@@ -114,7 +114,6 @@ def steps(monkeypatch):
     return found
 
 
-def term(steps, *names, stage=None):
-    """Sum of terms step by step, of all stages or one; all terms without names."""
-    chosen = [terms for own, terms in steps if stage in (None, own)]
-    return torch.cat([sum(terms[name] for name in names or terms) for terms in chosen])
+def term(steps, *names, replicate=-1):
+    """Sum of terms of one network step by step, through all stages; all terms without names."""
+    return torch.cat([sum(terms[name][:, replicate] for name in names or terms) for _, terms in steps])

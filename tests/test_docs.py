@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import reduce
 from pathlib import Path
 
 import click
@@ -232,6 +233,26 @@ def test_commands_in_sentences_exist():
             wrong += [f"{short(page)}: {text}" for word in words if word.startswith("--") and word not in known]
             wrong += [] if command else [f"{short(page)}: {text}"]
     assert wrong == []
+
+
+def test_names_in_sentences_about_methods_exist():
+    """`thing.name` between backticks on the page for methods of one's own."""
+    import numpy as np
+    import torch
+
+    import viewfuse
+    from viewfuse.engine.stages import SideBySide
+    from viewfuse.methods.network import ClusterNetwork
+    from viewfuse.neighbors.samples import Samples
+
+    samples = Samples([torch.zeros(2, 1)], torch.ones(2, 1, dtype=torch.bool), torch.empty(2, 1, 0))
+    side = SideBySide([torch.nn.Linear(1, 1)], [samples], [0])
+    known = {"viewfuse": viewfuse, "X": viewfuse.Views([np.eye(2)]), "network": ClusterNetwork, "side": side}
+    names = re.findall(r"`((?:viewfuse|X|network|side)(?:\.\w+)+)", (ROOT / "docs" / "add-your-method.md").read_text())
+    assert {"viewfuse.nn.dense.MLP", "side.dropout", "network.remember", "X.mask"} <= set(names)
+    for name in names:
+        first, *others = name.split(".")
+        assert hasattr(reduce(getattr, others[:-1], known[first]), others[-1]), name
 
 
 def options_of(command: click.Command) -> set[str]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 import viewfuse
 from conftest import make_blobs
@@ -70,7 +71,22 @@ def test_numbers_that_nothing_could_be_done_with_are_refused(blobs, name, wrong,
 
 
 def test_fractions_are_numbers(blobs):
-    assert brief("sure", learning_rate=Fraction(1, 1000)).fit(blobs).learning_rate == 0.001
+    found = [brief("sure", learning_rate=rate).fit(blobs).embedding_ for rate in (Fraction(1, 1000), 0.001)]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", BRIEF)
+def test_parameters_stay_the_objects_that_were_given(name, blobs, tmp_path):
+    model = brief(name)
+    odd = {one: list(x) if isinstance(x, tuple) else as_numpy(x) for one, x in model.get_params(deep=False).items()}
+    model.set_params(**{**odd, "n_clusters": np.int8(3)})
+    given = model.get_params(deep=False)
+    model.fit(blobs)
+    after = model.get_params(deep=False)
+    assert [one for one in given if after[one] is not given[one]] == []
+    if name in PLACING:
+        model.save(tmp_path / "model")
+        assert viewfuse.load(tmp_path / "model", device="cpu").n_clusters == 3
 
 
 @pytest.mark.parametrize(
@@ -78,7 +94,6 @@ def test_fractions_are_numbers(blobs):
     [
         ({"latent_dim": 10**9}, "the network of SURE with its gradients needs .* bytes, but only"),
         ({"hidden_dims": (10**9, 10**9, 10**9)}, "the network of SURE|a network of these widths is too large"),
-        ({"n_negatives": 10**9}, "1,000,000,000 negative pairs of each sample needs .* choose a smaller n_negatives"),
     ],
 )
 def test_what_does_not_fit_into_memory_is_refused(blobs, wrong, said):
@@ -86,10 +101,24 @@ def test_what_does_not_fit_into_memory_is_refused(blobs, wrong, said):
         brief("sure", **wrong).fit(blobs)
 
 
-@pytest.mark.parametrize("name", ["completer", "sure", "cpspan", "recformer"])
-def test_a_learning_rate_of_zero_teaches_nothing(blobs, name):
+def test_pairs_that_do_not_fit_into_memory_are_refused(monkeypatch):
+    """There are no more negative pairs of a sample than samples."""
+    present = torch.ones(5, 2, dtype=torch.bool)
+    assert SURE(2, n_negatives=10**9)._pairs(present, 0).shape == (5 + 25, 3)
+    monkeypatch.setattr("viewfuse.utils.memory.available", lambda: 1000)
+    with pytest.raises(NotEnoughMemory, match=r"5 negative pairs of each sample needs .* choose a smaller n_negatives"):
+        SURE(2, n_negatives=10**9)._pairs(present, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("completer", {}), ("completer", {"prediction_start": 0}), ("sure", {}), ("cpspan", {}), ("recformer", {})],
+)
+def test_a_learning_rate_of_zero_teaches_nothing(blobs, name, params):
     rates = [one.name for one in fields(brief(name)) if one.name.endswith("rate")]
-    found = [brief(name, **dict.fromkeys(rates, rate)).fit(blobs).embedding_ for rate in (0.0, 1e-15, 1e-3)]
+    found = [
+        brief(name, **{**params, **dict.fromkeys(rates, rate)}).fit(blobs).embedding_ for rate in (0.0, 1e-15, 1e-3)
+    ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
     assert np.abs(found[0] - found[2]).max() > 1e-4
 

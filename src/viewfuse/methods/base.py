@@ -208,9 +208,13 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         arrays |= {name: getattr(self, name) for name in _PER_CLUSTER}
         persistence.save(Path(path), persistence.Saved(model, arrays, self._facts(rows)))
 
+    def _plain_params(self) -> dict[str, Any]:
+        """The parameters, as they can be saved."""
+        return dict(self.get_params(deep=False))
+
     def _facts(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         """What else is saved: anything that JSON can hold."""
-        params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED}
+        params = {name: value for name, value in self._plain_params().items() if name not in _NOT_SAVED}
         params = {name: dict(value) if isinstance(value, Mapping) else value for name, value in params.items()}
         if not isinstance(params["random_state"], (Integral, NoneType)):
             params["random_state"] = None

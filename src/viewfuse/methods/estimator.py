@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from viewfuse.fitted.persistence import BuildMethod
 
 SCALINGS = ("minmax", "range", "standard", "none")
+T = TypeVar("T")
 _LARGEST = 10**9
 """Of whole numbers; what is larger was meant for something else."""
 _HUGE = 3e38
@@ -161,17 +162,19 @@ class PublishedMethod(MultiViewClusterer):
             A row that is all NaN is a missing view.
         y : ignored
         """
-        check_method_settings(self)
+        plain = checked(self)
         views = self._checked_views(X, y)
-        (trained,) = self.train_many([views], replicate_seeds(self.random_state, 1))
+        (trained,) = plain.train_many([views], replicate_seeds(self.random_state, 1))
         self._remember_columns(X, views)
-        self._remember(trained, views)
-        warn_of_empty_clusters(self.labels_, self.n_clusters)
+        self._remember(trained, views, PlacingNetwork(type(self)(**plain.settings())))
+        warn_of_empty_clusters(self.labels_, self.n_clusters_)
         return self
 
     def train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
         """One training per set of samples and seed, all with these settings; on a GPU they run side by side."""
-        check_method_settings(self)
+        return checked(self)._train_many(sets, seeds)
+
+    def _train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
         device = chosen_device(self.device)
         prepared = [self._prepared(views, device) for views in sets]
         networks = []
@@ -219,10 +222,12 @@ class PublishedMethod(MultiViewClusterer):
             groups += [members[i : i + most] for i in range(0, len(members), most)]
         return groups
 
-    def _remember(self, trained: Trained, views: Views) -> None:
+    def _plain_params(self) -> dict[str, Any]:
+        return checked(self).get_params(deep=False)
+
+    def _remember(self, trained: Trained, views: Views, method: PlacingNetwork) -> None:
         """Set what fitting gave."""
         (columns, filler, reduction, decisions, reduced), scaler, samples, network, history = trained
-        method = PlacingNetwork(type(self)(**self.settings()))
         stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
         index = index_rows(samples.values, samples.present)
         self._model = Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, network)
@@ -251,17 +256,18 @@ def scaler_for(scaling: str, source: Source) -> Scaler:
     return fit_scaler(source.reduced, scaling, source.reduction.units)
 
 
-def check_method_settings(estimator: Any) -> None:
-    """Refuse values that parameters cannot have; numbers of numpy, which overflow, become the same ones of Python."""
-    check_scaling(estimator.scaling, SCALINGS)
-    check_fill(estimator.fill)
-    check_reduction(estimator.reduction)
-    for one in fields(estimator):
-        kind, value = one.type if isinstance(one.type, str) else one.type.__name__, getattr(estimator, one.name)
-        _check_number(one.name, value, kind, one.metadata)
-        plain = _plain(value, kind)
-        if type(plain) is not type(value) or kind == "Sequence[int]":
-            setattr(estimator, one.name, plain)
+def checked(estimator: T) -> T:
+    """The same estimator, not fitted, with numbers of Python: those of numpy overflow; refuses what cannot be."""
+    given: Any = estimator
+    check_scaling(given.scaling, SCALINGS)
+    check_fill(given.fill)
+    check_reduction(given.reduction)
+    params = given.get_params(deep=False)
+    for one in fields(given):
+        kind = one.type if isinstance(one.type, str) else one.type.__name__
+        _check_number(one.name, params[one.name], kind, one.metadata)
+        params[one.name] = _plain(params[one.name], kind)
+    return type(estimator)(**params)
 
 
 def _plain(value: Any, kind: str) -> Any:

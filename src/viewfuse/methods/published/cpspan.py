@@ -117,6 +117,9 @@ def similarity_in_common_views(codes: Tensor, present: Tensor, others: Tensor, o
 class CPSPAN(PublishedMethod):
     """k-means of aligned codes of all views, a missing code taken from the sample that is nearest in the other views.
 
+    The published program looks for that sample with the code of the hidden row itself. In its first stage the lists of
+    a view's samples are as long as the longest; here they are filled up to whole batches, by the same samples again.
+
     Parameters
     ----------
     latent_dim : int, default 10

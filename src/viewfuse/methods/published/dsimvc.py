@@ -110,8 +110,8 @@ class DSIMVC(PublishedMethod):
     As in the published program, gaps are filled once, from samples that are near in the features of a second network.
     Only samples that have a view are near in it: the program also ranks by the hidden rows of a view. No number of
     samples is required, neither of all nor of complete ones; where fewer than two are complete, all count as complete,
-    with means of columns in their gaps. An epoch of reconstruction has batches of one size instead of a short last one.
-    There is no `impute`: no decoders are kept.
+    with means of columns in their gaps until these are filled. An epoch of reconstruction has batches of one size
+    instead of a short last one. There is no `impute`: no decoders are kept.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from viewfuse.data.views import Views
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.methods.base import ViewsClusterer, warn_of_empty_clusters
-from viewfuse.methods.estimator import Clustered, check_method_settings, prepared_source, scaler_for
+from viewfuse.methods.estimator import Clustered, checked, prepared_source, scaler_for
 from viewfuse.utils import memory
 
 Matrix = NDArray[np.float64]
@@ -111,22 +111,19 @@ class NEMO(ViewsClusterer):
         X : views, see :meth:`viewfuse.URRL.fit`
         y : ignored
         """
-        check_method_settings(self)
-        views = self._checked_views(X, y)
+        plain, views = checked(self), self._checked_views(X, y)
         (seed,) = replicate_seeds(self.random_state, 1)
-        self.affinity_ = self._affinity(views)
-        self.labels_ = self._labels(self.affinity_, seed)
+        self.affinity_ = plain._affinity(views)
+        self.labels_ = plain._labels(self.affinity_, seed)
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        warn_of_empty_clusters(self.labels_, self.n_clusters)
+        warn_of_empty_clusters(self.labels_, plain.n_clusters)
         return self
 
     def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
         """One clustering per set of samples and seed, one after another."""
-        check_method_settings(self)
-        return [
-            Clustered(self._labels(self._affinity(views), seed), {}) for views, seed in zip(sets, seeds, strict=True)
-        ]
+        plain, pairs = checked(self), zip(sets, seeds, strict=True)
+        return [Clustered(plain._labels(plain._affinity(views), seed), {}) for views, seed in pairs]
 
     def _affinity(self, views: Views) -> Matrix:
         memory.require(_MATRICES * 8 * len(views) ** 2, f"NEMO of {len(views):,} samples", "use fewer samples or URRL")
