@@ -15,8 +15,10 @@ import reference
 from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors import exact_search, view_index
 from viewfuse.neighbors.donors import neighbor_lists
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR, nearest
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.lots import Lots, row_keys
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.neighbors.row_lookup import content_keys, fingerprints
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.neighbors.view_index import ViewIndex
 
@@ -31,6 +33,27 @@ class BytesOfResults(torch.overrides.TorchFunctionMode):
         if isinstance(result, torch.Tensor):
             self.most = max(self.most, result.numel() * result.element_size())
         return result
+
+
+def there(view):
+    return torch.ones(len(view), 1, dtype=torch.bool)
+
+
+def lots_of(queries, pool):
+    """Where there is one view only."""
+    return Lots(fingerprints([queries], there(queries)), row_keys(content_keys([pool], there(pool)), 0))
+
+
+def nearest(queries, pool, count, *, same):
+    return exact_search.nearest(queries, pool, lots_of(queries, pool), count, same=same)
+
+
+def indexed(pool):
+    """A view index and what it finds for new rows, as a function."""
+    index = ViewIndex(pool, lots_of(pool, pool).rows)
+    return index, lambda queries, count, same=False: index.nearest(
+        queries, lots_of(queries, pool).queries, count, same=same
+    )
 
 
 @st.composite
@@ -108,20 +131,6 @@ def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
     found = nearest(torch.from_numpy(queries), torch.from_numpy(pool), 5, same=False).numpy()
     distances = ((queries[:, None] - pool) ** 2).sum(axis=2)
     assert (found == distances.argsort(axis=1)[:, :5]).all()
-
-
-@pytest.mark.parametrize("ranked_at_once", [0, 1_000_000], ids=["likely ones first", "all at once"])
-@pytest.mark.parametrize(("n", "levels"), [(400, 2), (397, 3), (640, 1000), (90, 2)])
-def test_search_is_exact_in_blocks_and_where_many_tie(n, levels, ranked_at_once, monkeypatch):
-    """Ranked by hand: by whole squared distances, equals by lot."""
-    monkeypatch.setattr(exact_search, "_CELLS_TO_RANK", ranked_at_once)
-    rng = np.random.default_rng(n)
-    pool, queries = rng.integers(0, levels, size=(n, 6)), rng.integers(0, levels, size=(25, 6))
-    squares = ((queries[:, None] - pool) ** 2).sum(axis=2)
-    lots = (np.arange(n) * 2_654_435_761 % 2**32) / 2**32
-    wanted = [np.lexsort((lots, own))[:9].tolist() for own in squares]
-    found = nearest(torch.from_numpy(queries).float(), torch.from_numpy(pool).float(), 9, same=False)
-    assert found.tolist() == wanted
 
 
 def crowds():
@@ -203,7 +212,8 @@ def test_queries_that_overflow_float32_are_compared_with_all():
 def test_candidates_take_a_few_chunks_of_memory(rows, columns, count):
     points = exact_search.Points.of(torch.rand(rows, columns))
     with BytesOfResults() as seen:
-        exact_search.nearest_points(torch.rand(1500, columns), points, count, same=False)
+        nobody = Lots(*(torch.zeros(n, dtype=torch.int64) for n in (1500, rows)))
+        exact_search.nearest_points(torch.rand(1500, columns), points, nobody, count, same=False)
     assert seen.most <= 4 * exact_search._BYTES_PER_CHUNK + 4 * rows * columns
 
 
@@ -216,18 +226,18 @@ def test_search_leaves_out_the_query_itself_even_among_duplicates():
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
     pool, queries = torch.randn(n + 5, 4, generator=torch.Generator().manual_seed(seed)).split([n, 5])
-    index = ViewIndex(pool)
-    for part in (queries, queries[:1], queries[:0]):
-        assert torch.equal(index.nearest(part, count, same=False), nearest(part, pool, count, same=False))
-    assert torch.equal(index.nearest(pool, count, same=True), nearest(pool, pool, count, same=True))
+    index, find = indexed(pool)
+    for part in (queries, queries[:1]):
+        assert torch.equal(find(part, count), nearest(part, pool, count, same=False))
+    assert torch.equal(find(pool, count, same=True), nearest(pool, pool, count, same=True))
     assert "_points" in vars(index)
-    assert set(vars(copy.copy(index))) == {"pool", "_lists"}  # copies take no more memory than they need
+    assert set(vars(copy.copy(index))) == {"pool", "_keys", "_lists"}  # copies take no more memory than they need
 
 
 def test_large_pools_are_not_kept(monkeypatch):
     monkeypatch.setattr(view_index, "_CELLS_KEPT", 39)
-    index = ViewIndex(torch.randn(10, 4))
-    index.nearest(torch.randn(1, 4), 3, same=False)
+    index, find = indexed(torch.randn(10, 4))
+    find(torch.randn(1, 4), 3)
     assert "_points" not in vars(index)
 
 
@@ -284,18 +294,20 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
     queries = crowd if same else crowd[:500] + 0.01
     truth = nearest(queries, crowd, 9, same=same)
     monkeypatch.setattr(view_index, "_EXACT_ROWS", {"cpu": 1000})
-    searcher = ViewIndex(crowd)
-    found = searcher.nearest(queries, 9, same=same)
+    searcher, find = indexed(crowd)
+    found = find(queries, 9, same=same)
     assert recall(found, truth) >= 0.95
     assert not same or not (found == torch.arange(4000)[:, None]).any()
     copied = copy.deepcopy(searcher)
-    assert torch.equal(copied.nearest(queries[:5], 9, same=False), searcher.nearest(queries[:5], 9, same=False))
+    assert torch.equal(
+        copied.nearest(queries[:5], lots_of(queries[:5], crowd).queries, 9, same=False), find(queries[:5], 9)
+    )
 
 
 def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setattr(view_index, "_EXACT_ROWS", {"cpu": 1000})
-    found = ViewIndex(crowd).nearest(crowd[:50], 5, same=False)
+    found = indexed(crowd)[1](crowd[:50], 5)
     assert torch.equal(found, nearest(crowd[:50], crowd, 5, same=False))
     assert "pip install faiss-cpu, or in a checkout of viewfuse pip install -e '.[ann]'" in caplog.text
 
@@ -303,13 +315,13 @@ def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
 def test_candidates_by_float32_hold_the_neighbours(crowd, monkeypatch):
     monkeypatch.setattr(view_index, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
     rough = view_index._roughly_nearest(crowd, crowd, 18)
-    found = ViewIndex(crowd).among(crowd, rough, 9, same=True)
+    found = indexed(crowd)[0].among(crowd, rough, lots_of(crowd, crowd), 9, same=True)
     assert torch.equal(found, nearest(crowd, crowd, 9, same=True))
 
 
 def test_candidates_that_run_out_leave_nobody(crowd):
     candidates = torch.tensor([[3, NO_NEIGHBOR, 0], [NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR]])
-    found = ViewIndex(crowd).among(crowd[:2], candidates, 4, same=True)
+    found = indexed(crowd)[0].among(crowd[:2], candidates, lots_of(crowd[:2], crowd), 4, same=True)
     assert found.tolist() == [[3, NO_NEIGHBOR, NO_NEIGHBOR, NO_NEIGHBOR], [NO_NEIGHBOR] * 4]
 
 

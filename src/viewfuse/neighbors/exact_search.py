@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from viewfuse.neighbors.lots import Lots
+
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
 
@@ -21,8 +23,6 @@ _BYTES_PER_CHUNK = 8_000_000
 _BLOCK = 8
 """Columns of distances that are compared at once; every so many-th column is in the same block."""
 _SPARE_CANDIDATES = 4
-_CELLS_TO_RANK = 4_096
-"""So many distances are ranked as they are: finding the likely ones first would take longer."""
 _CELLS_FOR_CANDIDATES = 1_000_000
 """From so many distances on, on a CPU, float32 names candidates."""
 _ROWS_FOR_CANDIDATES, _ROWS_PER_GATHERED = 1_000, 0.6
@@ -37,8 +37,8 @@ _ROUNDING = 2.0**-24
 """Of a number in float32, relative."""
 
 
-def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
-    """Rows of `pool` closest to each query, in Euclidean distance, exactly.
+def nearest(queries: Tensor, pool: Tensor, lots: Lots, count: int, *, same: bool) -> Tensor:
+    """Rows of `pool` closest to each query, in Euclidean distance, exactly; of equally far ones by lot.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def nearest(queries: Tensor, pool: Tensor, count: int, *, same: bool) -> Tensor:
     """
     if min(count, len(pool) - same) <= 0 or not len(queries):
         return torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
-    return nearest_points(queries, Points.of(pool), count, same=same)
+    return nearest_points(queries, Points.of(pool), lots, count, same=same)
 
 
 class Points(NamedTuple):
@@ -93,16 +93,18 @@ class _Queries(NamedTuple):
     ----------
     points : float64, of shape (queries, columns)
     squares : of every point, of shape (queries, 1)
+    lots : of these queries and all points of the pool
     own : the row of the pool that each is, of shape (queries,); None if they are not of the pool
     """
 
     points: Tensor
     squares: Tensor
+    lots: Lots
     own: Tensor | None
 
-    def take(self, some: Tensor) -> _Queries:
+    def take(self, some: Tensor | slice) -> _Queries:
         own = None if self.own is None else self.own[some]
-        return _Queries(self.points[some], self.squares[some], own)
+        return _Queries(self.points[some], self.squares[some], self.lots.take(some), own)
 
     def distances(self, points: Tensor, squares: Tensor) -> Tensor:
         """Squared distances to `points`, less the own squares, of shape (queries, rows); infinite to itself."""
@@ -112,17 +114,19 @@ class _Queries(NamedTuple):
         return found
 
 
-def nearest_points(queries: Tensor, pool: Points, count: int, *, same: bool) -> Tensor:
+def nearest_points(queries: Tensor, pool: Points, lots: Lots, count: int, *, same: bool) -> Tensor:
     """As `nearest`, for a pool that is kept."""
     found, device = min(count, pool.n_rows - same), pool.points.device
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
+    lots = lots.padded(len(pool.points))
     rough = _in_float32(pool) if _candidates_pay(len(queries), pool, found) else None
     wanted = _BYTES_PER_CHUNK * (4 if pool.points.is_cuda else 1)
     step = max(1, wanted // pool.n_rows // (8 if rough is None else 4))
     for start in range(0, len(queries), step):
         points = queries[start : start + step].double() - pool.centre
         own = torch.arange(start, start + len(points), device=device) if same else None
-        chunk = _Queries(points, points.square().sum(dim=1, keepdim=True), own)
+        some = lots.take(slice(start, start + step))
+        chunk = _Queries(points, points.square().sum(dim=1, keepdim=True), some, own)
         best = _among_all(chunk, pool, found) if rough is None else _among_candidates(chunk, pool, rough, found)
         neighbor_ids[start : start + step, :found] = best
     return neighbor_ids
@@ -152,7 +156,7 @@ def _in_float32(pool: Points) -> tuple[Tensor, Tensor]:
 def _among_all(queries: _Queries, pool: Points, count: int) -> Tensor:
     """The nearest rows of each query, of shape (queries, count), by float64 distances to all."""
     distances = queries.distances(pool.points, pool.squares).add_(queries.squares)
-    return _closest(distances, grain(pool.largest, queries.squares), count)
+    return _closest(distances, grain(pool.largest, queries.squares), queries.lots, count)
 
 
 def _among_candidates(queries: _Queries, pool: Points, rough: tuple[Tensor, Tensor], count: int) -> Tensor:
@@ -160,15 +164,16 @@ def _among_candidates(queries: _Queries, pool: Points, rough: tuple[Tensor, Tens
     roughly, columns = _smallest(queries.distances(*rough), count + _SPARE_CANDIDATES)
     gathered = torch.unflatten(pool.points.index_select(0, columns.flatten()), 0, columns.shape)
     squares = gathered.sub_(queries.points[:, None]).square_().sum(dim=2)
-    ranks = (squares / grain(pool.largest, queries.squares)).round_()
-    best = (ranks + tie_breakers(columns)).topk(count, dim=1, largest=False).indices
-    farthest = squares.gather(1, best[:, -1:]) + 2 * grain(pool.largest, queries.squares)
+    unit = grain(pool.largest, queries.squares)
+    ranks, columns = ranked((squares / unit).round_(), columns, queries.lots)
+    farthest = (ranks[:, count - 1 : count] + 3) * unit
     # No other row is nearer than the last candidate, but for rounding.
     certain = farthest < roughly.amax(dim=1, keepdim=True) + queries.squares - _rounding(queries, pool)
     certain &= queries.squares < _USUAL_SQUARES[1]
-    found, open_ = columns.gather(1, best), ~certain.squeeze(1)
+    found, open_ = columns[:, :count], ~certain.squeeze(1)
     if open_.any():
-        found[open_] = _among_all(queries.take(open_), pool, count)
+        some = slice(None) if open_.all() else open_
+        found[some] = _among_all(queries.take(some), pool, count)
     return found
 
 
@@ -179,7 +184,7 @@ def _rounding(queries: _Queries, pool: Points) -> Tensor:
     return _ROUNDING * ((2 * columns + 8) * longest + (columns + 4) * pool.largest)
 
 
-def _closest(distances: Tensor, grain: Tensor, count: int) -> Tensor:
+def _closest(distances: Tensor, grain: Tensor, lots: Lots, count: int) -> Tensor:
     """The columns of the `count` smallest distances of each row, nearest first.
 
     Rounding differs with the shape of a chunk. Distances that only rounding tells apart are equal here, so that a
@@ -187,25 +192,47 @@ def _closest(distances: Tensor, grain: Tensor, count: int) -> Tensor:
 
     Parameters
     ----------
-    distances : float64 tensor of shape (rows, columns), the latter a multiple of `_BLOCK`
+    distances : float64 tensor of shape (rows, columns), the latter a multiple of `_BLOCK`; it is written over
     grain : what distances are rounded to, of shape (rows, 1)
     """
-    if distances.numel() <= _CELLS_TO_RANK:
-        return _first_ranked(distances, grain, count)
     smallest, columns = _smallest(distances, min(count + _SPARE_CANDIDATES, distances.shape[1]))
-    ranks = (smallest / grain).round_()
-    order = ranks.sort(dim=1).values
-    best = columns.gather(1, (ranks + tie_breakers(columns)).topk(count, dim=1, largest=False).indices)
-    tied = order[:, -1] <= order[:, count - 1]
+    ranks, columns = ranked((smallest / grain).round_(), columns, lots)
+    best, last = columns[:, :count], ranks[:, count - 1 : count]
+    tied = ranks[:, -1] <= last.squeeze(1)
     if tied.any():
-        best[tied] = _first_ranked(distances[tied], grain[tied], count)
+        some = slice(None) if tied.all() else tied  # a slice is no copy
+        equal = distances[some].div_(grain[some]).round_() == last[some]
+        nearer = (ranks[some] < last[some]).sum(dim=1, keepdim=True)
+        best[some] = _filled_up(best[some], nearer, equal, lots.take(some))
     return best
 
 
-def _first_ranked(distances: Tensor, grain: Tensor, count: int) -> Tensor:
-    """As `_closest`, with all distances rounded."""
-    lots = tie_breakers(torch.arange(distances.shape[1], device=distances.device))
-    return (distances / grain).round_().add_(lots).topk(count, dim=1, largest=False).indices
+def _filled_up(best: Tensor, nearer: Tensor, equal: Tensor, lots: Lots) -> Tensor:
+    """The columns in `best`, of shape (rows, count), of which the last are drawn anew from all that are as near.
+
+    Parameters
+    ----------
+    nearer : how many are nearer, and stay, of shape (rows, 1)
+    equal : the columns of which some are drawn, of shape (rows, columns)
+    """
+    count = best.shape[1]
+    drawn, columns = _smallest(torch.where(equal, lots.of_all(), torch.inf), count)
+    columns = columns.gather(1, drawn.argsort(dim=1))
+    places = torch.arange(count, device=best.device) - nearer
+    return torch.where(places < 0, best, columns.gather(1, places.clamp(min=0)))
+
+
+def ranked(ranks: Tensor, columns: Tensor, lots: Lots) -> tuple[Tensor, Tensor]:
+    """Ranks in ascending order and their columns, of shape (rows, columns); lots decide between equal ranks."""
+    ranks, places = ranks.sort(dim=1)
+    columns = columns.gather(1, places)
+    tied = (ranks[:, 1:] == ranks[:, :-1]).any(dim=1)
+    if tied.any():
+        some, equal = columns[tied], ranks[tied]
+        by_lot = lots.take(tied).of(some).argsort(dim=1)
+        places = by_lot.gather(1, equal.gather(1, by_lot).argsort(dim=1, stable=True))
+        columns[tied] = some.gather(1, places)
+    return ranks, columns
 
 
 def _smallest(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -228,8 +255,3 @@ def _smallest(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def grain(largest: Tensor | float, squares: Tensor) -> Tensor:
     """What squared distances are rounded to, given the largest square of the pool and the squares of queries."""
     return _GRAIN * (largest + squares) + _TINY
-
-
-def tie_breakers(rows: Tensor) -> Tensor:
-    """Numbers in 0..1 that decide between equal distances: fixed, and blind to the order of the rows in a file."""
-    return (rows * 2_654_435_761 % 2**32).double() / 2**32

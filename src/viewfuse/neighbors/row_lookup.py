@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.lots import STRIDE
 
 _CELLS_AT_A_TIME = 8_000_000
 
@@ -59,6 +60,13 @@ def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
     chunks = zip(*(torch.split(part, step) for part in numbers), strict=True)
     # Products of the bits and the weights wrap around, which is what a fingerprint wants.
     return torch.cat([(torch.cat([_bits(part) for part in chunk], dim=1) * weights).sum(dim=1) for chunk in chunks])
+
+
+def content_keys(values: Sequence[Tensor], present: Tensor) -> Tensor:
+    """One 64-bit number per sample that depends on what it holds, and among equal samples on which copy it is."""
+    keys, rows = fingerprints(values, present).sort(stable=True)
+    copies = torch.arange(len(rows), device=rows.device) - torch.searchsorted(keys, keys)
+    return torch.empty_like(keys).scatter_(0, rows, keys + STRIDE * copies)
 
 
 @cache

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR, Points, grain, nearest, nearest_points, tie_breakers
+from viewfuse.neighbors.exact_search import NO_NEIGHBOR, Points, grain, nearest, nearest_points, ranked
+from viewfuse.neighbors.lots import Lots
 from viewfuse.utils.optional import how_to_install
 
 _CELLS_AMONG_CANDIDATES = 4_000_000
@@ -30,26 +31,32 @@ class ViewIndex:
     Parameters
     ----------
     pool : tensor of shape (rows, columns)
+    keys : of the rows, see `lots.row_keys`
     """
 
-    def __init__(self, pool: Tensor) -> None:
-        self.pool = pool
+    def __init__(self, pool: Tensor, keys: Tensor) -> None:
+        self.pool, self._keys = pool, keys
         self._lists: _InvertedLists | None = None
 
-    def nearest(self, queries: Tensor, count: int, *, same: bool) -> Tensor:
-        """As `nearest`, among the rows of the pool; for large pools nearly so (see `_LEAST_RECALL`)."""
-        kind = self.pool.device.type
+    def nearest(self, queries: Tensor, keys: Tensor, count: int, *, same: bool) -> Tensor:
+        """As `nearest`, among the rows of the pool; for large pools nearly so (see `_LEAST_RECALL`).
+
+        Parameters
+        ----------
+        keys : of the queries, see `row_lookup.content_keys`
+        """
+        kind, lots = self.pool.device.type, Lots(keys, self._keys)
         wanted = count + same + _SPARE_CANDIDATES
         if len(self.pool) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
             if same or not len(queries) or not 0 < self.pool.numel() <= _CELLS_KEPT:
-                return nearest(queries, self.pool, count, same=same)
-            return nearest_points(queries, self._points, count, same=False)
+                return nearest(queries, self.pool, lots, count, same=same)
+            return nearest_points(queries, self._points, lots, count, same=False)
         if kind == "cuda":
-            return self.among(queries, _roughly_nearest(queries, self.pool, wanted), count, same=same)
+            return self.among(queries, _roughly_nearest(queries, self.pool, wanted), lots, count, same=same)
         lists = self._inverted_lists()
         if lists is None:
-            return nearest(queries, self.pool, count, same=same)
-        return self.among(queries, lists.candidates(queries, wanted), count, same=same)
+            return nearest(queries, self.pool, lots, count, same=same)
+        return self.among(queries, lists.candidates(queries, wanted), lots, count, same=same)
 
     @cached_property
     def _points(self) -> Points:
@@ -61,7 +68,7 @@ class ViewIndex:
         """The largest square of a row, found once: for a single query it would take longer than the search."""
         return max(float(part.square().sum(dim=1).max()) for part in torch.split(self.pool, _ROWS_AT_A_TIME))
 
-    def among(self, queries: Tensor, candidates: Tensor, count: int, *, same: bool) -> Tensor:
+    def among(self, queries: Tensor, candidates: Tensor, lots: Lots, count: int, *, same: bool) -> Tensor:
         """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NO_NEIGHBOR if there is none."""
         pool = self.pool
         neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
@@ -71,11 +78,11 @@ class ViewIndex:
             chunk = queries[start : start + step].double()[:, None]
             squares = (pool[rows.clamp(min=0)].double() - chunk).square().sum(dim=2)
             whole = squares.div_(grain(self._largest, chunk.square().sum(dim=2))).round_()
-            order = whole.add_(tie_breakers(rows)).masked_fill_(rows == NO_NEIGHBOR, torch.inf)
+            whole.masked_fill_(rows == NO_NEIGHBOR, torch.inf)
             if same:
-                order[rows == torch.arange(start, start + len(rows), device=pool.device)[:, None]] = torch.inf
-            best = order.topk(min(count, rows.shape[1]), dim=1, largest=False)
-            found = rows.gather(1, best.indices).masked_fill_(best.values.isinf(), NO_NEIGHBOR)
+                whole[rows == torch.arange(start, start + len(rows), device=pool.device)[:, None]] = torch.inf
+            ranks, found = ranked(whole, rows.clamp(min=0), lots.take(slice(start, start + step)))
+            found = found.masked_fill_(ranks.isinf(), NO_NEIGHBOR)[:, :count]
             neighbor_ids[start : start + step, : found.shape[1]] = found
         return neighbor_ids
 
@@ -88,12 +95,12 @@ class ViewIndex:
                 hint = "%d rows are searched exactly, which takes long; FAISS is faster: %s"
                 logging.getLogger(__name__).warning(hint, len(self.pool), how_to_install("faiss-cpu", "ann"))
                 return None
-            self._lists = _InvertedLists(faiss, self.pool)
+            self._lists = _InvertedLists(faiss, self.pool, self._keys)
         return self._lists
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies make their own lists when they need them."""
-        return {"pool": self.pool, "_lists": None}
+        return {"pool": self.pool, "_keys": self._keys, "_lists": None}
 
 
 def _roughly_nearest(queries: Tensor, pool: Tensor, count: int) -> Tensor:
@@ -115,7 +122,7 @@ class _InvertedLists:
     How many lists are searched is decided on the data: so many that a sample of the rows finds its neighbours.
     """
 
-    def __init__(self, faiss: Any, pool: Tensor) -> None:
+    def __init__(self, faiss: Any, pool: Tensor, keys: Tensor) -> None:
         points = np.ascontiguousarray(pool.numpy(), dtype=np.float32)
         n, width = points.shape
         n_lists = int(4 * n**0.5)
@@ -125,11 +132,11 @@ class _InvertedLists:
         chosen = np.random.default_rng(0).permutation(n)
         self._index.train(points[np.sort(chosen[: 40 * n_lists])])
         self._index.add(points)
-        self._tune(pool, torch.from_numpy(np.sort(chosen[:300])))
+        self._tune(pool, keys, torch.from_numpy(np.sort(chosen[:300])))
 
-    def _tune(self, pool: Tensor, rows: Tensor) -> None:
+    def _tune(self, pool: Tensor, keys: Tensor, rows: Tensor) -> None:
         count = 9
-        truth = nearest(pool[rows], pool, count, same=False)
+        truth = nearest(pool[rows], pool, Lots(keys[rows], keys), count, same=False)
         self._index.nprobe = 4
         while self._index.nprobe < self._index.nlist:
             found = self.candidates(pool[rows], count + _SPARE_CANDIDATES)

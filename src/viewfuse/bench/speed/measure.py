@@ -25,7 +25,7 @@ from viewfuse.bench.speed.wide import WideSize, measure_wide
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS
 from viewfuse.metrics import clustering_accuracy
-from viewfuse.neighbors.exact_search import nearest
+from viewfuse.neighbors.multi_view_index import MultiViewIndex
 
 Facts = dict[str, Any]
 Training = OurTraining | PlainTraining
@@ -217,11 +217,11 @@ def peak_memory(device: torch.device) -> Facts:
 def neighbor_search(n: int, device: torch.device, portions: int) -> Facts:
     """Nine neighbours of every one of `n` samples, by the package and by scikit-learn."""
     points = mixture(n, (_NEIGHBOR_COLUMNS,))[0][0]  # of a single view nothing is missing
-    there = torch.tensor(points, device=device)
+    there, whole = torch.tensor(points, device=device), torch.ones(n, 1, dtype=torch.bool, device=device)
     found: dict[str, NDArray[np.int64]] = {}
 
     def ours() -> None:
-        found["ours"] = nearest(there, there, _NEIGHBORS, same=True).cpu().numpy()
+        found["ours"] = MultiViewIndex([there], whole).neighbors_of_own(_NEIGHBORS)[:, 0].cpu().numpy()
 
     def plain() -> None:
         search = NearestNeighbors(n_neighbors=_NEIGHBORS).fit(points)
