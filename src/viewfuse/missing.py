@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import checked_mask, is_table
 from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.tables import filled
 from viewfuse.errors import DataError, SettingError
 
 
@@ -91,6 +92,6 @@ def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
     if hasattr(view, "iloc"):  # frames stay frames, with their labels
         return view.where(np.broadcast_to(shown[:, None], view.shape))
     if isinstance(view, np.ma.MaskedArray):
-        values = np.asarray(np.ma.filled(view.astype(np.float64), np.nan))
+        values = filled(view)
     dtype = np.result_type(values.dtype, np.float32)
     return np.where(shown[:, None], values.astype(dtype, copy=False), np.array(np.nan, dtype=dtype))
