@@ -191,3 +191,64 @@ def test_numbered_columns_in_another_order_are_put_in_order():
     assert match_columns("rna", [2, 0, 1], range(3)).places.tolist() == [1, 2, 0]
     assert match_columns("rna", range(3), range(3)).places is None
     assert match_columns("rna", ["a", "b", "c"], range(3)).places is None  # names of one side only
+
+
+def numbered(first: int, n: int = 10, dtype: type = int) -> pd.DataFrame:
+    """Every column holds a hundred times its number, and noise."""
+    noise = np.random.default_rng(0).normal(size=(40, n))
+    return pd.DataFrame(
+        100.0 * np.arange(first, first + n) + noise, columns=[dtype(c) for c in range(first, first + n)]
+    )
+
+
+@pytest.mark.parametrize("dtype", [int, str, float])
+def test_numbers_are_names_of_columns_like_any_other(dtype):
+    known, given = Views({"rna": numbered(0)}), Views({"rna": numbered(1, dtype=dtype)})
+    with pytest.warns(IgnoredColumnsWarning, match="rna 1 "):
+        found = given.conform(known.names, known.columns, by_name=True).arrays[0]
+    assert np.isnan(found[:, 0]).all()
+    assert np.array_equal(np.rint(found[:, 1:] / 100), np.tile(np.arange(1.0, 10.0), (40, 1)))
+    with pytest.raises(DataError, match="lacks 5 of the 10 columns"):
+        Views({"rna": numbered(5, dtype=dtype)}).conform(known.names, known.columns, by_name=True)
+
+
+def test_a_model_fitted_on_numbered_columns_knows_them_again(tmp_path):
+    fitted = numbered(0)
+    model = URRL(2, **TINY, random_state=0).fit({"rna": fitted})
+    model.save(tmp_path / "model")
+    with pytest.warns(IgnoredColumnsWarning), pytest.warns(EmptyCellsWarning):
+        shifted = URRL.load(tmp_path / "model").impute({"rna": numbered(1)})["rna"]
+    assert np.abs(shifted - fitted.to_numpy()).max() < 50  # a neighbour's column is 100 away
+    numbered(0).iloc[:, ::-1].to_csv(tmp_path / "rna.csv", index_label="id")
+    from_file = model.predict_proba(read_views(tmp_path / "rna.csv"))
+    assert np.array_equal(from_file, model.predict_proba({"rna": fitted}))
+
+
+@pytest.mark.parametrize(
+    ("given", "fitted", "places"),
+    [
+        (range(3), [0, 1, 2], None),
+        ([0, 1, 2], range(3), None),
+        (range(3), ["a", "b", "c"], None),
+        ([0, 1, 2], ["a", "b", "c"], None),  # a frame that was made of an array
+        (["a", "b", "c"], [0, 1, 2], None),
+        ([5, 6, 7], range(3), None),
+        (["2", "0", "1"], range(3), [1, 2, 0]),
+        ([3, 1, 2], ["1", "2", "3"], [1, 2, 0]),
+        (["400.5", "410.0"], [410.0, 400.5], [1, 0]),
+        ([1, "1", 2], ["1", 2], [1, 2]),
+        (["1", 2], [1, 2], [0, 1]),
+        ([0, 1, 2], [10, 20, 30], "lacks 3 of the 3"),
+        ([10, 20, 30], [0, 1, 2], "lacks 3 of the 3"),
+        ([0, 1, 2, 3], [0, 1, 2], "has 4 columns, but the model was fitted on 3"),
+        (range(4), [7, 8, 9], "has 4 columns, but the model was fitted on 3"),
+        (["01", "02"], [1, 2], "lacks 2 of the 2"),
+    ],
+)
+def test_columns_are_matched_by_place_only_where_one_side_has_no_names(given, fitted, places):
+    if isinstance(places, str):
+        with pytest.raises(DataError, match=places):
+            match_columns("rna", given, fitted)
+        return
+    found = match_columns("rna", given, fitted).places
+    assert (found if found is None else found.tolist()) == places
