@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from conftest import make_blobs
-from viewfuse import URRL, read_views
+from viewfuse import URRL, read_chunks, read_views
 from viewfuse.cli import main, options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.columns import match_columns
@@ -252,3 +252,63 @@ def test_columns_are_matched_by_place_only_where_one_side_has_no_names(given, fi
         return
     found = match_columns("rna", given, fitted).places
     assert (found if found is None else found.tolist()) == places
+
+
+APART = {"rna": slice(0, 3), "protein": slice(10, 12)}
+
+
+def test_new_samples_may_have_one_view_each(model, frames):
+    apart = {name: frames[name].iloc[rows] for name, rows in APART.items()}
+    alone = [model.predict_proba({name: frame}) for name, frame in apart.items()]
+    assert model.predict_proba(apart) == pytest.approx(np.concatenate(alone), abs=1e-5)
+    assert model.transform(apart).shape[0] == 5
+    assert model.impute(apart)["protein"].shape == (5, 5)
+    samples = model.explain(apart).samples()
+    assert len(samples) == 5
+    assert Views(apart, allow_disjoint=True).ids.tolist() == ["p0", "p1", "p2", "p10", "p11"]
+    counted = {name: frames[name].reset_index(drop=True).iloc[rows] for name, rows in APART.items()}
+    assert np.array_equal(model.predict_proba(counted), model.predict_proba(apart))
+    with pytest.raises(DataError, match="view 'rna' shares no row label with any other view"):
+        URRL(2, **TINY).fit(apart)
+
+
+@pytest.mark.parametrize(
+    ("ids", "others", "words"),
+    [
+        (["7", "8", "9"], ["007", "010"], "differ only in how they are written"),
+        (["a", "b", "c"], ["B ", "d"], "differ only in how they are written"),
+        ([7, 8, 9], ["7", "x"], "differ only in how they are written"),
+        ([7, 8, 9], ["x", "y"], "give all the same kind of sample ids"),
+        ([("a", 1), ("a", 2), ("b", 1)], ["x", "y"], "give all the same kind of sample ids"),
+    ],
+)
+def test_ids_apart_that_look_wrong_are_refused_for_new_samples_too(model, frames, ids, others, words):
+    index = pd.MultiIndex.from_tuples(ids) if isinstance(ids[0], tuple) else ids
+    given = {"rna": frames["rna"][:3].set_axis(index), "protein": frames["protein"][:2].set_axis(others)}
+    with pytest.raises(DataError, match=words):
+        model.predict(given)
+
+
+def test_arrays_of_differing_lengths_are_refused_with_the_cure(model, frames):
+    bare = {name: frames[name].iloc[rows].to_numpy() for name, rows in APART.items()}
+    with pytest.raises(DataError, match=r"'rna' has 3, 'protein' has 2.*DataFrames with the ids as index"):
+        model.predict(bare)
+
+
+def test_files_of_new_samples_may_be_apart(model, frames, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model.save("model")
+    for name, rows in APART.items():
+        frames[name].iloc[rows].to_csv(f"{name}.csv", index_label="id")
+    for verb, out in (("predict", "labels.csv"), ("embed", "embedding.npy"), ("impute", "filled"), ("explain", "why")):
+        found = run(verb, "model", "rna.csv", "protein.csv", "--out", out)
+        assert found.exit_code == 0, found.output
+    assert pd.read_csv("labels.csv")["id"].tolist() == ["p0", "p1", "p2", "p10", "p11"]
+    assert sum(map(len, read_chunks(["rna.csv", "protein.csv"]))) == 5
+    found = run("fit", "rna.csv", "protein.csv", "--clusters", "2", "--out", "run")
+    assert found.exit_code != 0
+    assert "share no id" in found.output
+    frames["protein"].iloc[:2].set_axis(["P0", "P1"]).to_csv("protein.csv", index_label="id")
+    found = run("predict", "model", "rna.csv", "protein.csv", "--out", "again.csv")
+    assert found.exit_code != 0
+    assert "differ only in how they are written" in found.output

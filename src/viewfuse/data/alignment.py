@@ -59,9 +59,10 @@ def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
     return dict(zip(chosen, views, strict=True))
 
 
-def aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] | None]:
+def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dict[str, Any], Sequence[Hashable] | None]:
     """Join labelled frames by the union of their row labels, in the order of first appearance.
 
+    With `allow_disjoint` a frame may share no label with others, unless its labels are others' spelled otherwise.
     Returns the views, and the labels where there are any.
     """
     frames = {name: view for name, view in given.items() if view is not None}
@@ -75,7 +76,7 @@ def aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] |
     if all(index.equals(indexes[0]) for index in indexes):
         _tell_unlabelled(labelled, frames)
         return given, indexes[0] if indexes else None
-    _check_matchable(labelled, frames)
+    _check_matchable(labelled, frames, allow_disjoint)
     union = list(dict.fromkeys(label for index in indexes for label in index))
     return {name: _in_order(view, union) for name, view in given.items()}, union
 
@@ -125,7 +126,7 @@ def check_labels(where: str, index: Any) -> None:
         )
 
 
-def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
+def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any], allow_disjoint: bool) -> None:
     if len(labelled) < len(frames):
         raise DataError(
             f"views {sorted(labelled)} have row labels that differ, but {sorted(set(frames) - set(labelled))} have "
@@ -133,15 +134,23 @@ def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> 
         )
     for name, index in labelled.items():
         others = {other: labels for other, labels in labelled.items() if other != name}
-        if any(o.nlevels == index.nlevels and len(index.intersection(o)) for o in others.values()):
+        of_a_kind = [labels for labels in others.values() if _kind(labels) == _kind(index)]
+        if any(len(index.intersection(labels)) for labels in others.values() if labels.nlevels == index.nlevels):
             continue
-        other, labels = next(iter(others.items()))
-        alike = read_alike(index.tolist(), labels.tolist())
-        cure = in_words(alike, name, other) if alike else "give all the same kind of sample ids"
+        pairs = {other: read_alike(index.tolist(), labels.tolist()) for other, labels in others.items()}
+        if allow_disjoint and of_a_kind and not any(pairs.values()):
+            continue
+        other = next((other for other, alike in pairs.items() if alike), next(iter(others)))
+        cure = in_words(pairs[other], name, other) if pairs[other] else "give all the same kind of sample ids"
         raise DataError(
             f"view {name!r} shares no row label with any other view ({index.tolist()[0]!r} against "
-            f"{labels.tolist()[0]!r} in {other!r}); {cure}"
+            f"{others[other].tolist()[0]!r} in {other!r}); {cure}"
         )
+
+
+def _kind(index: Any) -> tuple[int, str]:
+    """What the labels of a pandas Index are: text, whole numbers, ..., or tuples of so many."""
+    return index.nlevels, index.inferred_type
 
 
 def checked_ids(ids: Any, n: int) -> NDArray[Any]:

@@ -45,6 +45,8 @@ class Views:
     use : str or dict by view, optional
         For AnnData and MuData: "X" (the default), "layers/NAME" or "obsm/NAME". With a dict one AnnData can be
         several views: ``{"rna": "X", "protein": "obsm/protein"}``.
+    allow_disjoint : whether frames may share no row label, which is an error otherwise; for samples that a fitted model
+        places, as `predict` does it
 
     Attributes
     ----------
@@ -71,8 +73,9 @@ class Views:
         names: Sequence[str] | None = None,
         columns: Sequence[Sequence[Hashable]] | None = None,
         use: Use | None = None,
+        allow_disjoint: bool = False,
     ) -> None:
-        given, found_ids = aligned(named_views(opened(data, use), names))
+        given, found_ids = aligned(named_views(opened(data, use), names), allow_disjoint=allow_disjoint)
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
             found = renamed_columns(found, columns)
