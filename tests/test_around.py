@@ -91,6 +91,18 @@ def test_masked_frames_stay_frames():
         apply_mask(np.ones((3, 2)), [[1]] * 3)
 
 
+def test_rows_of_frames_are_hidden_by_id():
+    first = pd.DataFrame({"x": [1.0, 2.0, 3.0]}, index=list("abc"))
+    mask = pd.DataFrame({"p": [0, 1, 1], "q": [1, 1, 0]}, index=list("bca"))
+    hidden = apply_mask({"q": first, "p": first.iloc[::-1]}, mask)
+    assert hidden["q"]["x"].isna().to_dict() == {"a": True, "b": False, "c": False}
+    assert hidden["p"]["x"].isna().to_dict() == {"a": False, "b": True, "c": False}
+    with pytest.raises(DataError, match="views 'q' and 'p' have row labels that differ, but the mask has none"):
+        apply_mask({"q": first, "p": first.iloc[::-1]}, mask.to_numpy())
+    with pytest.raises(DataError, match="no row for 1 of 3 samples, such as 'c'"):
+        apply_mask({"q": first, "p": first}, mask.set_axis(list("bda")))
+
+
 @pytest.mark.parametrize("labels", [[0, 1, np.nan], ["a", None, "b"]])
 def test_missing_labels_are_not_a_class(labels):
     for score in (metrics.clustering_accuracy, metrics.nmi, metrics.ari):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from conftest import make_blobs
-from viewfuse import URRL, read_views
+from viewfuse import URRL, read_chunks, read_views
 from viewfuse.cli import main, options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.columns import match_columns
@@ -191,3 +191,124 @@ def test_numbered_columns_in_another_order_are_put_in_order():
     assert match_columns("rna", [2, 0, 1], range(3)).places.tolist() == [1, 2, 0]
     assert match_columns("rna", range(3), range(3)).places is None
     assert match_columns("rna", ["a", "b", "c"], range(3)).places is None  # names of one side only
+
+
+def numbered(first: int, n: int = 10, dtype: type = int) -> pd.DataFrame:
+    """Every column holds a hundred times its number, and noise."""
+    noise = np.random.default_rng(0).normal(size=(40, n))
+    return pd.DataFrame(
+        100.0 * np.arange(first, first + n) + noise, columns=[dtype(c) for c in range(first, first + n)]
+    )
+
+
+@pytest.mark.parametrize("dtype", [int, str, float])
+def test_numbers_are_names_of_columns_like_any_other(dtype):
+    known, given = Views({"rna": numbered(0)}), Views({"rna": numbered(1, dtype=dtype)})
+    with pytest.warns(IgnoredColumnsWarning, match="rna 1 "):
+        found = given.conform(known.names, known.columns, by_name=True).arrays[0]
+    assert np.isnan(found[:, 0]).all()
+    assert np.array_equal(np.rint(found[:, 1:] / 100), np.tile(np.arange(1.0, 10.0), (40, 1)))
+    with pytest.raises(DataError, match="lacks 5 of the 10 columns"):
+        Views({"rna": numbered(5, dtype=dtype)}).conform(known.names, known.columns, by_name=True)
+
+
+def test_a_model_fitted_on_numbered_columns_knows_them_again(tmp_path):
+    fitted = numbered(0)
+    model = URRL(2, **TINY, random_state=0).fit({"rna": fitted})
+    model.save(tmp_path / "model")
+    with pytest.warns(IgnoredColumnsWarning), pytest.warns(EmptyCellsWarning):
+        shifted = URRL.load(tmp_path / "model").impute({"rna": numbered(1)})["rna"]
+    assert np.abs(shifted - fitted.to_numpy()).max() < 50  # a neighbour's column is 100 away
+    numbered(0).iloc[:, ::-1].to_csv(tmp_path / "rna.csv", index_label="id")
+    from_file = model.predict_proba(read_views(tmp_path / "rna.csv"))
+    assert np.array_equal(from_file, model.predict_proba({"rna": fitted}))
+
+
+@pytest.mark.parametrize(
+    ("given", "fitted", "places"),
+    [
+        (range(3), [0, 1, 2], None),
+        ([0, 1, 2], range(3), None),
+        (range(3), ["a", "b", "c"], None),
+        ([0, 1, 2], ["a", "b", "c"], None),  # a frame that was made of an array
+        (["a", "b", "c"], [0, 1, 2], None),
+        ([5, 6, 7], range(3), None),
+        (["2", "0", "1"], range(3), [1, 2, 0]),
+        ([3, 1, 2], ["1", "2", "3"], [1, 2, 0]),
+        (["400.5", "410.0"], [410.0, 400.5], [1, 0]),
+        ([1, "1", 2], ["1", 2], [1, 2]),
+        (["1", 2], [1, 2], [0, 1]),
+        ([0, 1, 2], [10, 20, 30], "lacks 3 of the 3"),
+        ([10, 20, 30], [0, 1, 2], "lacks 3 of the 3"),
+        ([0, 1, 2, 3], [0, 1, 2], "has 4 columns, but the model was fitted on 3"),
+        (range(4), [7, 8, 9], "has 4 columns, but the model was fitted on 3"),
+        (["01", "02"], [1, 2], "lacks 2 of the 2"),
+    ],
+)
+def test_columns_are_matched_by_place_only_where_one_side_has_no_names(given, fitted, places):
+    if isinstance(places, str):
+        with pytest.raises(DataError, match=places):
+            match_columns("rna", given, fitted)
+        return
+    found = match_columns("rna", given, fitted).places
+    assert (found if found is None else found.tolist()) == places
+
+
+APART = {"rna": slice(0, 3), "protein": slice(10, 12)}
+
+
+def test_new_samples_may_have_one_view_each(model, frames):
+    apart = {name: frames[name].iloc[rows] for name, rows in APART.items()}
+    alone = [model.predict_proba({name: frame}) for name, frame in apart.items()]
+    assert model.predict_proba(apart) == pytest.approx(np.concatenate(alone), abs=1e-5)
+    assert model.transform(apart).shape[0] == 5
+    assert model.impute(apart)["protein"].shape == (5, 5)
+    samples = model.explain(apart).samples()
+    assert len(samples) == 5
+    assert Views(apart, allow_disjoint=True).ids.tolist() == ["p0", "p1", "p2", "p10", "p11"]
+    counted = {name: frames[name].reset_index(drop=True).iloc[rows] for name, rows in APART.items()}
+    assert np.array_equal(model.predict_proba(counted), model.predict_proba(apart))
+    with pytest.raises(DataError, match="view 'rna' shares no row label with any other view"):
+        URRL(2, **TINY).fit(apart)
+
+
+@pytest.mark.parametrize(
+    ("ids", "others", "words"),
+    [
+        (["7", "8", "9"], ["007", "010"], "differ only in how they are written"),
+        (["a", "b", "c"], ["B ", "d"], "differ only in how they are written"),
+        ([7, 8, 9], ["7", "x"], "differ only in how they are written"),
+        ([7, 8, 9], ["x", "y"], "give all the same kind of sample ids"),
+        ([("a", 1), ("a", 2), ("b", 1)], ["x", "y"], "give all the same kind of sample ids"),
+    ],
+)
+def test_ids_apart_that_look_wrong_are_refused_for_new_samples_too(model, frames, ids, others, words):
+    index = pd.MultiIndex.from_tuples(ids) if isinstance(ids[0], tuple) else ids
+    given = {"rna": frames["rna"][:3].set_axis(index), "protein": frames["protein"][:2].set_axis(others)}
+    with pytest.raises(DataError, match=words):
+        model.predict(given)
+
+
+def test_arrays_of_differing_lengths_are_refused_with_the_cure(model, frames):
+    bare = {name: frames[name].iloc[rows].to_numpy() for name, rows in APART.items()}
+    with pytest.raises(DataError, match=r"'rna' has 3, 'protein' has 2.*DataFrames with the ids as index"):
+        model.predict(bare)
+
+
+def test_files_of_new_samples_may_be_apart(model, frames, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model.save("model")
+    for name, rows in APART.items():
+        frames[name].iloc[rows].to_csv(f"{name}.csv", index_label="id")
+    for verb, out in (("predict", "labels.csv"), ("embed", "embedding.npy"), ("impute", "filled"), ("explain", "why")):
+        found = run(verb, "model", "rna.csv", "protein.csv", "--out", out)
+        assert found.exit_code == 0, found.output
+    assert pd.read_csv("labels.csv")["id"].tolist() == ["p0", "p1", "p2", "p10", "p11"]
+    assert sum(map(len, read_chunks(["rna.csv", "protein.csv"]))) == 5
+    found = run("fit", "rna.csv", "protein.csv", "--clusters", "2", "--out", "run")
+    assert found.exit_code != 0
+    assert "share no id" in found.output
+    frames["protein"].iloc[:2].set_axis(["P0", "P1"]).to_csv("protein.csv", index_label="id")
+    found = run("predict", "model", "rna.csv", "protein.csv", "--out", "again.csv")
+    assert found.exit_code != 0
+    assert "differ only in how they are written" in found.output

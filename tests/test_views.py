@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_neighbors import incomplete_data
-from viewfuse import DataError, Views
+from viewfuse import DataError, SuspiciousDataWarning, Views
 
 A = np.arange(6.0).reshape(3, 2)
 B = np.ones((3, 4))
@@ -165,6 +165,56 @@ def test_labels_that_cannot_be_matched_are_refused():
 def test_a_mask_with_names_is_taken_by_name():
     mask = pd.DataFrame({"b": [False, True, True], "a": [True, True, True]})
     assert Views({"a": A, "b": B}, mask=mask).mask.tolist() == [[True, False], [True, True], [True, True]]
+
+
+IDS = ["x", "y", "z"]
+HIDING_Y = [[True, True], [False, True], [True, True]]
+
+
+@pytest.mark.parametrize("order", [["x", "y", "z"], ["z", "x", "y"], ["y", "z", "x"]])
+def test_a_mask_with_ids_is_taken_by_id(order):
+    mask = pd.DataFrame(HIDING_Y, index=IDS, columns=["a", "b"]).loc[order]
+    frames = {"a": pd.DataFrame(A, index=IDS), "b": pd.DataFrame(B, index=IDS)}
+    assert Views(frames, mask=mask).mask.tolist() == HIDING_Y
+    assert Views({"a": A, "b": B}, ids=IDS, mask=mask[["b", "a"]]).mask.tolist() == HIDING_Y
+    joined = Views({"a": frames["a"], "b": frames["b"].iloc[::-1]}, mask=mask)
+    assert joined.mask.tolist() == HIDING_Y
+    assert joined.ids.tolist() == IDS
+    numbered = mask.set_axis([IDS.index(name) for name in order])
+    assert Views({"a": A, "b": B}, mask=numbered).mask.tolist() == HIDING_Y
+    with_numbers = {name: frame.set_axis([2, 0, 1]) for name, frame in frames.items()}  # 0, 1, 2 are labels beside it
+    shown = Views(with_numbers, mask=pd.DataFrame(HIDING_Y)).mask
+    assert shown.tolist() == [HIDING_Y[row] for row in (2, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (["x", "y", "q"], r"the mask has no row for 1 of 3 samples, such as 'z'; give it the ids"),
+        (["x", "y", "x"], r"the mask: row label 'x' appears twice"),
+        (["x", "y", None], r"the mask: a row label is missing"),
+        (
+            ["X", "Y", "Z"],
+            r"the mask has row labels as text \('X'\), the samples have ids as text \('x'\); write ids alike",
+        ),
+        ([5, 6, 7], r"the mask has no row for 3 of 3 samples, such as 'x'"),
+        (["x", "y", "z", "q"], r"the mask has rows for 1 samples that the views lack, such as 'q'"),
+    ],
+)
+def test_a_mask_with_other_ids_is_refused(index, words):
+    mask = pd.DataFrame(True, index=index, columns=["a", "b"])
+    for data in ({"a": pd.DataFrame(A, index=IDS), "b": pd.DataFrame(B, index=IDS)}, {"a": A, "b": B}):
+        with pytest.raises(DataError, match=words):
+            Views(data, mask=mask, ids=IDS)
+
+
+def test_a_mask_with_ids_needs_samples_with_ids():
+    with pytest.raises(DataError, match=r"no row for 3 of 3 samples, such as 0; give it the ids .*to_numpy"):
+        Views({"a": A, "b": B}, mask=pd.DataFrame(True, index=IDS, columns=["a", "b"]))
+    frames = {"a": pd.DataFrame(A, index=IDS), "b": pd.DataFrame(B, index=IDS)}
+    with pytest.warns(SuspiciousDataWarning, match="the mask has row labels 0, 1, 2, ..., but the samples have ids"):
+        assert Views(frames, mask=pd.DataFrame(HIDING_Y)).mask.tolist() == HIDING_Y
+    assert Views(frames, mask=HIDING_Y).mask.tolist() == HIDING_Y
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import checked_mask, is_table
+from viewfuse.data.alignment import has_row_labels, is_table
+from viewfuse.data.masks import checked_mask
 from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.tables import filled
 from viewfuse.errors import DataError, SettingError
 
 
@@ -70,13 +72,36 @@ def hide_more(
 
 
 def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: ArrayLike) -> Any:
-    """The views, in a list or dict as given, with rows of NaN where `mask` is False; the input is not changed."""
+    """The views, in a list or dict as given, with rows of NaN where `mask` is False; the input is not changed.
+
+    The rows of a mask that is a data frame are matched by id with those of each view, as `Views` does it.
+    """
     if is_table(views):
         raise DataError("one table or Views were given; pass a list or dict of views")
     named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
-    shown = checked_mask(mask, len(np.asarray(mask)), [str(name) for name in named])
-    hidden = {name: _blank(name, view, shown[:, v]) for v, (name, view) in enumerate(named.items())}
+    _check_order(named, mask)
+    names = [str(name) for name in named]
+    hidden = {name: _blank(name, view, _shown(mask, view, names)[:, v]) for v, (name, view) in enumerate(named.items())}
     return hidden if isinstance(views, Mapping) else list(hidden.values())
+
+
+def _check_order(views: Mapping[Any, Any], mask: Any) -> None:
+    """Refuse views whose rows are in another order each, where the mask does not say whose rows it has."""
+    labelled = {name: view.index for name, view in views.items() if has_row_labels(view)}
+    for name, index in labelled.items():
+        first, own = next(iter(labelled.items()))
+        if not has_row_labels(mask) and not index.equals(own):
+            raise DataError(
+                f"views {first!r} and {name!r} have row labels that differ, but the mask has none, so the rows cannot "
+                "be matched; give the mask the ids of the samples as index"
+            )
+
+
+def _shown(mask: Any, view: Any, names: Sequence[str]) -> NDArray[np.bool_]:
+    """The mask with its rows in the order of a view."""
+    if has_row_labels(view):
+        return checked_mask(mask, view.index.tolist(), names, view.index)
+    return checked_mask(mask, range(len(np.asarray(mask))), names)
 
 
 def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
@@ -91,6 +116,6 @@ def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
     if hasattr(view, "iloc"):  # frames stay frames, with their labels
         return view.where(np.broadcast_to(shown[:, None], view.shape))
     if isinstance(view, np.ma.MaskedArray):
-        values = np.asarray(np.ma.filled(view.astype(np.float64), np.nan))
+        values = filled(view)
     dtype = np.result_type(values.dtype, np.float32)
     return np.where(shown[:, None], values.astype(dtype, copy=False), np.array(np.nan, dtype=dtype))

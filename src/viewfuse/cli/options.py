@@ -100,13 +100,13 @@ class Inputs:
     trusted: bool = False
     names: tuple[str | None, ...] = ()
 
-    def open(self) -> Source:
+    def open(self, *, new_samples: bool = False) -> Source:
         """Open them, without reading all."""
-        return open_source(self._paths(), **self.reading())
+        return open_source(self._paths(), **self.reading(), new_samples=new_samples)
 
     def open_for(self, fitted: Any) -> Source:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
-        return split_by_prefix(self.open(), fitted.view_names_)
+        return split_by_prefix(self.open(new_samples=True), fitted.view_names_)
 
     def reading(self) -> dict[str, Any]:
         """How they are read, as `open_source` takes it."""

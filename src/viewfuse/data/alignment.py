@@ -1,4 +1,4 @@
-"""What was given is sorted out: which views there are, whose rows belong together, ids and masks."""
+"""What was given is sorted out: which views there are, whose rows belong together, and ids."""
 
 from __future__ import annotations
 
@@ -59,23 +59,24 @@ def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
     return dict(zip(chosen, views, strict=True))
 
 
-def aligned(given: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Hashable] | None]:
+def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dict[str, Any], Sequence[Hashable] | None]:
     """Join labelled frames by the union of their row labels, in the order of first appearance.
 
+    With `allow_disjoint` a frame may share no label with others, unless its labels are others' spelled otherwise.
     Returns the views, and the labels where there are any.
     """
     frames = {name: view for name, view in given.items() if view is not None}
-    labelled = {name: view.index for name, view in frames.items() if _has_row_labels(view)}
+    labelled = {name: view.index for name, view in frames.items() if has_row_labels(view)}
     if any(index.dtype.kind in "iu" for index in labelled.values()):
         # 0, 1, 2, ... next to other whole numbers are labels, too.
         labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc")}
     for name, index in labelled.items():
-        _check_labels(name, index)
+        check_labels(f"view {name!r}", index)
     indexes = list(labelled.values())
     if all(index.equals(indexes[0]) for index in indexes):
         _tell_unlabelled(labelled, frames)
         return given, indexes[0] if indexes else None
-    _check_matchable(labelled, frames)
+    _check_matchable(labelled, frames, allow_disjoint)
     union = list(dict.fromkeys(label for index in indexes for label in index))
     return {name: _in_order(view, union) for name, view in given.items()}, union
 
@@ -102,7 +103,7 @@ def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
     return reindexed(view, labels) if is_sparse_frame(view) else view.reindex(labels)
 
 
-def _has_row_labels(view: Any) -> bool:
+def has_row_labels(view: Any) -> bool:
     """Whether a frame carries labels of its own, rather than the default 0, 1, 2, ..."""
     if isinstance(view, AnnotatedTable):
         return not view.is_numbered
@@ -113,18 +114,19 @@ def _has_row_labels(view: Any) -> bool:
     return not is_default
 
 
-def _check_labels(name: str, index: Any) -> None:
+def check_labels(where: str, index: Any) -> None:
+    """Refuse row labels that are missing or there twice."""
     if index.nlevels == 1 and index.hasnans:
-        raise DataError(f"view {name!r}: a row label is missing; give every row the id of its sample")
+        raise DataError(f"{where}: a row label is missing; give every row the id of its sample")
     if index.has_duplicates:
         twice = index[index.duplicated()].tolist()[0]
         raise DataError(
-            f"view {name!r}: row label {twice!r} appears twice; keep one row per sample, "
+            f"{where}: row label {twice!r} appears twice; keep one row per sample, "
             "or reset_index(drop=True) if the labels mean nothing"
         )
 
 
-def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
+def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any], allow_disjoint: bool) -> None:
     if len(labelled) < len(frames):
         raise DataError(
             f"views {sorted(labelled)} have row labels that differ, but {sorted(set(frames) - set(labelled))} have "
@@ -132,15 +134,23 @@ def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> 
         )
     for name, index in labelled.items():
         others = {other: labels for other, labels in labelled.items() if other != name}
-        if any(o.nlevels == index.nlevels and len(index.intersection(o)) for o in others.values()):
+        of_a_kind = [labels for labels in others.values() if _kind(labels) == _kind(index)]
+        if any(len(index.intersection(labels)) for labels in others.values() if labels.nlevels == index.nlevels):
             continue
-        other, labels = next(iter(others.items()))
-        alike = read_alike(index.tolist(), labels.tolist())
-        cure = in_words(alike, name, other) if alike else "give all the same kind of sample ids"
+        pairs = {other: read_alike(index.tolist(), labels.tolist()) for other, labels in others.items()}
+        if allow_disjoint and of_a_kind and not any(pairs.values()):
+            continue
+        other = next((other for other, alike in pairs.items() if alike), next(iter(others)))
+        cure = in_words(pairs[other], name, other) if pairs[other] else "give all the same kind of sample ids"
         raise DataError(
             f"view {name!r} shares no row label with any other view ({index.tolist()[0]!r} against "
-            f"{labels.tolist()[0]!r} in {other!r}); {cure}"
+            f"{others[other].tolist()[0]!r} in {other!r}); {cure}"
         )
+
+
+def _kind(index: Any) -> tuple[int, str]:
+    """What the labels of a pandas Index are: text, whole numbers, ..., or tuples of so many."""
+    return index.nlevels, index.inferred_type
 
 
 def checked_ids(ids: Any, n: int) -> NDArray[Any]:
@@ -188,22 +198,3 @@ def _are_names(ids: Any) -> bool:
         return all(hash(name) is not None for name in ids)
     except TypeError:
         return False
-
-
-def checked_mask(mask: Any, n: int, names: Sequence[str]) -> NDArray[np.bool_]:
-    """A boolean mask of shape (samples, views); True where a view may be looked at."""
-    if mask is None:
-        return np.ones((n, len(names)), dtype=bool)
-    columns = [str(column) for column in getattr(mask, "columns", [])]
-    if columns and sorted(columns) == sorted(names):
-        mask = np.asarray(mask)[:, [columns.index(name) for name in names]]
-    elif columns and columns != [str(v) for v in range(len(names))]:
-        raise DataError(f"the mask has columns {columns}, but the views are {list(names)}; name them alike")
-    given = np.asarray(mask)
-    if given.shape != (n, len(names)):
-        raise DataError(
-            f"the mask has shape {given.shape}, but {n} rows of {len(names)} views need ({n}, {len(names)})"
-        )
-    if isinstance(mask, np.ma.MaskedArray) or given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
-        raise DataError("the mask holds values other than True/False (1/0); give True where a view is present")
-    return given.astype(bool)

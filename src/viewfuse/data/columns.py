@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.numerals import is_number
 from viewfuse.data.sparse_tables import is_sparse, with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.caller import outside
@@ -33,20 +35,48 @@ class Matching(NamedTuple):
 
 
 def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Matching:
-    """Match by name; where one side counts its columns, which are no names, there must be as many in both."""
+    """Match by name, 7 like "7"; where one side has no names there must be as many columns in both, in one order."""
     if list(given) == list(fitted):
         return Matching()
-    counted = any(list(columns) == list(range(len(columns))) for columns in (given, fitted))
-    if counted and set(given) != set(fitted):
+    names = _spelled_alike(given, fitted)
+    if set(names) != set(fitted) and (_are_nameless(given, fitted) or _are_nameless(fitted, given)):
         _check_count(view, given, fitted)
         return Matching()
     known = set(fitted)
-    place = {name: p for p, name in enumerate(given)}
-    _check_once(view, [name for name in given if name in known], "the new samples")
+    place = {name: p for p, name in enumerate(names)}
+    _check_once(view, [name for name in names if name in known], "the new samples")
     _check_once(view, fitted, "the model")
     places = np.array([place.get(name, -1) for name in fitted], dtype=np.int64)
     _check_absent(view, [name for name in fitted if name not in place], given, len(fitted))
-    return Matching(places, [name for name in given if name not in known])
+    return Matching(places, [name for name in names if name not in known])
+
+
+def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:
+    """The names of new samples as the model has them: files have text where a data frame may have numbers."""
+    own, known = set(given), set(fitted)
+    texts = {str(name): name for name in fitted if name not in own and _is_written(name)}
+    alike = {name: texts[str(name)] for name in own - known if _is_written(name) and str(name) in texts}
+    return [alike.get(name, name) for name in given]
+
+
+def _is_written(name: Hashable) -> bool:
+    """Whether a name stands in a file as Python writes it."""
+    return isinstance(name, (str, Real))
+
+
+def _are_nameless(columns: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
+    """Whether columns have no names to match with those of the other side.
+
+    Those of an array have none. Those of a data frame that was made of one are 0, 1, 2, ..., which are names beside
+    other numbers.
+    """
+    if isinstance(columns, range):
+        return True
+    return _count(columns) and (_count(others) or not any(map(is_number, others)))
+
+
+def _count(columns: Sequence[Hashable]) -> bool:
+    return list(columns) == list(range(len(columns)))
 
 
 def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple[Any, NDArray[np.bool_]]:

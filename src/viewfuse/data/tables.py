@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable
 from viewfuse.data.convertible import check_convertible
+from viewfuse.data.numerals import is_number, is_too_small, objects_as_numbers
 from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,
@@ -90,7 +91,7 @@ def renamed_columns(tables: Sequence[Table], columns: Sequence[Sequence[Hashable
 def _array(name: str, view: Any) -> NDArray[Any]:
     check_convertible(name, view)
     if isinstance(view, np.ma.MaskedArray):
-        return np.asarray(np.ma.filled(view.astype(np.float64), np.nan))
+        view = filled(view)
     if isinstance(view, (list, tuple)):
         view = _rows_for_none(view)
     try:
@@ -108,6 +109,12 @@ def _array(name: str, view: Any) -> NDArray[Any]:
     return values
 
 
+def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+    """A masked array with NaN where it hides something; what holds no numbers stays as it is."""
+    kind = np.float64 if view.dtype.kind in "biuf" else object if view.dtype.kind == "O" else view.dtype
+    return np.asarray(np.ma.filled(view.astype(kind), np.nan) if kind is not view.dtype else view)
+
+
 def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
     """A list of rows in which None stands for a missing row, with NaN rows instead."""
     if all(row is not None for row in view):
@@ -121,15 +128,14 @@ def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDA
     if table.values.dtype.kind != "O":
         return table.values
     values = np.where(allowed[:, None], table.values, np.nan)
-    try:
-        return values.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
+    numbers = objects_as_numbers(values)
+    if numbers is None:
         row, column, cell = _first_bad_cell(values)
         raise NotANumber(
             f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}: "
-            f"{reprlib.repr(cell)} is not a number; encode it or drop the column "
-            "(an argument must be a number or a string of a number)"
-        ) from None
+            f"{reprlib.repr(cell)} {_fault(cell)}"
+        )
+    return numbers
 
 
 def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
@@ -137,13 +143,10 @@ def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
     return next(cell for cell in cells if cell[2] is not None and not is_number(cell[2]))
 
 
-def is_number(cell: Any) -> bool:
-    """Whether a cell is a number, or text that reads as one."""
-    try:
-        float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
+def _fault(cell: Any) -> str:
+    if is_too_small(cell):
+        return "is too small for 64-bit floats, it would be 0; rescale the column"
+    return "is not a number; encode it or drop the column (an argument must be a number or a string of a number)"
 
 
 def called(columns: Sequence[Hashable], column: int) -> str:

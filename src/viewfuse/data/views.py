@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import aligned, checked_ids, checked_mask, is_table, named_views
+from viewfuse.data.alignment import aligned, checked_ids, is_table, named_views
 from viewfuse.data.annotated import Use, opened
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
+from viewfuse.data.masks import checked_mask
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
 from viewfuse.data.tables import Table, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
@@ -33,7 +34,8 @@ class Views:
         zeros are data, stored or not. Other NaN are empty cells, which whoever works with the views fills. Frames that
         carry row labels, and cells, which have names, are joined by them: a label that a view lacks is a missing row.
     mask : boolean array of shape (samples, views), optional
-        False marks a view as missing; what stands there in `data` is never looked at.
+        False marks a view as missing; what stands there in `data` is never looked at. Of a data frame, columns are
+        matched by the names of the views, and rows by id; the rows of an array are the samples in order.
     ids : sequence of samples' names, optional
         By default the row labels of the frames, else 0, 1, 2, ...
     names : names of the views, optional
@@ -43,6 +45,8 @@ class Views:
     use : str or dict by view, optional
         For AnnData and MuData: "X" (the default), "layers/NAME" or "obsm/NAME". With a dict one AnnData can be
         several views: ``{"rna": "X", "protein": "obsm/protein"}``.
+    allow_disjoint : whether frames may share no row label, which is an error otherwise; for samples that a fitted model
+        places, as `predict` does it
 
     Attributes
     ----------
@@ -69,15 +73,16 @@ class Views:
         names: Sequence[str] | None = None,
         columns: Sequence[Sequence[Hashable]] | None = None,
         use: Use | None = None,
+        allow_disjoint: bool = False,
     ) -> None:
-        given, found_ids = aligned(named_views(opened(data, use), names))
+        given, found_ids = aligned(named_views(opened(data, use), names), allow_disjoint=allow_disjoint)
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
             found = renamed_columns(found, columns)
         n = _count_rows(found)
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
         self.ids = checked_ids(ids if ids is not None else found_ids, n)
-        allowed = checked_mask(mask, n, list(given))
+        allowed = checked_mask(mask, self.ids, list(given), found_ids)
         pairs = [present_rows(t, allowed[:, v], self.ids) for v, t in enumerate(tables)]
         self.names = tuple(given)
         self.columns = tuple(t.columns for t in tables)

@@ -26,10 +26,11 @@ class _Side(NamedTuple):
     columns: Names
 
 
-def check_matching(views: Sequence[FileView]) -> None:
+def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> None:
     """Refuse tables whose ids never or hardly match those of any other table.
 
-    Where the names of a table's columns are ids of others, its samples seem to stand in columns.
+    Where the names of a table's columns are ids of others, its samples seem to stand in columns. Those of new samples
+    may be apart, unless they are spelled otherwise.
     """
     sides = _sides(views)
     if len({side.path for side in sides}) < 2:
@@ -40,8 +41,10 @@ def check_matching(views: Sequence[FileView]) -> None:
     turned = [side for side in alone if _match(side.columns, _of_others(sides, side, "ids"))]
     if turned:
         raise DataError(_seem_turned(turned, sides))
-    other = next(side for side in sides if side is not alone[0])
-    raise DataError(_share_nothing(alone[0], other))
+    pairs = [(side, other) for side in alone for other in sides if side is not other]
+    alike = [pair for pair in pairs if read_alike(pair[0].ids, pair[1].ids)]
+    if alike or not new_samples:
+        raise DataError(_share_nothing(*(alike or pairs)[0]))
 
 
 def _sides(views: Sequence[FileView]) -> list[_Side]:

@@ -287,7 +287,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         """
         check_is_fitted(self)
         one_table = is_one_table(X) and len(self._model.names) == 1
-        views = Views(X, names=self._model.names) if one_table else Views.of(X)
+        names = self._model.names if one_table else None
+        views = X if isinstance(X, Views) else Views(X, names=names, allow_disjoint=True)
         if not len(views):
             raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
         by_column = (hasattr(X, "columns") and hasattr(self, "feature_names_in_")) or is_anndata(X)

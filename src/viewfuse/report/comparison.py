@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from viewfuse import metrics
 from viewfuse.data.id_spelling import read_alike
+from viewfuse.data.numerals import is_number
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import Sheet
-from viewfuse.report.csv_table import Table, is_number, read_table
+from viewfuse.report.csv_table import Table, read_table
 from viewfuse.report.run_folder import Run
 from viewfuse.utils.caller import outside
 

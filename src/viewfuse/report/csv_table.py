@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.numerals import is_number, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.source import check_ids
@@ -48,12 +49,12 @@ class Table:
     def numbers(self, name: str) -> NDArray[np.float64]:
         """A column of numbers."""
         cells = self.column(name)
-        try:
-            return np.array(cells, dtype=np.float64)
-        except ValueError:
+        found = text_as_numbers([cells])
+        if found is None:
             row = next(row for row, cell in enumerate(cells) if not is_number(cell))
             where = f"{self.path}, data row {row + 1}, column {name}"
-            raise DataError(f"{where}: {cells[row]!r} is no number; check the file") from None
+            raise DataError(f"{where}: {cells[row]!r} is no number; check the file")
+        return found[0]
 
     def whole_numbers(self, name: str) -> NDArray[np.int64]:
         """A column of whole numbers."""
@@ -90,12 +91,3 @@ def _rows(path: Path) -> Sequence[Sequence[str]]:
         raise DataError(f"{path} is not there; check the path") from None
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
-
-
-def is_number(text: str) -> bool:
-    """Whether Python reads it as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -107,6 +107,7 @@ def read_chunks(
         transpose=transpose,
         allow_disjoint=allow_disjoint,
         trusted=trusted,
+        new_samples=True,
     ).chunks(size)
 
 
@@ -120,13 +121,17 @@ def open_source(
     transpose: Sequence[str] = (),
     allow_disjoint: bool = False,
     trusted: bool = False,
+    new_samples: bool = False,
 ) -> Source:
-    """Open files as `read_views` does, without making Views of them yet."""
+    """Open files as `read_views` does, without making Views of them yet.
+
+    `new_samples` says that a fitted model places them, so that tables need no id in common.
+    """
     if isinstance(paths, Mapping):
         _check_paths(list(paths.values()))
         _check_named(paths, blocks)
         named = {name: Path(path) for name, path in paths.items()}
-        return _open_tables(named, id_column, blocks, use, header, transpose, allow_disjoint, trusted)
+        return _open_tables(named, id_column, blocks, use, header, transpose, allow_disjoint, new_samples, trusted)
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
     _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
@@ -134,7 +139,9 @@ def open_source(
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        return _open_tables(_by_stem(files), id_column, blocks, use, header, transpose, allow_disjoint, trusted)
+        return _open_tables(
+            _by_stem(files), id_column, blocks, use, header, transpose, allow_disjoint, new_samples, trusted
+        )
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
     unused = {"id_column": id_column, "blocks": blocks, "header": header, "transpose": transpose or None}
@@ -216,6 +223,7 @@ def _open_tables(
     header: bool | None,
     transpose: Sequence[str],
     allow_disjoint: bool,
+    new_samples: bool,
     trusted: bool,
 ) -> Source:
     endings = {file.suffix.lower() for file in files.values()}
@@ -231,7 +239,7 @@ def _open_tables(
         raise DataError("blocks names no view; give at least one, or leave it out")
     views = _read_tables(files, id_column, blocks, use, header, transpose, trusted)
     if not allow_disjoint:
-        check_matching(views)
+        check_matching(views, new_samples=new_samples)
     return Source(views)
 
 

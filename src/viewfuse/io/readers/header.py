@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from viewfuse.data.tables import is_number
+from viewfuse.data.numerals import is_number
 from viewfuse.errors import DataError
 
 NOTHING = ("", "na", "nan", "null", "none", "n/a")

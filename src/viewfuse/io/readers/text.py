@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.tables import is_number
+from viewfuse.data.numerals import is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.readers.blocks import Blocks, pick_columns
@@ -24,9 +24,9 @@ from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_CELLS_AT_A_TIME = 500_000
+_CELLS_AT_A_TIME = 30_000
 _LONGEST_LINE = 16_000_000
-Lines = list[list[str]]
+Lines = Sequence[Sequence[str]]
 
 
 def read_text(path: Path, id_column: str | None, blocks: Blocks | None, header: bool | None = None) -> list[FileView]:
@@ -141,7 +141,7 @@ def _read_rows(
     while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
         _check_ragged(path, block, len(header), len(ids))
         names = [unmarked(row[place]) for row in block]
-        cells = [list(take(row)) for row in block]
+        cells = [take(row) for row in block]
         numbers = _numbers(path, cells, [header[c] for c in wanted], names)
         digits.look(numbers, lambda c, cells=cells: whole(row[c] for row in cells))  # type: ignore[misc]
         spool.add(numbers)
@@ -179,18 +179,24 @@ def _check_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
 
 
 def _numbers(path: Path, cells: Lines, columns: Sequence[str], ids: Sequence[str]) -> NDArray[np.float64]:
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:  # empty cells are rare enough to look for them only now
+    numbers = text_as_numbers(cells)
+    if numbers is None:  # empty cells are rare enough to look for them only now
         cells = [["nan" if cell.strip().lower() in NOTHING else cell for cell in row] for row in cells]
-    for name, row in zip(ids, cells, strict=True):
-        for column, cell in zip(columns, row, strict=True):
-            if not is_number(cell):
-                raise DataError(f"{path}, id {name!r}, column {column!r}: {cell!r} is not a number; {_cure(cell)}")
-    return np.array(cells, dtype=np.float64)
+        numbers = text_as_numbers(cells)
+    if numbers is None:
+        places = ((name, c, cell) for name, row in zip(ids, cells, strict=True) for c, cell in enumerate(row))
+        name, c, cell = next(place for place in places if not is_number(place[2]))
+        raise DataError(f"{path}, id {name!r}, column {columns[c]!r}: {cell!r} {_fault(cell)}")
+    return numbers
 
 
-def _cure(cell: str) -> str:
+def _fault(cell: str) -> str:
+    """What is wrong with a cell that is no number, and the cure."""
+    if is_too_small(cell):
+        return "is too small for 64-bit floats, it would be 0; rescale the column"
     if is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
-        return "write 1.5 for one and a half, and 1234.5 without a sign for thousands"
-    return "empty the cell if nothing is known, encode it, drop the column, or name it with id_column if it holds ids"
+        return "is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands"
+    return (
+        "is not a number; empty the cell if nothing is known, encode it, drop the column, or name it with "
+        "id_column if it holds ids"
+    )
