@@ -1,4 +1,4 @@
-"""`viewfuse.compare` and its verb: the same masks for all, means, costs, ranks, agreement; it stops and goes on."""
+"""`viewfuse.compare` and its verb: the same masks for all, means, costs, agreement; it stops and goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from scipy.stats import friedmanchisquare
 from sklearn.base import BaseEstimator, ClusterMixin
 
 import viewfuse
@@ -22,7 +21,7 @@ from viewfuse.cli import main
 from viewfuse.cli.compare import joined
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.folder import data_checksum
-from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of
+from viewfuse.comparison.tables import cells, note
 from viewfuse.missing import hide_more, paper_mask
 
 SIMPLE = ("kmeans-mean", "kmeans-knn")
@@ -86,14 +85,16 @@ def test_means_and_deviations_are_those_of_the_runs(found, blobs):
     assert list(found.table().columns) == list(row)
     whole = next(row for row in found.rows() if (row["method"], row["missing_rate"]) == ("kmeans-knn", 0.0))
     assert whole["acc"] == 100
-    assert whole["evidence"] > 80
 
 
-def test_without_labels_agreement_and_evidence_remain(blobs):
-    found = viewfuse.compare(blobs[0], {"one": Told(), "fine": Told()}, n_clusters=3, seeds=1)
-    assert found.metrics == ("evidence",)
+def test_without_labels_methods_keep_their_order_and_no_score_orders_them(blobs):
+    found = viewfuse.compare(blobs[0], {"one": Told(), "fine": Told()}, n_clusters=3, seeds=2)
+    assert found.metrics == ()
     assert found.agreement() == pytest.approx(np.ones((2, 2)))
-    assert found.ranks().mean_ranks == (1.5, 1.5)
+    assert [line[1] for line in cells(found)[1]] == ["one", "fine"]
+    assert cells(found)[0] == ["missing rate", "method", "stability", "seconds", "memory, MB", "runs"]
+    assert "nothing says which is better" in note(found)
+    assert "below_best" not in found.rows()[0]
 
 
 def test_unknown_labels_do_not_count(blobs):
@@ -106,10 +107,11 @@ def test_unknown_labels_do_not_count(blobs):
 
 def test_a_method_that_fails_comes_last_and_the_others_go_on(blobs):
     methods = {"broken": Told(fails=True), "fine": Told()}
-    found = viewfuse.compare(blobs[0], methods, n_clusters=3, seeds=2)
-    assert found.ranks().names == ("fine", "broken")
+    found = viewfuse.compare(blobs[0], methods, n_clusters=3, seeds=2, labels=blobs[1])
+    assert [line[1] for line in cells(found)[1]] == ["fine", "broken"]
     assert found.rows()[0]["failed"] == "ZeroDivisionError: of its own"
-    assert np.isnan(found.rows()[0]["evidence"])
+    assert found.rows()[0]["failed_runs"] == 2
+    assert np.isnan(found.rows()[0]["acc"])
     assert np.isnan(found.agreement()[0, 1])
 
 
@@ -163,19 +165,6 @@ def test_more_views_are_hidden_where_some_are_missing_already():
     assert (more.sum(axis=1) == np.maximum(1, mask.sum(axis=1) - 2)).all()
 
 
-def test_ranks_are_those_of_friedman_and_nemenyi():
-    scores = np.random.default_rng(0).normal(size=(12, 4)) + np.arange(4)
-    found = ranks_of("abcd", scores)
-    assert found.names == ("d", "c", "b", "a")
-    assert found.p_value == pytest.approx(friedmanchisquare(*scores.T).pvalue)
-    assert nemenyi(4, 12) == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 12)), rel=1e-3)  # Demšar's table 5
-
-
-def test_bars_join_what_no_difference_tells_apart():
-    ranks = Ranks(tuple("abcde"), (1.0, 1.5, 2.6, 4.0, 4.5), 1.2, 0.01, 10)
-    assert ranks.alike() == [(0, 1), (1, 2), (3, 4)]
-
-
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -185,6 +174,8 @@ def test_bars_join_what_no_difference_tells_apart():
         ({"rates": (2,)}, "rates must be numbers from 0 to 1"),
         ({"rates": ()}, "rates has no number"),
         ({"seeds": 0}, "seeds must be"),
+        ({"held_out": "yes"}, "held_out must be True or False"),
+        ({"held_out": True, "views": [np.eye(40), np.eye(40)]}, "held_out needs 3 views at least; got 2"),
         ({"missing_number": 3}, "missing_number must be from 0 to 2"),
         ({"labels": [1, 2]}, "labels has 2 entries, but there are 40 samples"),
         ({"labels": [None] * 40}, "all unknown"),
@@ -195,10 +186,10 @@ def test_bars_join_what_no_difference_tells_apart():
 )
 def test_what_cannot_be_compared_is_refused(blobs, wrong, said):
     with pytest.raises((SettingError, DataError), match=said):
-        viewfuse.compare(blobs[0], **{"methods": "kmeans-mean", "n_clusters": 3, **wrong})
+        viewfuse.compare(**{"views": blobs[0], "methods": "kmeans-mean", "n_clusters": 3, **wrong})
 
 
-def test_the_verb_writes_tables_and_a_picture(blobs, tmp_path):
+def test_the_verb_writes_tables(blobs, tmp_path):
     views, labels, _ = blobs
     ids = [f"s{i}" for i in range(40)]
     for v, view in enumerate(views[:2]):
@@ -211,10 +202,16 @@ def test_the_verb_writes_tables_and_a_picture(blobs, tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "4 of 4: kmeans-knn, rate 0.5, seed 0" in shown.stderr
     assert shown.stdout.splitlines()[0].split()[:4] == ["missing", "rate", "method", "accuracy"]
-    assert (tmp_path / "out/critical-difference.png").read_bytes().startswith(b"\x89PNG")
+    assert "Highest accuracy first" in shown.stdout
+    assert "no test is made" in shown.stdout
     assert len(pd.read_csv(tmp_path / "out/table.csv")) == 4
     assert pd.read_csv(tmp_path / "out/agreement.csv", index_col=0).shape == (2, 2)
-    assert json.loads((tmp_path / "out/ranks.json").read_text())["metric"] == "acc"
+    assert sorted(one.name for one in (tmp_path / "out").glob("*.*")) == [
+        "agreement.csv",
+        "plan.json",
+        "table.csv",
+        "table.md",
+    ]
     again = CliRunner().invoke(main, args)
     assert " of 4" not in again.stderr
     refused = CliRunner().invoke(main, [*args[:-1], str(tmp_path)])

@@ -1,1 +1,1 @@
-"""Methods side by side on one set of samples: `run` fits them, `results` sums up, `ranks` says what is chance."""
+"""Methods side by side on one data set: `run` fits them, `results` sums up; `ranks` is over several data sets."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from viewfuse.comparison.held_out import LEAST_VIEWS
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.methods.registry import ESTIMATORS, estimator_of, method_names
@@ -124,6 +125,18 @@ def checked_count(name: str, given: Any, most: int | None = None) -> int:
 def checked_seeds(given: Any) -> int:
     """Runs of each method and rate."""
     return checked_count("seeds", given, _MOST_SEEDS)
+
+
+def checked_held_out(given: Any, views: Views) -> bool:
+    """Whether views are held out in turn."""
+    if not isinstance(given, (bool, np.bool_)):
+        raise SettingError(f"held_out must be True or False; got {given!r}")
+    if given and len(views.names) < LEAST_VIEWS:
+        raise SettingError(
+            f"held_out needs {LEAST_VIEWS} views at least; got {len(views.names)}, which leave nothing to fuse "
+            "when one is held out; leave held_out off"
+        )
+    return bool(given)
 
 
 def checked_folder(out: Any) -> Path | None:

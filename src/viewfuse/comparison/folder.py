@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.comparison.results import COSTS, EVIDENCE, Run
+from viewfuse.comparison.results import COSTS, HELD_OUT, Run
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite
 from viewfuse.io.writers import as_json
@@ -92,7 +92,7 @@ class RunFile:
 
     def write(self, run: Run) -> None:
         """Keep a run."""
-        numbers = {name: None if isnan(value := getattr(run, name)) else value for name in (EVIDENCE, *COSTS)}
+        numbers = {name: None if isnan(value := getattr(run, name)) else value for name in (HELD_OUT, *COSTS)}
         labels = None if run.labels is None else run.labels.tolist()
         write_file(self.path, as_json({**asdict(run), **numbers, "labels": labels, "mark": self.mark}).encode())
 
@@ -102,9 +102,9 @@ class RunFile:
             facts = json.loads(self.path.read_text())
             if facts["mark"] != self.mark or facts["failed"]:
                 return None
-            evidence, seconds, memory = (_number(facts[name]) for name in (EVIDENCE, *COSTS))
+            held_out, seconds, memory = (_number(facts[name]) for name in (HELD_OUT, *COSTS))
             labels = self._labels(facts["labels"])
-            return Run(self.method, self.missing_rate, self.seed, labels, evidence, seconds, memory)
+            return Run(self.method, self.missing_rate, self.seed, labels, held_out, seconds, memory)
         except _BROKEN:
             return None
 

@@ -1,9 +1,10 @@
-"""What a comparison found: scores, costs, agreement of methods, ranks."""
+"""What a comparison found: scores, paired differences, costs, agreement of runs and of methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import isnan
 from statistics import mean, stdev
 from typing import Any
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse import metrics
-from viewfuse.comparison.ranks import Ranks, ranks_of
-from viewfuse.errors import SettingError
 
 METRICS = {"acc": metrics.clustering_accuracy, "nmi": metrics.nmi, "ari": metrics.ari}
-EVIDENCE = "evidence"
+HELD_OUT = "held_out"
+BELOW_BEST = "below_best"
+STABILITY = "stability"
 COSTS = ("seconds", "memory_mb")
 
 
@@ -28,8 +29,9 @@ class Run:
     Attributes
     ----------
     labels : of shape (samples,); None where the method failed
-    evidence : how well the clusters hold together in all views that were given, in percent; needs no labels
-    seconds, memory_mb : of the fit; NaN where they could not be measured
+    held_out : how well clusters that are found without a view fit that view, in percent, mean over the views
+        (`viewfuse.comparison.held_out`); NaN where it was not asked for
+    seconds, memory_mb : of the fit on all views; NaN where they could not be measured
     failed : why there are no labels
     """
 
@@ -37,7 +39,7 @@ class Run:
     missing_rate: float
     seed: int
     labels: NDArray[np.int64] | None
-    evidence: float = np.nan
+    held_out: float = np.nan
     seconds: float = np.nan
     memory_mb: float = np.nan
     failed: str = ""
@@ -59,13 +61,15 @@ class Comparison:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What is measured: against known classes where there are any, and always the evidence."""
-        return (*(METRICS if self.known is not None else ()), EVIDENCE)
+        """Scores of each run: against known classes, and in views held out; the first one orders methods."""
+        measured = any(not isnan(run.held_out) for run in self.runs)
+        return (*(METRICS if self.known is not None else ()), *((HELD_OUT,) if measured else ()))
 
     def scores(self, run: Run) -> dict[str, float]:
-        """Accuracy, NMI and ARI in percent where classes are known, and the evidence; NaN where a method failed."""
+        """The `metrics` of a run in percent; NaN where a method failed."""
         if id(run) not in self._scores:
-            self._scores[id(run)] = {**self._against_known(run), EVIDENCE: run.evidence}
+            every = {**self._against_known(run), HELD_OUT: run.held_out}
+            self._scores[id(run)] = {name: every[name] for name in self.metrics}
         return self._scores[id(run)]
 
     def _against_known(self, run: Run) -> dict[str, float]:
@@ -78,19 +82,43 @@ class Comparison:
         return {name: 100 * score(*pair) for name, score in METRICS.items()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Per method and missing rate means and deviations over seeds; deviations are NaN of one run."""
-        found = []
-        for rate in dict.fromkeys(run.missing_rate for run in self.runs):
-            for method in self.methods:
-                own = [run for run in self.runs if (run.method, run.missing_rate) == (method, rate)]
-                done = [run for run in own if not run.failed]
-                row: dict[str, Any] = {"method": method, "missing_rate": rate, "runs": len(done)}
-                for metric in self.metrics:
-                    row |= _summed(metric, [self.scores(run)[metric] for run in done])
-                for cost in COSTS:
-                    row |= _summed(cost, [getattr(run, cost) for run in done])
-                found.append(row | {"failed": next((run.failed for run in own if run.failed), "")})
-        return found
+        """Per method and missing rate means and deviations over seeds; deviations are NaN of one run.
+
+        `below_best` is by how much a method is below the best one, mean and deviation of the differences on the same
+        masks; the best is the highest mean of the first metric among methods of which no run failed. `stability` is the
+        mean adjusted Rand index of any two runs.
+        """
+        rates = dict.fromkeys(run.missing_rate for run in self.runs)
+        return [row for rate in rates for row in self._rows_of([run for run in self.runs if run.missing_rate == rate])]
+
+    def _rows_of(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
+        by_method = {name: [run for run in runs if run.method == name] for name in self.methods}
+        rows = [self._row(name, own) for name, own in by_method.items()]
+        by = next(iter(self.metrics), None)
+        whole = [row for row in rows if by and not row["failed"] and not isnan(row[by])]
+        if by is None or not whole:
+            return rows
+        best = by_method[max(whole, key=lambda row: row[by])["method"]]
+        for row in rows:
+            row |= _summed(BELOW_BEST, self._differences(best, by_method[row["method"]], by))
+        return rows
+
+    def _row(self, method: str, runs: Sequence[Run]) -> dict[str, Any]:
+        done = [run for run in runs if not run.failed]
+        row: dict[str, Any] = {"method": method, "missing_rate": runs[0].missing_rate, "runs": len(done)}
+        for metric in self.metrics:
+            row |= _summed(metric, [self.scores(run)[metric] for run in done])
+        row |= _summed(BELOW_BEST, []) if self.metrics else {}
+        row[STABILITY] = _stability([run.labels for run in done if run.labels is not None])
+        for cost in COSTS:
+            row |= _summed(cost, [getattr(run, cost) for run in done])
+        reason = next((run.failed for run in runs if run.failed), "")
+        return row | {"failed_runs": len(runs) - len(done), "failed": reason}
+
+    def _differences(self, best: Sequence[Run], own: Sequence[Run], metric: str) -> list[float]:
+        """On the same masks; NaN where a run failed."""
+        by_seed = {run.seed: self.scores(run)[metric] for run in own}
+        return [self.scores(run)[metric] - by_seed[run.seed] for run in best if run.seed in by_seed]
 
     def table(self) -> Any:
         """`rows` as a data frame."""
@@ -110,21 +138,23 @@ class Comparison:
                     found[a, b] = mean(both)
         return found
 
-    def ranks(self, metric: str | None = None) -> Ranks:
-        """Methods by their mean ranks over all masks; by accuracy where classes are known, else by the evidence."""
-        by = metric or self.metrics[0]
-        if by not in self.metrics:
-            raise SettingError(f"metric must be one of {', '.join(self.metrics)}; got {by!r}")
-        whole = [own for own in self._by_mask() if len(own) == len(self.methods)]
-        scores = [[self.scores(own[name])[by] for name in self.methods] for own in whole]
-        return ranks_of(self.methods, np.array(scores, dtype=np.float64).reshape(-1, len(self.methods)))
-
     def _by_mask(self) -> list[dict[str, Run]]:
         """Per missing rate and seed the runs by method."""
         found: dict[tuple[float, int], dict[str, Run]] = {}
         for run in self.runs:
             found.setdefault((run.missing_rate, run.seed), {})[run.method] = run
         return list(found.values())
+
+
+def _stability(labels: Sequence[NDArray[np.int64]]) -> float:
+    """Mean adjusted Rand index of any two, in percent; two partitions of one cluster each agree on nothing: 0."""
+    pairs = list(combinations(labels, 2))
+    return 100 * mean(_pair_stability(*pair) for pair in pairs) if pairs else np.nan
+
+
+def _pair_stability(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    trivial = len(np.unique(first)) == len(np.unique(second)) == 1
+    return 0.0 if trivial else float(adjusted_rand_score(first, second))
 
 
 def _summed(name: str, measured: Sequence[float]) -> dict[str, float]:

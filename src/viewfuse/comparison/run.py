@@ -22,8 +22,8 @@ from sklearn.cluster import KMeans
 
 from viewfuse import __version__
 from viewfuse.comparison import arguments
-from viewfuse.comparison.evidence import Evidence
 from viewfuse.comparison.folder import RunFile, data_checksum, take_plan
+from viewfuse.comparison.held_out import held_out_agreement, without_view
 from viewfuse.comparison.results import Comparison, Run
 from viewfuse.comparison.tables import write_comparison
 from viewfuse.data.checks import check_samples
@@ -51,6 +51,7 @@ def compare(
     missing_number: int | None = None,
     seeds: int = 5,
     labels: Any = None,
+    held_out: bool = False,
     device: str = "auto",
     out: str | PathLike[str] | None = None,
     log: Log | None = None,
@@ -58,8 +59,10 @@ def compare(
     """Fit methods on the same masks, and compare what they find.
 
     Runs are independent jobs (`viewfuse.parallel`); on a CPU each has one thread, and its seconds are those. Labels are
-    looked at when all is done, and by nothing but the scores. A method that fails has no scores, and the last rank; the
-    others go on.
+    looked at when all is done, and by nothing but the scores. A method that fails has no scores; the others go on.
+
+    All runs share the samples of one data set, so nothing here tests whether methods differ on others;
+    `viewfuse.comparison.ranks.ranks_over` does, over comparisons on several data sets.
 
     Parameters
     ----------
@@ -71,9 +74,11 @@ def compare(
         one at least.
     seeds : runs of each method and rate; each has its own mask and training, the same mask for all methods
     labels : known class of each sample, None where it is not known: in the order of the samples, or by their ids
-        (a dict, or a Series whose index are ids); without any, methods are compared by how well
-        their clusters hold together in all views (`viewfuse.comparison.evidence`)
-    out : folder for tables, the picture of ranks and all runs; runs that it holds already are not done again. A folder
+        (a dict, or a Series whose index are ids)
+    held_out : also fit without each view in turn, and measure how well the clusters fit that view
+        (`viewfuse.comparison.held_out`). It says without labels which method is better, needs three views at least, and
+        takes one more fit per view
+    out : folder for tables and all runs; runs that it holds already are not done again. A folder
         of another comparison is refused
     log : is told of each run, such as `print`
     """
@@ -83,7 +88,8 @@ def compare(
     shares = arguments.checked_rates(rates)
     number = arguments.checked_missing_number(missing_number, given, shares)
     known = arguments.known_classes(labels, given.ids)
-    asked = _Asked(arguments.estimators_by_name(methods, tell), n_clusters, shares, number, seeds)
+    held_out = arguments.checked_held_out(held_out, given)
+    asked = _Asked(arguments.estimators_by_name(methods, tell), n_clusters, shares, number, seeds, held_out)
     folder = arguments.checked_folder(out)
     if known is not None and (count := sum(one is not None for one in known)) < len(given):
         tell(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
@@ -91,9 +97,7 @@ def compare(
         found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, folder, tell)), known)
         if folder is not None:
             title = f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
-            why = write_comparison(folder, found, title)
-            if why:
-                tell(f"the picture of ranks is not there: {why}")
+            write_comparison(folder, found, title)
     return found
 
 
@@ -106,6 +110,7 @@ class _Asked:
     rates: tuple[float, ...]
     missing_number: int
     seeds: int
+    held_out: bool
 
 
 def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Log) -> list[Run]:
@@ -113,7 +118,6 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
     checksum, kind = data_checksum(views), chosen_device(device).type
     if folder is not None:
         take_plan(folder, _plan(asked, checksum, kind))
-    evidence = Evidence(views)
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]
     found: dict[int, Run] = {}
     left: list[tuple[int, RunFile | None]] = []
@@ -125,14 +129,13 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
         run = None if file is None else file.read()
         if run is None:
             left.append((number, file))
-            jobs.append(_job((name, own, rate, seed), views, asked.missing_number, kind))
+            jobs.append(_job((name, own, rate, seed), views, asked, kind))
         else:
             found[number] = run
     if found:
         log(f"{len(found)} runs are there already, {len(left)} are left to do")
     for place, run in _finished(jobs, log):
-        (number, file), labels = left[place], run.labels
-        run = run if labels is None else replace(run, evidence=evidence(labels, asked.n_clusters))
+        number, file = left[place]
         if file is not None:
             file.write(run)
         log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {_in_words(run)}")
@@ -158,18 +161,37 @@ def _finished(jobs: Sequence[Job], log: Log) -> Iterator[tuple[int, Run]]:
                 yield place, Run(name, rate, seed, None, failed=str(error))
 
 
-def _job(what: tuple[str, Any, float, int], views: Views, missing_number: int, kind: str) -> Job:
+def _job(what: tuple[str, Any, float, int], views: Views, asked: _Asked, kind: str) -> Job:
     """One run; on a CPU it has one thread, whoever does it."""
     on_gpu, n_bytes = kind == "cuda", 4 * 4 * len(views) * sum(views.widths) + 16 * len(views) ** 2
-    seconds, args = rough_seconds(what[1].get_params(deep=False), len(views)), (*what, views, missing_number)
+    fits = 1 + asked.held_out * len(views.names)
+    seconds = fits * rough_seconds(what[1].get_params(deep=False), len(views))
+    args = (*what, views, replace(asked, estimators={}))
     return Job(_masked_and_done, args, None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
 
 
-def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, missing_number: int) -> Run:
+def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, asked: _Asked) -> Run:
     takes_long = isinf(rough_seconds(estimator.get_params(deep=False), len(views)))
     report(f"{name}, rate {rate:g}, seed {seed} begins" if takes_long else "")
-    run = _done(name, estimator, _masked(views, rate, missing_number, seed))
+    masked = _masked(views, rate, asked.missing_number, seed)
+    run = _done(name, estimator, masked)
+    if asked.held_out and not run.failed:
+        run = _with_held_out(run, estimator, masked, views, asked.n_clusters)
     return replace(run, missing_rate=rate, seed=seed)
+
+
+def _with_held_out(run: Run, estimator: Any, masked: Views, views: Views, n_clusters: int) -> Run:
+    """The run with the mean agreement over views, each held out in turn; one that cannot do without a view failed."""
+    scores = []
+    for view, name in enumerate(views.names):
+        shown, rows = without_view(masked, view)
+        other = _done(run.method, clone(estimator), shown)
+        if other.labels is None:
+            return Run(run.method, 0.0, 0, None, failed=f"without view {name!r}: {other.failed}")
+        labels = np.full(len(views), -1)
+        labels[rows] = other.labels
+        scores.append(100 * held_out_agreement(views, view, labels, n_clusters))
+    return replace(run, held_out=float(np.nanmean(scores)))
 
 
 def _plan(asked: _Asked, checksum: str, device: str) -> dict[str, Any]:
@@ -181,7 +203,7 @@ def _plan(asked: _Asked, checksum: str, device: str) -> dict[str, Any]:
         for parameter, value in _settings(estimator).items()
         if parameter not in ("n_clusters", "random_state")
     }
-    return {**facts, "device": device, "version": __version__, **own}
+    return {**facts, "held_out": asked.held_out, "device": device, "version": __version__, **own}
 
 
 def _in_words(run: Run) -> str:
@@ -240,7 +262,15 @@ def _checked(labels: Any, n: int) -> NDArray[np.int64]:
 def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, device: str) -> str:
     """Of all that decides a run: data, mask, method, parameters, version, kind of device."""
     params = _settings(estimator)
-    what = [type(estimator).__module__, type(estimator).__name__, params, rate, seed, asked.missing_number]
+    what = [
+        type(estimator).__module__,
+        type(estimator).__name__,
+        params,
+        rate,
+        seed,
+        asked.missing_number,
+        asked.held_out,
+    ]
     return hashlib.sha256(as_json([*what, checksum, device, __version__]).encode()).hexdigest()
 
 

@@ -34,7 +34,7 @@ class Ranked(Protocol):
 
     @property
     def count(self) -> int:
-        """Of comparisons."""
+        """Of data sets."""
 
     def alike(self) -> list[tuple[int, int]]:
         """Places of the first and the last method of each bar."""
@@ -46,7 +46,7 @@ def draw_critical_difference(path: Path, ranks: Ranked, *, title: str) -> None:
     with picture(path, "pictures of ranks", (9, height), dpi=130) as figure:
         _draw_ranks(figure.subplots(), ranks)
         words = (
-            f"mean ranks over {ranks.count} comparisons; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
+            f"mean ranks over {ranks.count} data sets; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
         )
         figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
 

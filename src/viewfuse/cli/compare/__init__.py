@@ -81,6 +81,12 @@ def _numbers(text: str) -> list[float]:
 @click.option(
     "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; used for scores only."
 )
+@click.option(
+    "--held-out",
+    is_flag=True,
+    help="Also fit without each view in turn, and measure how well the clusters fit that view: says without labels "
+    "which method is better. Needs three views, and takes one more fit per view.",
+)
 @options.device
 @options.engine
 @options.as_json
@@ -103,7 +109,7 @@ def command(
     known = None if labels is None else _matched(views, labels)
     from viewfuse import parallel
     from viewfuse.comparison.run import compare
-    from viewfuse.comparison.tables import cells
+    from viewfuse.comparison.tables import cells, failures, note
 
     names = [name for name in methods.split(",") if name]
     with parallel.use(engine, jobs=jobs, address=address), _kept(out):
@@ -112,10 +118,10 @@ def command(
         options.show({"runs": found.rows(), "written to": str(out)}, as_json)
     else:
         click.echo(options.table(*cells(found), text=(0, 1)))
-        for row in found.rows():
-            if row["failed"]:
-                _tell(f"{row['method']} failed: {row['failed']}")
-        options.show({**_ranked(found), "written to": str(out)}, as_json)
+        for line in failures(found):
+            _tell(line)
+        click.echo(f"\n{note(found)}\n")
+        options.show({"written to": str(out)}, as_json)
     if all(run.failed for run in found.runs):
         raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
 
@@ -129,16 +135,6 @@ def _kept(out: Path) -> Iterator[None]:
         raise KeyboardInterrupt(
             f"interrupted; runs that were done are kept in {out}, and the same command goes on"
         ) from None
-
-
-def _ranked(found: Any) -> dict[str, Any]:
-    """Methods by their mean ranks, the best first, and how sure that is; nothing of one method."""
-    if len(found.methods) < 2:
-        return {}
-    ranks = found.ranks()
-    order = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(ranks.names, ranks.mean_ranks, strict=True))
-    sure = f"over {ranks.count} masks, critical difference {ranks.critical_difference:.2f}, p {ranks.p_value:.2g}"
-    return {"mean ranks": f"{order} ({sure})"}
 
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:

@@ -1,0 +1,322 @@
+"""Figures live under `results`: tables there follow from their csv, and README and docs state no other figure.
+
+`STATED` has the sentences and rows that README, docs and the texts of `results` must have, each made from a csv: a
+new figure needs a line there. A figure in docs that no line makes needs a link to `results` in its paragraph.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Callable, Iterator
+from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal
+from functools import cache
+from math import sqrt
+from pathlib import Path
+from statistics import mean, stdev
+
+import pandas as pd
+import pytest
+
+from viewfuse.bench.clusters.experiment import OURS, read_choices
+from viewfuse.bench.clusters.summary import is_clear
+from viewfuse.bench.clusters.summary import summary as cluster_tables
+from viewfuse.bench.experiments.catalogue import CATALOGUE
+from viewfuse.bench.experiments.choices import comparisons
+from viewfuse.bench.experiments.imputation import Filling, table_of
+from viewfuse.bench.experiments.records import read_records
+from viewfuse.bench.experiments.tables import as_markdown, make_tables
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+SETS = {
+    "TCGA-BRCA": "tcga_brca150", "Caltech, re-extracted": "caltech7x200_reextracted", "Handwritten": "handwritten",
+    "BDGP": "bdgp", "ProteinFold": "proteinfold", "Reuters": "reuters1200", "CITE-seq": "citeseq_inhouse1182",
+    "LandUse21": "landuse21", "NGs": "ngs", "3Sources": "3sources", "Prokaryotic": "prokaryotic", "Scene15": "scene15",
+}  # fmt: skip
+
+
+def plain(text: str) -> str:
+    """In one line, without bold."""
+    return " ".join(text.replace("**", "").split())
+
+
+@cache
+def csv(name: str, *columns: str) -> pd.DataFrame:
+    return pd.read_csv(RESULTS / name, names=list(columns) or None)
+
+
+def spread(values: pd.Series, digits: int = 1) -> str:
+    exact = [Decimal(repr(float(value))) for value in values]
+    return " ± ".join(rounded(one, digits) for one in (mean(exact), stdev(exact)))
+
+
+def rounded(value: Decimal, digits: int) -> str:
+    """A half may be rounded either way, as floats are: {95.22/95.23}."""
+    both = [str(value.quantize(Decimal(10) ** -digits, how)) for how in (ROUND_HALF_DOWN, ROUND_HALF_UP)]
+    return both[0] if both[0] == both[1] else f"{{{both[0]}/{both[1]}}}"
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{([^/]*)/([^}]*)\\}", r"(?:\1|\2)", re.escape(plain(text))))
+
+
+@cache
+def records(file: Path) -> list:
+    return read_records(file)
+
+
+@cache
+def choices() -> list:
+    return read_choices(RESULTS / "clusters/clusters.csv")
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+# --- tables that the code makes of a csv ---
+
+
+def made_tables() -> Iterator[tuple[str, str]]:
+    for file in [*sorted(RESULTS.glob("paper/*.csv")), RESULTS / "decisions/decisions.csv"]:
+        for table in make_tables(records(file)):
+            yield str(file.parent.relative_to(RESULTS) / f"{table.name}.md"), as_markdown(table)
+    yield "clusters/clusters.md", "\n".join(as_markdown(table) for table in cluster_tables(choices()))
+    fillings = [Filling(*one) for one in csv("impute/impute.csv").itertuples(index=False)]
+    yield "impute/impute.md", as_markdown(table_of(fillings))
+
+
+def test_tables_are_those_of_their_csv():
+    checked = []
+    for name, text in made_tables():
+        if (RESULTS / name).exists():  # one by rate, of decisions, is long and not kept
+            assert (RESULTS / name).read_text() == text, name
+            checked.append(name)
+    assert len(checked) == 13
+
+
+def test_the_table_of_all_methods_is_that_of_its_csv(monkeypatch):
+    written = {}
+    monkeypatch.setattr(Path, "write_text", lambda path, text, **_: written.update({path.name: text}))
+    runpy.run_path(str(RESULTS / "methods/table2.py"), run_name="__main__")
+    assert written["table2.md"] == (RESULTS / "methods/table2.md").read_text()
+
+
+def test_mean_ranks_are_those_of_the_csv(monkeypatch, capsys):
+    module = runpy.run_path(str(RESULTS / "methods/ranks.py"))
+    module["rank"].__globals__["draw_critical_difference"] = lambda *_, **__: None
+    module["main"]()
+    four, ten, _ = re.split(r"^\d+ sets, .*$", capsys.readouterr().out, flags=re.M)[1:]
+    text = plain((RESULTS / "methods/README.md").read_text())
+    for part in (ten, four):
+        found = [
+            (re.sub(", KNN filled", "", name), rank) for name, rank in re.findall(r"  (.+): (\d\.\d\d)$", part, re.M)
+        ]
+        assert ", ".join(f"{name} {rank}" for name, rank in found) in text
+        assert re.search(r"critical difference [\d.]+", part)[0] in text
+
+
+# --- README ---
+
+
+def accuracies(dataset: str, method: str) -> list[pd.Series]:
+    """Of ten masks with half of the samples incomplete, from every file that has them."""
+    files = ("decisions/decisions.csv", "decisions/peers.csv", "paper/table2.csv", "reduction/network.csv")
+    found = []
+    for one in map(csv, files):
+        decided = (one.method != "urrl") | (one.get("condition") == "auto")
+        own = one[(one.missing_rate == 0.5) & decided & (one.dataset == dataset) & (one.method.str.lower() == method)]
+        found += [own.acc] if len(own) == 10 else []
+    return found
+
+
+def test_the_readme_has_the_accuracies_of_the_results():
+    rows = re.findall(r"^\| ([^|]+) \| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", README.read_text(), re.M)
+    assert [name for name, *_ in rows] == [name for name in SETS if name != "Scene15"]
+    for name, samples, *shown in rows:
+        assert int(samples) == CATALOGUE[SETS[name]].n
+        best = [max(accuracies(SETS[name], method), key=pd.Series.mean) for method in ("urrl", "nemo", "kmeans-knn")]
+        first = max(best, key=pd.Series.mean)
+        error = [sqrt((first.var() + one.var()) / len(first)) for one in best]  # of the difference
+        bold = ["**" if first.mean() - one.mean() <= 2 * sd else "" for one, sd in zip(best, error, strict=True)]
+        cells = [f"{mark}{spread(one)}{mark}" for mark, one in zip(bold, best, strict=True)]
+        assert shown == cells, name
+
+
+def test_times_are_the_same_in_readme_and_docs():
+    pattern = re.compile(r"^\| ([\d,]+ \N{MULTIPLICATION SIGN} [^|]+) \| ([^|]+) \| ([^|]+) \|$", re.M)
+    readme, docs = (pattern.findall(page.read_text()) for page in (README, ROOT / "docs/performance.md"))
+    assert len(readme) == len(docs) == 4
+    for ours, theirs in zip(readme, docs, strict=True):
+        assert all(one.startswith(other) for one, other in zip(ours, theirs, strict=True)), (ours, theirs)
+
+
+# --- number of clusters ---
+
+
+def chosen(belongs: Callable[..., bool], criterion: str = OURS) -> list:
+    return [one for one in choices() if one.criterion == criterion and belongs(one)]
+
+
+def hits(found: list, most: int = 0) -> str:
+    return f"{mean(abs(one.chosen - one.true_k) <= most for one in found):.0%}".replace("%", " %")
+
+
+def is_real(one) -> bool:
+    return one.dataset in CATALOGUE
+
+
+def is_synthetic(one) -> bool:
+    return one.dataset not in CATALOGUE and one.true_k > 1
+
+
+def number_of_clusters() -> Iterator[tuple[str, str]]:
+    clear, synthetic, none = chosen(is_clear), chosen(is_synthetic), chosen(lambda one: one.true_k == 1)
+    every = {name: chosen(lambda _: True, name) for name in (OURS, "gap", "silhouette", "eigengap")}
+    page, n = "docs/decisions.md", len(every[OURS])
+    yield (
+        page,
+        f"within one of the number of classes in {hits(clear, 1)} of {len(clear)} cases, exact in {hits(clear)}.",
+    )
+    yield page, f"exact in {hits(synthetic)} of {len(synthetic)} sets."
+    yield page, f"{sum(one.chosen > 1 for one in none)} of {len(none)} sets were given clusters."
+    yield (
+        page,
+        (
+            f"All {n} cases: exact in {hits(every[OURS])}, where the gap statistic has {hits(every['gap'])}, "
+            f"silhouette {hits(every['silhouette'])} and the eigengap {hits(every['eigengap'])}"
+        ),
+    )
+    wrong = [one.ari_at_true_k - one.ari for one in every[OURS] if one.chosen != one.true_k]
+    yield page, f"(adjusted Rand index lower by {mean(wrong):.2f})"
+    yield "results/clusters/README.md", f"lower by {mean(wrong):.3f} on average over the {len(wrong)} cells"
+    yield (
+        "docs/tutorials/choosing-k.md",
+        (f"within one of the number of classes in {hits(clear, 1)} of the cases, and exact in {hits(clear)}."),
+    )
+
+
+# --- what is decided ---
+
+FIXED = {
+    "standard scaling, no joint stage": "standard, no joint stage",
+    "standard scaling, joint stage": "standard, joint stage",
+    "mixed scaling, joint stage": "mixed, joint stage", "mixed scaling, no joint stage": "mixed, no joint stage",
+    "min-max scaling, joint stage": "minmax, joint stage", "min-max scaling, no joint stage": "minmax, no joint stage",
+    "k-means after KNN filling": "kmeans-knn", "NEMO": "nemo", "PIMVC": "pimvc",
+}  # fmt: skip
+SHORT = {
+    "proteinfold": "ProteinFold", "handwritten": "Handwritten", "caltech7x200_reextracted": "Caltech",
+    "movies": "Movies", "tcga_brca150": "TCGA-BRCA", "synthetic_duplicated_view": "a view twice",
+    "synthetic_imbalanced": "20:1",
+    "handwritten_noise_view": "Handwritten + noise", "synthetic_many_missing": "many missing",
+}  # fmt: skip
+
+
+def signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def decided() -> Iterator[tuple[str, str]]:
+    found = csv("decisions/decisions.csv")
+    found = found.assign(what=found.condition.where(found.method == "urrl", found.method))
+    table = found.pivot_table(index=["dataset", "missing_rate", "seed"], columns="what", values="acc")
+    for name, what in FIXED.items():
+        less = (table["auto"] - table[what]).dropna().groupby("dataset").mean()
+        ends = ", ".join(f"{signed(less[one])} ({SHORT.get(one, one)})" for one in (less.idxmin(), less.idxmax()))
+        cells = str(len(less)), f"{signed(less.mean())} ± {less.std() / sqrt(len(less)):.1f}"
+        for page in ("docs/decisions.md", "results/decisions/README.md"):
+            yield page, row(name, *cells, ends)
+    cells = list(comparisons(records(RESULTS / "decisions/decisions.csv")))
+    best = mean(one.fixed[one.best].value - one.auto.value for one in cells)
+    kept = min(mean(one.fixed[one.best].value - one.fixed[fixed].value for one in cells) for fixed in cells[0].fixed)
+    yield (
+        "docs/decisions.md",
+        f"it is {best:.1f} points behind on average; the best of the six kept for all sets is {kept:.1f} behind.",
+    )
+
+
+# --- Handwritten ---
+
+
+def handwritten() -> Iterator[tuple[str, str]]:
+    page, names = "results/README.md", ("device", "seed", "acc", "nmi", "ari", "seconds")
+    first = csv("handwritten.csv", *names)
+    parts = [first[first.device == "cpu"], first[first.device != "cpu"], csv("handwritten_engine.csv", *names)]
+    for part in parts:
+        yield page, row(str(len(part)), *(spread(part[name], 2) for name in ("acc", "nmi", "ari")))
+    for file in ("handwritten_standard.csv", "handwritten_auto.csv"):
+        part = csv(file)
+        seconds = f"{part.seconds.min():.0f} to {part.seconds.max():.0f}"
+        yield page, row(str(len(part)), *(spread(part[name], 2) for name in ("accuracy", "nmi", "ari")), seconds)
+    new = csv("handwritten_new.csv", "device", "seed", *"abcdefgh")
+    yield page, row(str(len(new)), *(spread(new[name], 2) for name in "abcdefgh"))
+    keep = csv("handwritten_keep.csv", "device", "seed", *"abcdefg")
+    yield page, row("accuracy %", *(spread(keep[name], 2) for name in "abcdefg"))
+    yield "docs/command-line.md", row("accuracy %", *(spread(keep[name]) for name in "bcdefg"))
+
+
+def peers() -> Iterator[tuple[str, str]]:
+    """The table "Beside peers": ours and k-means of Table 2, peers of their own file."""
+    ours, theirs = csv("paper/table2.csv"), csv("decisions/peers.csv")
+    names = ("Handwritten", "Scene15", "BDGP", "Caltech, re-extracted", "LandUse21", "CITE-seq", "TCGA-BRCA")
+    for name in names:
+        for rate in (0.25, 0.5, 0.75):
+            here = ours[(ours.dataset == SETS[name]) & (ours.missing_rate == rate)]
+            there = theirs[(theirs.dataset == SETS[name]) & (theirs.missing_rate == rate)]
+            own = here[(here.method == "urrl") & (here.setting == "default")].acc, here[here.method == "kmeans-knn"].acc
+            other = [spread(part) if len(part := there[there.method == one].acc) else "-" for one in ("NEMO", "PIMVC")]
+            yield "results/README.md", row(name, f"{rate:g}"[1:], spread(own[0]), *other, spread(own[1]))
+
+
+def empty_cells() -> Iterator[tuple[str, str]]:
+    for how, part in csv("impute/cells.csv").groupby("fill"):
+        yield "docs/command-line.md", row(f"`{how}`", *(f"{error:.2f}" for error in part.groupby("view").error.mean()))
+
+
+STATED = (number_of_clusters, decided, handwritten, peers, empty_cells)
+
+
+@cache
+def stated(source: Callable[[], Iterator[tuple[str, str]]]) -> list[tuple[str, re.Pattern[str]]]:
+    return [(page, pattern(text)) for page, text in source()]
+
+
+@pytest.mark.parametrize("source", STATED, ids=lambda source: source.__name__)
+def test_pages_state_what_the_csv_say(source):
+    assert stated(source)
+    lacking = [(page, text) for page, text in stated(source) if not text.search(plain((ROOT / page).read_text()))]
+    assert not lacking
+
+
+# --- no other figure ---
+
+RULES = {
+    "command-line.md": ("less than 5 %", "up to 20 %", "30 % of a view, 80 % of a column, or 80 % of a row"),
+    "decisions.md": ("fewer than 0.75 %",),
+    "python.md": ("up to 20 %",),
+    "performance.md": ("3 % filled",),
+    "scale.md": ("30 % missing",),
+}
+"""Settings, and words about data and tables."""
+
+
+def paragraphs(page: Path) -> list[str]:
+    """Without code; a table belongs to the paragraph before it."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
+    return re.sub(r"\n\n+(?=\|)", "\n", text).split("\n\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_docs_state_no_figure_that_results_lack(page):
+    own = str(page.relative_to(ROOT))
+    made = [text for source in STATED for where, text in stated(source) if where == own]
+    for paragraph in paragraphs(page):
+        measured_by_tests = re.compile(r"^\|.*test_\w+\.py::.*$", re.M)
+        left = plain(measured_by_tests.sub("", paragraph))
+        for known in (*made, *map(pattern, RULES.get(page.name, ()))):
+            left = known.sub("", left)
+        assert "results/" in paragraph or not re.search(r"\d ?%|\d ± \d", left), left
