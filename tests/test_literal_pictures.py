@@ -72,7 +72,7 @@ def test_each_dot_of_a_thinned_map_is_the_sample_that_stands_there(figures, tmp_
         assert left[at(place)] == (colors[[0, 2, 5, 7].index(LABELS[row])], bool(MASK[row].all()))
         assert right[at(place)] == (shades[patterns[row]], True)
     names = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
-    assert names == [f"{name} (n={(LABELS == label).sum()})" for name, label in zip("abcd", (0, 2, 5, 7), strict=True)]
+    assert names == [f"{name} (n={(label == LABELS).sum()})" for name, label in zip("abcd", (0, 2, 5, 7), strict=True)]
     others = [text.get_text() for text in figures[0].axes[1].get_legend().get_texts()]
     assert others == [f"{lacking(np.array(one), VIEWS)} (n={counts[one]})" for one in order]
     assert figures[0]._suptitle.get_text() == "t\nt-SNE of the embedding; 25 of 40 samples are shown"
@@ -100,7 +100,7 @@ def test_a_legend_lists_the_largest_groups_in_their_order(figures, tmp_path, mon
     monkeypatch.setattr(maps, "_MOST_TAGS", 3)
     draw_map(tmp_path / "map.png", PLACES, LABELS, np.ones((N, 2), bool), ["a", "b"], title="t")
     (axes,) = figures[0].axes
-    sizes = {label: int((LABELS == label).sum()) for label in (0, 2, 5, 7)}
+    sizes = {label: int((label == LABELS).sum()) for label in (0, 2, 5, 7)}
     largest = sorted(sorted(sizes, key=lambda label: -sizes[label])[:2])
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == [f"{label} (n={sizes[label]})" for label in largest]
