@@ -1,0 +1,476 @@
+"""Empty cells, medians, scalings and suspicions beside versions in plain loops, on columns of unlike units."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from viewfuse.data import checks, id_spelling, scaling
+from viewfuse.data import mixed_scaling as mixing
+from viewfuse.data.checks import data_warnings, suspicious_columns
+from viewfuse.data.filling import empty_cells, filler, nearest_rows
+from viewfuse.data.filling.empty_cells import EmptyCells, check_training_cells, count_empty, in_words
+from viewfuse.data.filling.filled_counts import Filled
+from viewfuse.data.filling.filler import Filler, column_medians, fit_filler
+from viewfuse.data.filling.nearest_rows import NearestRows
+from viewfuse.data.scaling import Scaler, fit_scaler
+from viewfuse.data.views import Views
+from viewfuse.errors import DataError, EmptyCellsWarning
+from viewfuse.utils import memory
+
+NAN = math.nan
+UNITS = np.array([1000.0, 0.001, 1.0, 20.0, 1.0, 1.0])
+OFFSETS = np.array([5e4, 0.0, -3.0, 7.0, 0.0, 9.0])
+
+
+def table_of_units(n=30, seed=0):
+    """Columns of unlike units and offsets: whole numbers in the fifth, a constant in the last, rows that are twins."""
+    values = np.random.default_rng(seed).normal(size=(n, 6)) * UNITS + OFFSETS
+    values[:, 4], values[:, 5] = np.arange(n) % 7, 9.0
+    values[n // 2 : n // 2 + 4] = values[:4]
+    return values.astype(np.float32)
+
+
+def with_holes(values, share=0.2, seed=1):
+    holes = np.random.default_rng(seed).random(values.shape) < share
+    holes[np.arange(len(values)), np.arange(len(values)) % values.shape[1]] = False
+    return np.where(holes, np.float32(NAN), values)
+
+
+def literal_fill(donors, rows, count=5):
+    """Mean of the nearest donors that have the cell: mean squared difference over common columns of deviation 1."""
+    columns = [[float(x) for x in column if not math.isnan(x)] for column in donors.T]
+    deviations = [math.sqrt(sum((x - sum(c) / len(c)) ** 2 for x in c) / len(c)) if c else 0.0 for c in columns]
+    filled = rows.astype(np.float64)
+    for i, row in enumerate(rows.astype(float)):
+        far = []
+        for j, other in enumerate(donors.astype(float)):
+            common = [c for c in range(len(row)) if not math.isnan(row[c]) and not math.isnan(other[c])]
+            squares = [((row[c] - other[c]) / deviations[c]) ** 2 for c in common if deviations[c] > 1e-7]
+            if common:
+                far.append((round(sum(squares) / len(common), 8), j))
+        for c in range(len(row)):
+            if math.isnan(row[c]):
+                lent = [float(donors[j, c]) for _, j in sorted(far) if not math.isnan(donors[j, c])][:count]
+                filled[i, c] = sum(lent) / len(lent) if lent else NAN
+                if lent and all(x == round(x) for x in columns[c]):
+                    filled[i, c] = round(filled[i, c])
+    return filled
+
+
+@pytest.mark.parametrize(("candidates", "cells"), [(32, 4_000_000), (2, 4_000_000), (6, 60), (1, 7)])
+def test_cells_are_the_mean_of_the_five_nearest_rows_that_have_them(monkeypatch, candidates, cells):
+    donors, rows = with_holes(table_of_units(41)), with_holes(table_of_units(23, seed=5), seed=6)
+    rows[3] = donors[2]
+    expected = literal_fill(donors, rows)
+    monkeypatch.setattr(nearest_rows, "_CANDIDATES", candidates)
+    monkeypatch.setattr(nearest_rows, "_CELLS_AT_A_TIME", cells)
+    np.testing.assert_allclose(NearestRows(donors).fill(rows), expected, rtol=2e-6)
+
+
+def test_cells_that_nobody_can_lend_stay_empty():
+    donors = np.array([[1, NAN, 5], [2, NAN, NAN], [4, NAN, 8]], np.float32)
+    rows = np.array([[NAN, 3, NAN], [1, NAN, NAN]], np.float32)
+    np.testing.assert_array_equal(NearestRows(donors).fill(rows), [[NAN, 3, NAN], [1, NAN, 6]])  # 6.5 goes to even
+    np.testing.assert_array_equal(NearestRows(donors[:0]).fill(rows), rows)
+    assert NearestRows(donors).is_whole.tolist() == [True, True, True]
+
+
+def test_a_column_that_hardly_varies_about_a_large_offset_counts():
+    """It is constant only where its deviation is below 1e-7 of its mean."""
+    donors = np.array([[1000.0, 1], [1000.001, 2], [1000.002, 30]], np.float32)
+    mean, factor = NearestRows(donors)._scale
+    assert mean == pytest.approx([1000.001, 11], rel=1e-6)
+    assert factor == pytest.approx([1 / np.std(donors[:, 0].astype(float)), 1 / np.std([1, 2, 30])], rel=1e-6)
+    assert NearestRows(np.full((3, 1), 7, np.float32))._scale[1].tolist() == [0.0]
+
+
+def spread(n, most):
+    """So many of n numbers: first, last, and between them even steps, rounded to even."""
+    return list(range(n)) if n <= most else [round(k * (n - 1) / (most - 1)) for k in range(most)]
+
+
+def literal_medians(values, rows):
+    found = []
+    for column in values[rows].T.astype(float):
+        there = [x for x in column if not math.isnan(x)]
+        middle = median(there) if there else 0.0
+        found.append(round(middle) if all(x == round(x) for x in there) else middle)
+    return found
+
+
+@pytest.mark.parametrize(("most", "cells"), [(20_000, 4_000_000), (9, 4_000_000), (10, 23)])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_medians_are_of_observed_cells_in_rows_that_are_there(monkeypatch, most, cells, is_sparse):
+    values = with_holes(table_of_units(30), share=0.3)
+    values[:, 3] = NAN
+    values[::2, 4] = 0  # a sparse column of zeros and others
+    present = np.arange(30) % 5 != 1
+    values[~present] = 1e6
+    monkeypatch.setattr(filler, "_MOST_ROWS", most)
+    monkeypatch.setattr(filler, "_CELLS_AT_A_TIME", cells)
+    rows = np.flatnonzero(present)[spread(present.sum(), most)]
+    expected = literal_medians(values, rows)
+    given = sparse.csr_array(values) if is_sparse else values
+    np.testing.assert_allclose(column_medians(given, present), expected, rtol=1e-6)
+
+
+def test_the_median_of_an_even_number_of_whole_numbers_is_whole():
+    table = np.array([[1, 1.5], [2, 2], [4, 2.5], [9, 3]], np.float32)
+    assert column_medians(table, np.ones(4, bool)).tolist() == [3.0, 2.25]
+    assert column_medians(table[:, :1], np.array([True, True, False, False])).tolist() == [2.0]  # 1.5 goes to even
+    assert column_medians(table, np.zeros(4, bool)).tolist() == [0.0, 0.0]
+
+
+def test_donors_are_rows_that_are_there_and_not_too_many(monkeypatch):
+    values = table_of_units(20)
+    mask = np.stack([np.arange(20) % 4 != 0, np.ones(20, bool)], axis=1)
+    views = Views([values, values[:, :2]], mask=mask)
+    there = np.flatnonzero(mask[:, 0])
+    monkeypatch.setattr(filler, "_MOST_DONORS", 7)
+    np.testing.assert_array_equal(fit_filler(views).donors[0].values, values[there[spread(15, 7)]])
+    monkeypatch.setattr(filler, "_MOST_CELLS", 31)  # 5 rows of 6 columns
+    fitted = fit_filler(views)
+    np.testing.assert_array_equal(fitted.donors[0].values, values[there[spread(15, 5)]])
+    np.testing.assert_array_equal(fitted.donors[1].values, values[spread(20, 7), :2])
+    np.testing.assert_array_equal(fitted.thinned(3).donors[0].values, values[there[spread(15, 5)]][spread(5, 3)])
+    assert fitted.thinned(3).how == "neighbors"
+    np.testing.assert_array_equal(fitted.thinned(3).medians[0], fitted.medians[0])
+    assert fit_filler(views, "median").donors[0].values.shape == (0, 6)
+
+
+@pytest.mark.parametrize("at_a_time", [65_536, 4])
+def test_a_filler_fills_each_view_from_its_own_rows_and_says_how_many(monkeypatch, at_a_time):
+    monkeypatch.setattr(memory, "_ROWS_AT_A_TIME", at_a_time)
+    first, second = table_of_units(21), with_holes(table_of_units(21, seed=3))
+    mask = np.stack([np.ones(21, bool), np.arange(21) % 3 != 2], axis=1)
+    training = Views({"a": first, "b": second}, mask=mask, columns=[range(6), list("uvwxyz")])
+    fitted = fit_filler(training)
+    new = second[:9].copy()
+    new[4, :5], new[4, 5] = NAN, 9  # 5 of 6 cells are too many
+    with pytest.raises(DataError, match=r"view 'b', row 4: 5 of its 6 cells are empty"):
+        fitted.apply(Views({"a": first[:9], "b": new}))
+    new[4] = second[4]
+    filled, found = fitted.apply(Views({"a": first[:9], "b": new}, columns=[range(6), list("uvwxyz")]))
+    np.testing.assert_allclose(filled.arrays[1], literal_fill(second[mask[:, 1]], new), rtol=2e-6)
+    np.testing.assert_array_equal(filled.arrays[0], first[:9])
+    counts = [sum(math.isnan(x) for x in column) for column in new.T]
+    (cells,) = found
+    assert (cells.view, cells.n_rows, cells.counts.tolist(), cells.by_median) == ("b", 9, counts, 0)
+    by_median, found = Filler("median", fitted.medians, fitted.donors).apply(Views({"a": first[:9], "b": new}))
+    expected = np.where(np.isnan(new), literal_medians(second, np.flatnonzero(mask[:, 1])), new)
+    np.testing.assert_allclose(by_median.arrays[1], expected, rtol=1e-6)
+    assert found[0].by_median == 0  # medians were asked for
+
+
+def test_cells_without_donors_take_medians_and_are_counted():
+    training = np.array([[1, NAN, 2], [3, NAN, 4], [5, 7, NAN], [6, 8, 1]], np.float32)
+    fitted = fit_filler(Views([training]))
+    alone = fitted.donors[0].values.copy()
+    alone[:, 1] = NAN
+    fitted = Filler("neighbors", fitted.medians, (NearestRows(alone),))
+    filled, (cells,) = fitted.apply(Views([np.array([[1, NAN, NAN], [2, 3, NAN]], np.float32)]))
+    assert filled.arrays[0].tolist() == [[1, 8, 2], [2, 3, 2]]  # 7.5 and 7 / 3, as whole numbers
+    assert (cells.total, cells.by_median) == (3, 1)
+
+
+@pytest.mark.parametrize("at_a_time", [4_000_000, 3])
+def test_cells_of_sparse_views_that_are_empty_take_medians(monkeypatch, at_a_time):
+    monkeypatch.setattr(empty_cells, "_CELLS_AT_A_TIME", at_a_time)
+    table = np.array([[0, 2, NAN], [1, 0, 0], [3, 0, 4], [NAN, NAN, 5]], np.float32)
+    training = np.array([[0, 4, 1], [5, 4, 2], [7, 0, 3.5]], np.float32)
+    fitted = fit_filler(Views([sparse.csr_array(training)]))
+    views = Views([sparse.csr_array(np.nan_to_num(table) + 1)]).replace(arrays=(sparse.csr_array(table),))
+    parts = list(empty_cells.empty_parts(views.arrays[0]))
+    assert np.concatenate([rows for rows, _ in parts]).tolist() == [0, 3]
+    assert len(parts) == (1 if at_a_time > 3 else 2)
+    assert count_empty(views)[0].counts.tolist() == [1, 1, 1]
+    filled, (cells,) = fitted.apply(views)
+    assert filled.arrays[0].toarray().tolist() == [[0, 2, 2], [1, 0, 0], [3, 0, 4], [5, 4, 5]]
+    assert cells.by_median == 0
+
+
+@pytest.mark.parametrize(("empty", "refused"), [(12, False), (13, True)])
+def test_three_tenths_of_a_view_may_be_empty_and_no_more(empty, refused):
+    table = np.arange(40, dtype=np.float32).reshape(10, 4)
+    table[:10, 1][: min(empty, 7)] = NAN
+    table[:10, 2][: empty - 7] = NAN
+    views = Views({"rna": table})
+    assert count_empty(views)[0].share == empty / 40
+    if not refused:
+        check_training_cells(views)
+        return
+    with pytest.raises(DataError) as caught:
+        check_training_cells(views)
+    assert "13 cells of its 10 rows are empty (32%), more than 30%" in str(caught.value)
+    assert "worst columns: 1 (7 of 10 rows), 2 (6 of 10 rows); worst rows: 0 (2 of 4 cells), 1 (2" in str(
+        caught.value
+    ).replace("'", "")
+
+
+@pytest.mark.parametrize(("empty", "refused"), [(8, False), (9, True)])
+def test_four_fifths_of_a_column_or_a_row_may_be_empty_and_no_more(empty, refused):
+    table = np.arange(100, dtype=np.float32).reshape(10, 10)
+    table[:empty, 3] = NAN
+    line = np.arange(100, dtype=np.float32).reshape(10, 10)
+    line[6, :empty] = NAN
+    for one, words in ((table, "and a column more than 80%"), (line, "row 6: 9 of its 10 cells are empty")):
+        if refused:
+            with pytest.raises(DataError, match=words):
+                check_training_cells(Views([one]))
+        else:
+            check_training_cells(Views([one]))
+
+
+def test_shares_count_rows_that_have_the_view_alone():
+    table = np.arange(40, dtype=np.float32).reshape(10, 4)
+    table[:3, 1], table[5:] = NAN, NAN
+    (cells,) = count_empty(Views({"rna": table, "other": np.ones((10, 1))}, columns=[list("abcd"), ["e"]]))
+    assert (cells.n_rows, cells.total, cells.share) == (5, 3, 3 / 20)
+    more = EmptyCells("rna", 7, list("abcd"), np.array([4, 0, 5, 4]), by_median=2)
+    both = cells + more
+    assert (both.n_rows, both.counts.tolist(), both.by_median) == (12, [4, 3, 5, 4], 2)
+    assert list(both.by_column().items()) == [("c", 5), ("a", 4), ("d", 4), ("b", 3)]
+    assert both.facts() == {"cells": 16, "share": 16 / 48, "by_median": 2, "columns": {"c": 5, "a": 4, "d": 4, "b": 3}}
+    said = in_words("rna", both.facts())
+    assert said == (
+        "rna: 16 cells (33.3%) in 4 columns, most in 'c' (5), 'a' (4), 'd' (4); "
+        "2 of them take medians, as no row could help"
+    )
+    one = {"cells": 1, "share": 0.0004, "by_median": 0, "columns": {"a": 1}}
+    assert in_words("v", one) == "v: 1 cell (below 0.1%) in columns 'a' (1)"
+    assert "(0.1%)" in in_words("v", one | {"share": 0.0005})
+    with pytest.warns(EmptyCellsWarning, match=r"filled: rna: 3 cells \(15.0%\) in columns 'b' \(3\); rna: 13 cells"):
+        empty_cells.warn_of_filled([cells, more])
+
+
+def test_cells_that_are_filled_a_few_samples_at_a_time_are_added_up():
+    table = with_holes(table_of_units(20))
+    fitted = fit_filler(Views({"a": table}))
+
+    class Model:
+        def complete(self, views):
+            return fitted.apply(views)
+
+    counted = Filled(Model())
+    assert counted.facts(as_json=True) == {}
+    parts = [counted.complete(Views({"a": table[rows]})) for rows in (slice(0, 7), slice(7, 20))]
+    np.testing.assert_array_equal(np.vstack([p.arrays[0] for p in parts]), fitted.apply(Views([table]))[0].arrays[0])
+    total = int(np.isnan(table).sum())
+    assert counted.totals() == {"a": total}
+    facts = counted.facts(as_json=True)["filled_cells"]["a"]
+    assert (facts["cells"], facts["share"]) == (total, total / table.size)
+    assert counted.facts(as_json=False)["filled_cells"][0].startswith(f"a: {total} cells")
+
+
+def literal_scale(values, kind):
+    """Shift and factor of the columns of rows that are there."""
+    low, high, mean = values.min(axis=0), values.max(axis=0), values.mean(axis=0)
+    variance = ((values - mean) ** 2).mean(axis=0)
+    constant = low == high
+    factor = {
+        "minmax": high - low,
+        "range": np.repeat((high - low).max(), len(low)),
+        "rows": np.repeat(2 * (high - low).max(), len(low)),
+        "standard": np.sqrt(variance),
+        "view": np.repeat(np.sqrt(variance.mean()), len(low)),
+        "none": np.ones(len(low)),
+    }[kind]
+    shift = {"none": np.zeros(len(low))}.get(kind, low if kind in ("minmax", "range", "rows") else mean)
+    return shift, factor if kind == "none" else np.where(constant, 1.0, factor)
+
+
+@pytest.mark.parametrize("at_a_time", [65_536, 7])
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "unit", "measured"),
+    [("minmax", "columns", "minmax"), ("minmax", "view", "range"), ("minmax", "rows", "rows"), ("none", "rows", "none"),
+     ("standard", "columns", "standard"), ("standard", "view", "view"), ("standard", "rows", "rows"),
+     ("view", "columns", "view"), ("view", "view", "view"), ("mixed", "view", "view"), ("mixed", "rows", "rows")],
+)  # fmt: skip
+def test_scalings_are_what_their_names_say(monkeypatch, kind, unit, measured, is_sparse, at_a_time):
+    monkeypatch.setattr(memory, "_ROWS_AT_A_TIME", at_a_time)
+    monkeypatch.setattr("viewfuse.data.sparse_tables._CELLS_AT_A_TIME", 6 * at_a_time)
+    values, present = table_of_units(25), np.arange(25) % 4 != 3
+    values[~present] = -1e7
+    given = sparse.csr_array(values) if is_sparse else values
+    views = Views([given, values[:, :1]], mask=np.stack([present, np.ones(25, bool)], axis=1))
+    found = fit_scaler(views, kind, (unit, "view"))
+    shift, factor = literal_scale(values[present].astype(np.float64), measured)
+    np.testing.assert_allclose(found.shifts[0], shift, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found.factors[0], factor, rtol=1e-6)
+    assert found.whole == (unit != "columns" or kind == "view", True)
+    scaled = found.apply(views).arrays[0]
+    expected = np.where(present[:, None], (values - shift) / factor, 0)
+    np.testing.assert_allclose(scaled, expected, atol=2e-3 if kind == "none" else 1e-4)
+    np.testing.assert_allclose(found.undo(0, scaled)[present], values[present], rtol=1e-5, atol=1e-3)
+
+
+def test_mixed_asks_for_views_of_columns_and_no_others(monkeypatch):
+    values = table_of_units(25)
+    views = Views([values] * 3)
+    monkeypatch.setattr(scaling, "views_as_a_whole", lambda _: (True, False, False))
+    found = fit_scaler(views, "mixed", ("columns", "columns", "view"))
+    assert found.whole == (True, False, True)
+    for v, kind in enumerate(("view", "standard", "view")):
+        np.testing.assert_allclose(found.factors[v], literal_scale(values.astype(float), kind)[1], rtol=1e-6)
+    monkeypatch.setattr(scaling, "views_as_a_whole", lambda _: pytest.fail("nobody asked"))
+    fit_scaler(views, "mixed", ("view", "rows", "view"))
+    fit_scaler(views, "standard")
+
+
+def test_scalings_do_the_same_where_all_numbers_are_the_same():
+    one = Scaler("standard", (np.zeros(2), np.ones(1)), (np.ones(2), np.ones(1)))
+    assert one.does_the_same(Scaler("mixed", one.shifts, one.factors))
+    assert not one.does_the_same(Scaler("standard", one.shifts, (np.ones(2), np.full(1, 2.0))))
+    assert not one.does_the_same(Scaler("standard", (np.zeros(2), np.zeros(1)), one.factors))
+
+
+def test_a_view_that_nobody_has_is_not_scaled():
+    views = Views([table_of_units(8), table_of_units(8)], mask=np.tile([True, False], (8, 1)))
+    found = fit_scaler(views, "standard")
+    assert (found.shifts[1].tolist(), found.factors[1].tolist()) == ([0.0] * 6, [1.0] * 6)
+
+
+def test_rows_that_stand_for_many_are_drawn_at_random_and_once_for_all(monkeypatch):
+    monkeypatch.setattr(mixing, "_MOST_ROWS", 6)
+    shared = np.arange(40) % 3 != 0
+    drawn = mixing._shared_rows(shared)
+    again = np.random.RandomState(0).permutation(np.flatnonzero(shared))[:6]
+    assert drawn.tolist() == sorted(again.tolist())
+    assert mixing._shared_rows(np.arange(40) % 8 == 0).tolist() == [0, 8, 16, 24, 32]
+
+
+def test_nearest_rows_are_in_order_and_lots_decide_among_equals():
+    points = np.array([[0.0, 0], [3, 4], [0, 5], [5, 0], [1, 0], [-4, 3]] + [[100.0 + i, 0] for i in range(9)])
+    lots = np.full((15, 15), 0.5)
+    lots[0, [1, 2, 3, 5]] = [0.3, 0.1, 0.9, 0.2]  # all of them 5 away from the first
+    near = mixing._nearest(points, lots)
+    assert near.shape == (15, 10)
+    assert near[0, :5].tolist() == [4, 2, 5, 1, 3]
+    assert near[14, :3].tolist() == [13, 12, 11]
+    both = mixing._nearest_both_ways((points * [1, 50]).astype(np.float32), np.zeros((15, 15)))
+    for found, scale in zip(both, (1 / (points * [1, 50]).std(axis=0), (1, 1)), strict=True):
+        own = points * [1, 50] * scale
+        far = [math.dist(own[2], other) for other in own]
+        assert found[2].tolist() == [j for _, j in sorted((d, j) for j, d in enumerate(far) if j != 2)][:10]
+
+
+def test_the_share_of_neighbours_that_are_near_elsewhere():
+    near = np.array([[1, 2, 3, 4, 9, 9, 9, 9, 9, 9]])
+    elsewhere = [np.array([[4, 3, 7, 7, 7, 7, 7, 7, 7, 7]]), np.array([[1, 2, 3, 9, 7, 7, 7, 7, 7, 7]])]
+    assert mixing._overlap(near, elsewhere).tolist() == [(2 / 4 + 3 / 4) / 2]
+
+
+def literal_reasons(column):
+    """Why a column is suspicious, from its values alone."""
+    ordered, found = sorted(map(float, column)), []
+    zeros = sum(x == 0 for x in ordered) / len(ordered)
+    if ordered[0] == ordered[-1]:
+        found.append("constant")
+    for own in (ordered, [-x for x in reversed(ordered)]):
+        others = [x for x in own if x != own[0]]
+        if others and others[-1] > others[0]:
+            gap, width = others[0] - own[0], others[-1] - others[0]
+            mark = own[0] in (-9, -99, -999, -9999, -99999) and others[0] >= 0
+            if mark or gap > (1e4 if zeros > 0.5 else 10) * width:
+                found.append("far")
+    if len(ordered) > 2 and all(b - a == 1 for a, b in pairwise(ordered)):
+        found.append("ids")
+    return found
+
+
+COLUMNS = {
+    "constant": [3.0] * 30,
+    "ids": [float(i) for i in range(7, 37)],
+    "steps of two": [2.0 * i for i in range(30)],
+    "mark": [-9.0] + [i / 7 for i in range(29)],
+    "mark of the negative": [-9.0] + [i / 7 - 1 for i in range(29)],
+    "no mark": [-8.0] + [i / 7 for i in range(29)],
+    "far below": [-101.0] * 3 + [float(i % 10) for i in range(27)],
+    "just not": [-90.0] * 3 + [float(i % 10) for i in range(27)],
+    "far above": [100.0] + [float(i % 10) for i in range(29)],
+    "just not above": [99.0] + [float(i % 10) for i in range(29)],
+    "far among zeros": [0.0] * 18 + [1.0, 2.0] * 5 + [19_999.0, 2.0],
+    "farther among zeros": [0.0] * 18 + [1.0, 2.0] * 5 + [20_003.0, 2.0],
+    "two values": [-999.0] * 15 + [1.0] * 15,
+    "noise": [math.sin(i) for i in range(30)],
+}
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_columns_are_suspicious_for_the_reasons_that_are_written(is_sparse, monkeypatch):
+    monkeypatch.setattr("viewfuse.data.sparse_tables._CELLS_AT_A_TIME", 70)
+    table = np.random.default_rng(0).permutation(np.array(list(COLUMNS.values()), np.float32).T)
+    found = suspicious_columns(Views([sparse.csr_array(table) if is_sparse else table], columns=[list(COLUMNS)]), 0)
+    short = {"never": "constant", "have": "far", "count": "ids"}
+    said = {(short[why.split()[0]], name) for why, names in found.items() for name in names}
+    assert said == {(why, name) for name, column in COLUMNS.items() for why in literal_reasons(column)}
+    assert ("far", "farther among zeros") in said
+    assert ("far", "far among zeros") not in said
+    assert ("far", "far below") in said
+
+
+def test_of_many_rows_every_so_manieth_is_looked_at(monkeypatch):
+    monkeypatch.setattr(checks, "_MOST_ROWS", 10)
+    looked = []
+    monkeypatch.setattr(checks, "_reasons", lambda rows, zeros: looked.append(rows[:, 0].tolist()) or {})
+    table = np.arange(70, dtype=np.float32)[:, None] * [1, 2]
+    suspicious_columns(Views([table, table], mask=np.stack([np.arange(70) >= 35, np.arange(70) < 70], axis=1)), 0)
+    assert looked == [[35.0 + 3 * i for i in range(12)]]
+
+
+def test_remarks_name_five_columns_and_need_twenty_samples():
+    table = np.random.default_rng(0).normal(size=(20, 8))
+    table[3, :6] = -999.0
+    columns = [list("abcdefgh")]
+    (line,) = data_warnings(Views({"rna": table}, columns=columns))
+    assert line.startswith("rna, columns that have values so far out")
+    assert line.endswith(": 'a', 'b', 'c', 'd', 'e', ...")
+    (line,) = data_warnings(Views({"rna": table[:, 1:]}, columns=[columns[0][1:]]))
+    assert line.endswith(": 'b', 'c', 'd', 'e', 'f'")
+    assert data_warnings(Views({"rna": table[:19]}, columns=columns)) == []
+    still = Views({"rna": np.ones((2, 3)), "other": np.arange(2.0)[:, None]})
+    assert data_warnings(still) == ["rna: no column of this view ever changes, so it tells nothing; leave it out"]
+    assert data_warnings(still[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("017", "17"), (17, "17"), (17.0, "17"), (" A7 ", "a7"), ("000", "0"), ("0a", "0a"), ("STRASSE", "strasse"),
+     ("Straße", "strasse"), ("1.0", "1"), ("1.00", "1.00"), ("-07", "-07"), ("1.0x", "1.0x")],
+)  # fmt: skip
+def test_ids_are_read_plainly(name, plain):
+    assert id_spelling.plainly(name) == plain
+
+
+def test_ids_that_read_alike_are_those_that_each_side_has_alone(monkeypatch):
+    assert id_spelling.read_alike([7, 8, "a"], ["007", 8, "A", "b"]) == [(7, "007"), ("a", "A")]
+    assert id_spelling.read_alike(["7"], ["7", "07"]) == []  # who is on both sides is spelled alike already
+    ids = ["01", "02", "03", 1, 2, 3, "x"]
+    mask = np.array([[1, 0]] * 3 + [[0, 1]] * 3 + [[1, 1]], dtype=bool)
+    (line,) = id_spelling.alike_in_views(["a", "b"], mask, ids)
+    assert line.startswith(
+        "view 'a' has ids as text ('01'), view 'b' as numbers (1): 3 of them differ only in how they are written; write"
+    )
+    monkeypatch.setattr(id_spelling, "_MOST", 2)
+    (line,) = id_spelling.alike_in_views(["a", "b"], mask, ids)
+    assert ": 2 of them differ" in line
+    three = np.column_stack([mask, ~mask[:, 0]])
+    assert [text[:12] for text in id_spelling.alike_in_views(["a", "b", "c"], three, ids)] == ["view 'a' has"] * 2
+
+
+@pytest.mark.parametrize(("common", "own", "told"), [(19, 60, True), (20, 60, False), (9, 20, True), (10, 20, False)])
+def test_views_that_share_few_samples_are_told_below_twenty_and_a_half(common, own, told):
+    n = own + 100
+    mask = np.zeros((n, 2), bool)
+    mask[:own, 0] = True
+    mask[own - common :, 1] = True
+    lines = checks.isolated_views(Views([np.random.default_rng(0).normal(size=(n, 2))] * 2, mask=mask))
+    first = [line for line in lines if line.startswith(f"view_0: only {common} of its {own} samples")]
+    assert bool(first) == told
