@@ -261,7 +261,13 @@ def test_five_thousand_samples_are_enough_for_k_means():
     assert (filled_kmeans._ROWS, filled_kmeans._DONORS, teaching._ROWS, confidence._ROWS) == (5_000, 5, 5_000, 20_000)
 
 
-SCALED = {"chosen": "mixed", "evidence": {"mixed": 0.5, "minmax": 0.52}, "as_a_whole": [], "diverged": [], "asked": False}
+SCALED = {
+    "chosen": "mixed",
+    "evidence": {"mixed": 0.5, "minmax": 0.52},
+    "as_a_whole": [],
+    "diverged": [],
+    "asked": False,
+}
 STAGE = {"chosen": 3, "lasted": 5, "planned": 9, "ended": "", "merged": False}
 RELIABLE = {"chosen": "doubtful", "evidence": {"agreement": 0.25}, "trainings": 3, "final": True, "alone": False}
 CONFIDENT = {"chosen": 0.5, "evidence": {"shared_with_kmeans": 0.75}, "n_clusters": 5}
@@ -293,13 +299,15 @@ NO_OTHER = "as no other has clusters that agree clearly better with the neighbou
          "same here"),
         ("scaling", SCALED | {"asked": True, "as_a_whole": ["a", "b"]}, "mixed, as asked; one scale for all columns "
          "of a, b"),
-        ("pretraining", {"chosen": 3, "planned": 5, "evidence": {}}, "3 of 5 epochs, as the clusters are clear by then"),
+        ("pretraining", {"chosen": 3, "planned": 5, "evidence": {}}, "3 of 5 epochs, as the clusters are clear by "
+         "then"),
         ("pretraining", {"chosen": 3, "planned": 5, "evidence": {"agreement": 0.875}}, "3 of 5 epochs, as trainings "
          "agree by then (adjusted Rand index 0.88)"),
         ("pretraining", {"chosen": 5, "planned": 5, "evidence": {}}, "all 5 epochs"),
         ("pretraining", {"chosen": 0, "planned": 0, "evidence": {}}, "none"),
         ("joint_stage", STAGE, "kept is the network after 3 of 5 epochs, when its clusters were the best"),
-        ("joint_stage", STAGE | {"merged": True}, "kept is the network after 3 of 5 epochs, before clusters were merged"),
+        ("joint_stage", STAGE | {"merged": True}, "kept is the network after 3 of 5 epochs, before clusters were "
+         "merged"),
         ("joint_stage", STAGE | {"chosen": 0}, "taken back after 5 epochs, as it made the clusters no better"),
         ("joint_stage", STAGE | {"chosen": 0, "merged": True}, "taken back after 5 epochs, as it merged clusters"),
         ("joint_stage", STAGE | {"chosen": 5}, "5 of 9 epochs, as its clusters hardly got better"),

@@ -1,9 +1,8 @@
-"""What a fit does and when: lists of events by hand, and what it says of its trainings written out."""
+"""What a fit trains and when: lists of events by hand, and what it says of its trainings written out."""
 
 from __future__ import annotations
 
 from itertools import permutations
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,49 +12,18 @@ from sklearn.metrics import adjusted_rand_score
 import reference
 import reference_selection as literal
 from conftest import make_blobs
-from training_tools import index_samples
-from viewfuse import URRL, Diverged, Views
-from viewfuse.data import mixed_scaling
+from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
+from viewfuse import URRL, Views
 from viewfuse.engine.loop import embed_stored
-from viewfuse.engine.progress import SILENT
 from viewfuse.fitted import prepared as prepared_module
 from viewfuse.fitted.prepared import Source
-from viewfuse.methods import choosing_k
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import search as search_module
-from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes, step_seconds
+from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.search import Search, check_memory, take_over
 from viewfuse.methods.urrl.training import init_state
 from viewfuse.selection import rules
-from viewfuse.selection.cluster_evidence import Look, measured
-from viewfuse.selection.cluster_number import curve_of
-from viewfuse.selection.structureless import structureless, with_half_the_views
-
-TINY = {"embedding_dim": 8, "hidden_dim": 8, "n_heads": 2, "batch_size": 16}
-CPU = torch.device("cpu")
-GROUPS = make_blobs(60, 3)[1]
-
-
-def seed_of(seed, place):
-    """The seed under the scaling at a place."""
-    return int(np.random.SeedSequence([seed, 2**33, place]).generate_state(1)[0]) if place else seed
-
-
-@pytest.fixture
-def three_scalings(monkeypatch):
-    """All views are scaled as a whole by "mixed", so that no two scalings do the same."""
-    monkeypatch.setattr(mixed_scaling, "_CLEARLY", -np.inf)
-
-
-def run_past(run, until, labels):
-    """As if a training had lasted so long, and found these clusters."""
-    for epoch in range(run.n_epochs, until):
-        row = [epoch + 1, "pre-training", 1.0, 1.0, 0.0, 1.0 / (run.seed % 7 + 1), 0.0]
-        for name, value in zip(run.history, row, strict=True):
-            run.history[name].append(value)
-    run.clusters = torch.from_numpy(labels)
 
 
 def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", **settings):
@@ -230,156 +198,6 @@ def test_one_training_alone_is_compared_with_k_means(watched_fit):
     assert (scaling["asked"], scaling["clear"], scaling["quick"]) == (True, False, False)
 
 
-def stored_samples(n=60, settings=None):
-    views, _, mask = make_blobs(n, 3)
-    values = [torch.from_numpy(np.where(mask[:, v, None], view, 0)) for v, view in enumerate(views)]
-    return index_samples(values, torch.from_numpy(mask), settings or Config(n_clusters=3, **TINY))
-
-
-class Recorder:
-    """Stands for networks side by side, and for the checkpoint and its stage."""
-
-    def __init__(self, epoch=None):
-        self.events, self.epoch = [], epoch
-
-    def stage(self, name, runs, replicates, watches=()):
-        self.events.append(("stage", name, len(watches)))
-        return self
-
-    def left(self, epochs):
-        return epochs if self.epoch is None else range(self.epoch, epochs.stop)
-
-    def keep(self, epoch, *, last=False):
-        self.events.append(("keep", epoch, last))
-
-    def unstack(self):
-        self.events.append("unstack")
-
-    def finish(self):
-        self.events.append("finish")
-
-    def embed(self):
-        self.events.append("embed")
-        return [torch.full((60, 8), float(r)) for r in range(2)]
-
-
-class Watch:
-    """Stands for early stopping."""
-
-    def __init__(self, recorder, number, stage, stops_after):
-        self.events, self.number, self.joint_stage, self.stops_after = recorder.events, number, stage, stops_after
-
-    def judge(self, epoch, labels):
-        self.events.append(("judge", self.number, epoch))
-
-    def evaluate(self, epoch, embedding, diverged):
-        assert (embedding == self.number).all()
-        self.events.append(("evaluate", self.number, epoch, diverged))
-        self.joint_stage.settled = epoch >= self.stops_after
-
-    def restore_best(self):
-        self.events.append(("restore", self.number))
-
-
-def joint_events(monkeypatch, length, *, stops_after=99, watched=True, epoch=None):
-    settings = Config(n_clusters=3, joint_epochs="auto" if watched else length, **TINY)
-    stored, recorder = stored_samples(), Recorder(epoch)
-    runs = [init_state(stored, settings, seed) for seed in (0, 1)]
-    for run in runs:
-        run_past(run, 3, GROUPS)
-    watches = [Watch(recorder, r, run.joint_stage, stops_after) for r, run in enumerate(runs)] if watched else []
-    monkeypatch.setattr(training, "Replicates", lambda runs, joint: recorder.events.append(("joint", joint)) or recorder)
-    monkeypatch.setattr(training, "EarlyStopping", lambda *args, settles: watches.pop(0) if settles else None)
-    monkeypatch.setattr(
-        training, "run_epoch", lambda runs, reps, epoch, stage, progress: recorder.events.append((stage, epoch))
-    )
-    runs[1].diverged = "broke" if watched else ""
-    training._train_jointly_together(runs, range(3, 3 + length), SILENT, recorder)
-    return recorder.events, runs
-
-
-@pytest.mark.parametrize(
-    ("length", "looks"),
-    [
-        (16, [2, 4, 6, 8, 10, 12, 14, 16]),
-        (10, [1, 2, 4, 5, 6, 8, 9, 10]),
-        (30, [4, 8, 11, 15, 19, 22, 26, 30]),
-        (3, [1, 2, 3]),
-        (1, [1]),
-    ],
-)
-def test_a_joint_stage_is_looked_at_eight_times(monkeypatch, length, looks):
-    events, _ = joint_events(monkeypatch, length)
-    assert [event[2] - 3 for event in events if event[0] == "evaluate" and event[1] == 0] == looks
-
-
-def test_the_events_of_a_watched_stage(monkeypatch):
-    events, _ = joint_events(monkeypatch, 16, stops_after=7)
-    assert events == [
-        ("joint", True), ("stage", "joint", 2), ("judge", 0, 3), ("judge", 1, 3),
-        ("joint", 3), ("keep", 4, False),
-        ("joint", 4), "unstack", "embed", ("evaluate", 0, 5, ""), ("evaluate", 1, 5, "broke"), ("keep", 5, False),
-        ("joint", 5), ("keep", 6, False),
-        ("joint", 6), "unstack", "embed", ("evaluate", 0, 7, ""), ("evaluate", 1, 7, "broke"), ("keep", 7, True),
-        "finish", ("restore", 0), ("restore", 1),
-    ]  # fmt: skip
-
-
-def test_a_stage_that_is_taken_up_again_does_not_judge_its_start(monkeypatch):
-    events, _ = joint_events(monkeypatch, 2, epoch=4)
-    assert events[2:5] == [("joint", 4), "unstack", "embed"]
-    assert events[-4:] == [("keep", 5, True), "finish", ("restore", 0), ("restore", 1)]
-
-
-def test_a_stage_whose_length_was_given_is_not_looked_at(monkeypatch):
-    events, runs = joint_events(monkeypatch, 2, watched=False)
-    steps = [("joint", 3), ("keep", 4, False), ("joint", 4), ("keep", 5, True)]
-    assert events == [("joint", True), ("stage", "joint", 0), *steps, "finish"]
-    assert [run.joint_stage.kept for run in runs] == [5, 5]
-
-
-def test_pretraining_ends_with_centres_a_weight_and_clusters(monkeypatch):
-    recorder, settings = Recorder(), Config(n_clusters=3, **TINY)
-    run = init_state(stored_samples(), settings, 4)
-    embedding = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
-    recorder.embed = lambda: [embedding]
-    starts, own = [], training.initial_centers
-    monkeypatch.setattr(training, "Replicates", lambda runs, joint: recorder.events.append(("joint", joint)) or recorder)
-    monkeypatch.setattr(training, "run_epoch", lambda runs, r, epoch, s, p: run_past(run, epoch + 1, GROUPS))
-    monkeypatch.setattr(training, "initial_centers", lambda *args: starts.append(args) or own(*args))
-    training._pretrain_together([run], range(3), SILENT, recorder)
-    assert recorder.events == [
-        ("joint", False), ("stage", "pretraining-3", 0),
-        ("keep", 1, False), ("keep", 2, False), ("keep", 3, True), "finish",
-    ]  # fmt: skip
-    assert starts[0][0] is embedding
-    assert starts[0][1:3] == (3, 4)
-    centers = run.network.centers.detach().numpy()
-    assert run.clusters.tolist() == reference.student_t(embedding.numpy(), centers).argmax(axis=1).tolist()
-    assert (run.numbers["clustering_weight"], run.joint_stage.kept) == (pytest.approx(0.7), 3)
-
-
-def test_jobs_are_the_trainings_that_are_not_there_yet(monkeypatch):
-    settings = Config(n_clusters=3, **TINY)
-    stored, jobs = stored_samples(), []
-    runs = [init_state(stored, settings, seed) for seed in range(4)]
-    for run, epochs in zip(runs, (0, 2, 5, 6), strict=True):
-        run_past(run, epochs, GROUPS)
-    runs[3].clusters = None  # it was long enough, but has no centres
-    monkeypatch.setattr(training, "run_jobs", lambda given, **_: jobs.extend(given) or [[] for _ in given])
-    monkeypatch.setattr(training, "_learn", lambda groups, jobs, *_: training.run_jobs(jobs))
-    training.pretrain(runs, 5, threads=2)
-    widths = [view.shape[1] for view in stored.values]
-    assert [(job.args[1][0].seed, job.args[2]) for job in jobs] == [(0, range(5)), (1, range(2, 5)), (3, range(6, 5))]
-    step = step_seconds(widths, settings)
-    assert [job.seconds for job in jobs] == pytest.approx([5 * 3 * step, 3 * 3 * step, 0.0])  # 60 // 16 steps
-    assert {(job.threads, job.gpus, job.n_bytes) for job in jobs} == {(2, 0, fit_bytes(60, widths, settings))}
-    jobs.clear()
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 4))
-    training.train_jointly(runs[1:3])
-    assert [job.args[2] for job in jobs] == [range(2, 6), range(5, 9)]
-
-
 def search_of(scaling="auto", seeds=(5,), n=60, **settings):
     source = Source.of(Views(make_blobs(n, 3)[0]), "neighbors", "auto")
     return Search.of(source, Config(n_clusters=3, **TINY, **settings), scaling, seeds, CPU)
@@ -439,65 +257,9 @@ def test_a_fit_that_memory_does_not_hold_is_refused_before_it_begins(monkeypatch
     for free, refused in ((needed, False), (needed - 1, True)):
         monkeypatch.setattr(search_module, "free_bytes", lambda device, free=free: free)
         if refused:
-            with pytest.raises(MemoryError, match=f"60 samples with columns .* {needed:,} bytes, but only {free:,} are"):
+            with pytest.raises(
+                MemoryError, match=f"60 samples with columns .* {needed:,} bytes, but only {free:,} are"
+            ):
                 check_memory(views, settings, CPU)
         else:
             check_memory(views, settings, CPU)
-
-
-@pytest.mark.parametrize(("within", "alone"), [((1, 4), True), ((2, 4), True), ((3, 4), False)])
-def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch, within, alone):
-    monkeypatch.setattr(choosing_k, "_ROWS", 40)
-    seen = {}
-    monkeypatch.setattr(choosing_k, "evidence_curve", lambda run, ks: seen.update(run=run, ks=ks) or ["curve"])
-    monkeypatch.setattr(choosing_k, "number_decision", lambda curve, *, alone: {"curve": curve, "alone": alone})
-    monkeypatch.setattr(choosing_k, "pretrained", lambda source, config, *rest, **_: seen.update(rest=rest) or
-                        SimpleNamespace(source=source, config=config))  # fmt: skip
-    views = Views(make_blobs(60, 3)[0])
-    settings = Config(n_clusters=7, **TINY)
-    found = choosing_k.choose_n_clusters(views, settings, within, "standard", 9, CPU)
-    rows = np.sort(np.random.default_rng([9, 3]).choice(60, 40, replace=False))
-    assert found.run.source.reduced.ids.tolist() == views.ids[rows].tolist()
-    assert found.run.config.n_clusters == 1
-    assert seen["rest"] == ("standard", 9, CPU)
-    assert seen["ks"] == [*range(max(within[0], 2), 5)]
-    assert found.decision == {"curve": ["curve"], "alone": alone}
-
-
-def test_two_and_a_half_thousand_samples_are_enough_to_choose():
-    assert [len(choosing_k._drawn(Views({"a": np.ones((n, 1))}), 0)) for n in (2_500, 2_501)] == [2_500] * 2
-    assert choosing_k.RANGE == (2, 30)
-
-
-@pytest.mark.usefixtures("three_scalings")
-def test_a_scaling_that_diverges_gives_way_to_the_next(monkeypatch):
-    events = []
-
-    def pretrain(runs, until, **ways):
-        events.append((until, [run.seed for run in runs], float(runs[0].stored.values[0].min()) >= 0))
-        runs[0].diverged = "it broke" if len(events) < 3 else ""
-
-    monkeypatch.setattr(choosing_k, "pretrain", pretrain)
-    monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
-    source = Source.of(Views(make_blobs(60, 3)[0]), "neighbors", "auto")
-    settings = Config(n_clusters=1, **TINY)
-    assert choosing_k.pretrained(source, settings, "auto", 5, CPU).seed == seed_of(5, 2)
-    assert events == [(4, [5], False), (4, [seed_of(5, 1)], False), (4, [seed_of(5, 2)], True)]
-    assert choosing_k.pretrained(source, settings, "minmax", 5, CPU).seed == 5
-    events.clear()
-    with pytest.raises(Diverged, match="it broke"):
-        choosing_k.pretrained(source, settings, "minmax", 5, CPU)
-
-
-def test_the_evidence_is_that_of_the_samples_less_that_of_a_gaussian(monkeypatch):
-    settings = Config(n_clusters=1, **TINY)
-    run = init_state(stored_samples(30, settings), settings, 11)
-    draws, said = torch.Generator().manual_seed(11), []
-    monkeypatch.setattr(choosing_k, "embed", lambda method, network, own, stored: torch.cat(
-        [*own.values, stored.values[0]], dim=1))  # fmt: skip
-    gaussian = structureless(run.stored, draws)
-    for own in (run.stored, gaussian):
-        hidden = with_half_the_views(own, draws)
-        looks = [torch.cat([*one.values, own.values[0]], dim=1) for one in (own, hidden)]
-        said.append(measured(Look(own, *looks), [2, 3], draws))
-    assert choosing_k.evidence_curve(run, [2, 3]) == curve_of([2, 3], *said)

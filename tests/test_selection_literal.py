@@ -68,6 +68,17 @@ def test_rounds_of_k_means_are_lloyds(monkeypatch, rounds, tolerance):
     np.testing.assert_allclose(squares, scattered, rtol=1e-6)
 
 
+def test_rounds_end_where_centres_move_by_less_than_a_share_of_the_variance(monkeypatch):
+    rounds, own = [], centers._sums
+    monkeypatch.setattr(centers, "_sums", lambda *args: rounds.append(args) or own(*args))
+    points, starts = torch.tensor([[0.0, 7.0], [2.0, 7.0]]), torch.tensor([[[0.5, 7.0], [2.0, 7.0]]])
+    # Columns have variances of 1 and 0, and a centre moves by the square root of 0.25: half of 0.5.
+    for tolerance, expected in ((0.51, 1), (0.49, 2)):
+        rounds.clear()
+        centers.k_means(points, torch.ones(2), starts, 9, tolerance)
+        assert len(rounds) == expected
+
+
 @pytest.mark.parametrize(
     ("n", "k", "limits"),
     [
@@ -218,7 +229,7 @@ def test_the_spectrum_is_that_of_the_graph_written_out(depth):
 
 
 def test_a_gaussian_is_the_drawn_numbers_with_the_covariance_of_the_table():
-    table = cloud(7) + [0.0, 4.0, 0.0]
+    table = cloud(7) * np.array([1.0, 4.0, 9.0])
     drawn = torch.randn(7, 3, generator=generator(), dtype=torch.float64).numpy()
     values, vectors = torch.linalg.eigh(torch.from_numpy(np.cov(table.T, ddof=0)))
     expected = (drawn * np.sqrt(values.numpy())) @ vectors.numpy().T + table.mean(axis=0)
@@ -257,7 +268,9 @@ def test_the_views_with_the_lowest_draws_stay_half_of_those_that_are_there():
         assert np.flatnonzero(hidden.present[i]).tolist() == sorted(kept)
         for v in range(mask.shape[1]):
             assert hidden.values[v][i].tolist() == (values[v][i].tolist() if v in kept else [0] * values[v].shape[1])
-            assert hidden.neighbor_ids[i, v].tolist() == (samples.neighbor_ids[i, v].tolist() if v in kept else [-1] * 9)
+            assert hidden.neighbor_ids[i, v].tolist() == (
+                samples.neighbor_ids[i, v].tolist() if v in kept else [-1] * 9
+            )
 
 
 def test_the_measures_of_every_number_are_written_out():
