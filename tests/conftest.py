@@ -56,6 +56,12 @@ def never_still(monkeypatch):
     monkeypatch.setattr("viewfuse.engine.early_stopping._STILL", 0.0)
 
 
+@pytest.fixture
+def three_scalings(monkeypatch):
+    """All views are scaled as a whole by "mixed", so that no two scalings do the same."""
+    monkeypatch.setattr("viewfuse.data.mixed_scaling._CLEARLY", -np.inf)
+
+
 @pytest.fixture(scope="module")
 def quick_map():
     """For the rest of a module maps lack t-SNE and paint, each of which takes as long as a small fit."""

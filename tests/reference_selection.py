@@ -1,0 +1,281 @@
+"""What is decided without labels, written out literally and slowly in float64 numpy, one pair at a time."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.metrics import adjusted_rand_score
+
+import reference
+
+
+def squared(a, b):
+    return math.dist(a, b) ** 2
+
+
+def nearest(points, centers):
+    """The first of the nearest centres of each point."""
+    return np.array([min(range(len(centers)), key=lambda c: squared(x, centers[c])) for x in points])
+
+
+def mean_of(points, weights):
+    return (points * weights[:, None]).sum(axis=0) / weights.sum()
+
+
+def lloyd(points, weights, starts, rounds, tolerance):
+    """Lloyd's rounds from all starts, which end together; the centres, and the sums of squares around the means."""
+    centers, bound = [start.astype(float) for start in starts], tolerance * points.var(axis=0).mean()
+    labels = [assigned(points, own) for own in centers]
+    for _ in range(rounds):
+        moved = [means_of(points, weights, own, old) for own, old in zip(labels, centers, strict=True)]
+        far = [float(((new - old) ** 2).sum()) for new, old in zip(moved, centers, strict=True)]
+        centers = moved
+        if max(far) <= bound:
+            break
+        labels = [assigned(points, own) for own in centers]
+    return centers, [scatter(points, weights, own) for own in labels]
+
+
+def assigned(points, centers):
+    return ((points[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
+
+
+def means_of(points, weights, labels, before):
+    """The weighted mean of each cluster; an empty one stays where it was."""
+    return np.stack(
+        [
+            mean_of(points[labels == c], weights[labels == c]) if weights[labels == c].sum() > 0 else before[c]
+            for c in range(len(before))
+        ]
+    )
+
+
+def scatter(points, weights, labels):
+    found = 0.0
+    for c in set(labels.tolist()):
+        own, w = points[labels == c], weights[labels == c]
+        found += float((w * ((own - mean_of(own, w)) ** 2).sum(axis=1)).sum()) if w.sum() > 0 else 0.0
+    return found
+
+
+def drawn_centers(points, weights, k, state, n_starts=20):
+    """Greedy k-means++: of a few candidates, each the winner of a race, the one that leaves the least is taken."""
+    n, tries = len(points), 2 + int(math.log(k))
+    chosen, far = [[] for _ in range(n_starts)], np.full((n_starts, n), np.inf)
+    for number in range(k):
+        times = state.standard_exponential((n_starts, tries, n))
+        for s in range(n_starts):
+            chances = weights * (far[s] if number else 1.0)
+            rows = [int((chances / times[s, t]).argmax()) for t in range(tries)]
+            left = [np.array([min(far[s, i], squared(points[i], points[row])) for i in range(n)]) for row in rows]
+            best = min(range(tries), key=lambda t: float((left[t] * weights).sum()))
+            chosen[s].append(points[rows[best]])
+            far[s] = left[best]
+    return np.array(chosen)
+
+
+def micro_clusters(points, n_groups, state):
+    """Means of the points around some of them, drawn without replacement, and how many there are."""
+    chosen = sorted(state.choice(len(points), min(n_groups, len(points)), replace=False))
+    labels = nearest(points, points[chosen])
+    groups = [points[labels == g] for g in range(len(chosen)) if (labels == g).any()]
+    return np.stack([own.mean(axis=0) for own in groups]), np.array([float(len(own)) for own in groups])
+
+
+def ward(points, k):
+    labels = AgglomerativeClustering(k, linkage="ward").fit_predict(points)
+    return np.stack([points[labels == c].mean(axis=0) for c in range(k)])
+
+
+def in_order(centers, points):
+    labels = nearest(points, centers).tolist()
+    return centers[sorted(range(len(centers)), key=lambda c: labels.index(c) if c in labels else len(labels))]
+
+
+def entropy(labels, k):
+    shares = [labels.count(c) / len(labels) for c in set(labels)]
+    return -sum(share * math.log(share) for share in shares) / math.log(k)
+
+
+def initial_centers(points, k, seed, neighbor_ids, *, ward_rows, groups, rounds=100, last_rounds=20):
+    """The start of the centres as README and docstrings tell it."""
+    state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
+    few, weights = points, np.ones(len(points))
+    if len(points) > ward_rows:
+        few, weights = micro_clusters(points, max(groups, 5 * k), state)
+    if k == 1:
+        return mean_of(few, weights)[None]
+    starts = np.concatenate([ward(few, k)[None], drawn_centers(few, weights, k, state)])
+    found, squares = lloyd(few, weights, starts, rounds, 1e-4)
+    labels = [nearest(points, own).tolist() for own in found]
+    known = {}  # several starts end in the same clusters
+    for own in labels:
+        if str(own) not in known:
+            known[str(own)] = 0.0 if neighbor_ids is None else agreement(own, neighbor_ids)
+    scores = [known[str(own)] for own in labels]
+    best = found[best_start(scores, squares, [entropy(own, k) for own in labels])]
+    if len(few) < len(points):
+        best = lloyd(points, np.ones(len(points)), [best], last_rounds, 1e-4)[0][0]
+    return in_order(best, few)
+
+
+def best_start(scores, squares, entropies):
+    """The highest agreement; larger squares cost 0.03; none that is much less even than that of the least squares."""
+    least = squares.index(min(squares))
+    worth = [round(s - (0.03 if q > 1.001 * squares[least] else 0.0), 9) for s, q in zip(scores, squares, strict=True)]
+    allowed = [i for i in range(len(scores)) if entropies[i] >= entropies[least] - 0.2]
+    return min(allowed, key=lambda i: (-worth[i], squares[i]))
+
+
+def near(neighbor_ids, v):
+    """Per sample the neighbours in a view that count."""
+    return [[j for j in own[v][:9] if j >= 0] for own in neighbor_ids.tolist()]
+
+
+def shared(neighbor_ids, v, u, rows=None):
+    """Which share of the neighbours in one view are neighbours in the other, among those that have both."""
+    first, second = near(neighbor_ids, v), near(neighbor_ids, u)
+    both = [i for i in (range(len(first)) if rows is None else rows) if first[i] and second[i]]
+    mine = [(i, j) for i in both for j in first[i] if second[j]]
+    theirs = [(i, j) for i in both for j in second[i] if first[j]]
+    # A neighbour may be listed twice, and then counts twice.
+    return 1.0 if u == v else sum(theirs.count(a) for a in mine) / max(1, min(len(mine), len(theirs)))
+
+
+def view_weights(neighbor_ids, rows=None):
+    views = range(neighbor_ids.shape[1])
+    return [1 / sum(shared(neighbor_ids, v, u, rows) ** 2 for u in views) for v in views]
+
+
+def kappa(labels, neighbor_ids, v):
+    """The agreement in one view; None where it says nothing."""
+    lists = near(neighbor_ids, v)
+    members = [i for i in range(len(labels)) if lists[i]]
+    strangers = [labels[i] == labels[j] for i in members for j in members if i != j]
+    if not strangers or all(strangers):
+        return None
+    pairs = [labels[i] == labels[j] for i in range(len(labels)) for j in lists[i]]
+    share, chance = sum(pairs) / len(pairs), sum(strangers) / len(strangers)
+    return (share - chance) / (1 - chance)
+
+
+def weighted(scores, weights):
+    known = [(s, w) for s, w in zip(scores, weights, strict=True) if s is not None]
+    return sum(s * w for s, w in known) / sum(w for _, w in known) if known else 0.0
+
+
+def agreement(labels, neighbor_ids):
+    """The neighbour agreement, one pair at a time."""
+    found = [kappa(labels, neighbor_ids, v) for v in range(neighbor_ids.shape[1])]
+    return weighted(found, view_weights(neighbor_ids))
+
+
+def agreement_over(labels, graphs):
+    """The same over the neighbours of several scalings: those that give a view the same ones count once there."""
+    scores = []
+    for v in range(graphs[0].shape[1]):
+        different = list({str(ids[:, v].tolist()): ids for ids in graphs}.values())
+        found = [kappa(labels, ids, v) for ids in different]
+        scores.append(None if None in found else sum(found) / len(found))
+    weights = [view_weights(ids) for ids in graphs]
+    return weighted(scores, [sum(own) / len(own) for own in zip(*weights, strict=True)])
+
+
+def principal(table, most=24):
+    """Principal components, whose signs are anybody's, with a mean square length of 1."""
+    rows = table - table.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
+    found = (left * sizes)[:, :most]
+    return found / math.sqrt((found**2).sum() / len(found))
+
+
+def partitions(points, ks, generator, weights=None):
+    """Of four k-means solutions for each number of clusters that with the least squares."""
+    n, weights, chosen = len(points), np.ones(len(points)) if weights is None else weights, []
+    far = np.ones((4, n))
+    for number in range(max(ks)):
+        times = torch.empty(4, n).exponential_(generator=generator).numpy().astype(float)
+        rows = [int((weights * (far[s] + 1e-12) / times[s]).argmax()) for s in range(4)]
+        chosen.append(points[rows])
+        from_it = ((points[None] - points[rows][:, None]) ** 2).sum(axis=2)
+        far = np.minimum(far, from_it) if number else from_it
+    return [best_of_four(points, weights, [np.stack([c[s] for c in chosen[:k]]) for s in range(4)]) for k in ks]
+
+
+def best_of_four(points, weights, centers):
+    """At most 24 rounds; every fourth asks whether any centre of any start still moves."""
+    for number in range(1, 25):
+        moved = [means_of(points, weights, assigned(points, own), own) for own in centers]
+        still = all(np.abs(new - old).max() < 1e-4 for new, old in zip(moved, centers, strict=True))
+        centers = moved
+        if still and number % 4 == 0:
+            break
+    labels = [assigned(points, own) for own in centers]
+    squares = [
+        (weights * ((points - own[found]) ** 2).sum(axis=1)).sum() for found, own in zip(labels, centers, strict=True)
+    ]
+    return labels[int(np.argmin(squares))]
+
+
+def resampled(points, ks, generator):
+    """The mean adjusted Rand index of all pairs of partitions, each found in about four fifths of the points."""
+    parts = [(torch.rand(len(points), generator=generator) < 0.8).numpy().astype(float) for _ in range(4)]
+    found = [partitions(points, ks, generator, part) for part in parts]
+    return [np.mean([adjusted_rand_score(a[i], b[i]) for a, b in combinations(found, 2)]) for i in range(len(ks))]
+
+
+def measured(table, embedding, hidden, neighbor_ids, present, ks, generator):
+    """Per measure a number per k."""
+    points, seen = principal(embedding), principal(hidden)
+    found, again = partitions(points, ks, generator), partitions(seen, ks, generator)
+    inside = [resampled(points, ks, generator), resampled(principal(table), ks, generator)]
+    values = spectrum(neighbor_ids, present, 9, max(ks) + 1)
+    return {
+        "hidden_views": [adjusted_rand_score(a, b) for a, b in zip(found, again, strict=True)],
+        "resampling": [(a + b) / 2 for a, b in zip(*inside, strict=True)],
+        "neighbors": [agreement(own.tolist(), neighbor_ids) for own in found],
+        "gap": [values[k - 1] - values[k] for k in ks],
+    }
+
+
+def spectrum(neighbor_ids, present, depth, count):
+    """Eigenvalues of the normalised graph, one edge at a time; zeros where there are fewer than asked for."""
+    n, n_views = present.shape
+    lists = [[own[v][:depth] for v in range(n_views)] for own in neighbor_ids.tolist()]
+    joined = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            both = sum(present[i, v] and present[j, v] for v in range(n_views))
+            votes = sum(((j in lists[i][v]) + (i in lists[j][v])) / 2 / depth for v in range(n_views))
+            joined[i, j] = votes / max(both, 1) if i != j else 0.0
+    scale = [max(row.sum(), 1e-9) ** -0.5 for row in joined]
+    values = sorted(np.linalg.eigvalsh(joined * np.outer(scale, scale)), reverse=True)
+    return (values + [0.0] * count)[:count]
+
+
+def filled_table(values, mask, n_donors=5, depth=10):
+    """All views side by side; a missing one is the mean of its donors, or of all samples that have it."""
+    rows = []
+    for i in range(len(mask)):
+        blocks = []
+        for v, view in enumerate(values):
+            donors = [] if mask[i, v] else reference.knn_list(values, mask, mask[i], i, v, n_donors, depth)
+            others = donors or [j for j in range(len(mask)) if mask[j, v]]
+            blocks.append(view[i] if mask[i, v] else np.mean([view[j].astype(float) for j in others], axis=0))
+        rows.append(np.concatenate(blocks))
+    return np.stack(rows)
+
+
+def sharpness(assignment, level):
+    """The power that makes the mean of the best probabilities `level`."""
+
+    def excess(log_power):
+        raised = assignment.astype(float) ** math.exp(log_power)
+        return (raised.max(axis=1) / raised.sum(axis=1)).mean() - level
+
+    return math.exp(brentq(excess, -6.9, 6.0, xtol=1e-13))

@@ -1,0 +1,78 @@
+"""How the number of clusters is chosen: on which samples, with which training, from which evidence."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_blobs
+from schedule_tools import CPU, TINY, seed_of, stored_samples
+from viewfuse import Diverged, Views
+from viewfuse.fitted.prepared import Source
+from viewfuse.methods import choosing_k
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.training import init_state
+from viewfuse.selection.cluster_evidence import Look, measured
+from viewfuse.selection.cluster_number import curve_of
+from viewfuse.selection.structureless import structureless, with_half_the_views
+
+
+@pytest.mark.parametrize(("within", "alone"), [((1, 4), True), ((2, 4), True), ((3, 4), False)])
+def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch, within, alone):
+    monkeypatch.setattr(choosing_k, "_ROWS", 40)
+    seen = {}
+    monkeypatch.setattr(choosing_k, "evidence_curve", lambda run, ks: seen.update(run=run, ks=ks) or ["curve"])
+    monkeypatch.setattr(choosing_k, "number_decision", lambda curve, *, alone: {"curve": curve, "alone": alone})
+    monkeypatch.setattr(choosing_k, "pretrained", lambda source, config, *rest, **_: seen.update(rest=rest) or
+                        SimpleNamespace(source=source, config=config))  # fmt: skip
+    views = Views(make_blobs(60, 3)[0])
+    settings = Config(n_clusters=7, **TINY)
+    found = choosing_k.choose_n_clusters(views, settings, within, "standard", 9, CPU)
+    rows = np.sort(np.random.default_rng([9, 3]).choice(60, 40, replace=False))
+    assert found.run.source.reduced.ids.tolist() == views.ids[rows].tolist()
+    assert found.run.config.n_clusters == 1
+    assert seen["rest"] == ("standard", 9, CPU)
+    assert seen["ks"] == [*range(max(within[0], 2), 5)]
+    assert found.decision == {"curve": ["curve"], "alone": alone}
+
+
+def test_two_and_a_half_thousand_samples_are_enough_to_choose():
+    assert [len(choosing_k._drawn(Views({"a": np.ones((n, 1))}), 0)) for n in (2_500, 2_501)] == [2_500] * 2
+    assert choosing_k.RANGE == (2, 30)
+
+
+@pytest.mark.usefixtures("three_scalings")
+def test_a_scaling_that_diverges_gives_way_to_the_next(monkeypatch):
+    events = []
+
+    def pretrain(runs, until, **ways):
+        events.append((until, [run.seed for run in runs], float(runs[0].stored.values[0].min()) >= 0))
+        runs[0].diverged = "it broke" if len(events) < 3 else ""
+
+    monkeypatch.setattr(choosing_k, "pretrain", pretrain)
+    monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
+    source = Source.of(Views(make_blobs(60, 3)[0]), "neighbors", "auto")
+    settings = Config(n_clusters=1, **TINY)
+    assert choosing_k.pretrained(source, settings, "auto", 5, CPU).seed == seed_of(5, 2)
+    assert events == [(4, [5], False), (4, [seed_of(5, 1)], False), (4, [seed_of(5, 2)], True)]
+    assert choosing_k.pretrained(source, settings, "minmax", 5, CPU).seed == 5
+    events.clear()
+    with pytest.raises(Diverged, match="it broke"):
+        choosing_k.pretrained(source, settings, "minmax", 5, CPU)
+
+
+def test_the_evidence_is_that_of_the_samples_less_that_of_a_gaussian(monkeypatch):
+    settings = Config(n_clusters=1, **TINY)
+    run = init_state(stored_samples(30, settings), settings, 11)
+    draws, said = torch.Generator().manual_seed(11), []
+    monkeypatch.setattr(choosing_k, "embed", lambda method, network, own, stored: torch.cat(
+        [*own.values, stored.values[0]], dim=1))  # fmt: skip
+    gaussian = structureless(run.stored, draws)
+    for own in (run.stored, gaussian):
+        hidden = with_half_the_views(own, draws)
+        looks = [torch.cat([*one.values, own.values[0]], dim=1) for one in (own, hidden)]
+        said.append(measured(Look(own, *looks), [2, 3], draws))
+    assert choosing_k.evidence_curve(run, [2, 3]) == curve_of([2, 3], *said)

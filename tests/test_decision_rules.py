@@ -1,0 +1,339 @@
+"""Rules, bounds and limits of what is decided without labels: by hand, at the bound and on both sides of it."""
+
+from __future__ import annotations
+
+from math import nan
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import reference_selection as literal
+from viewfuse.neighbors.samples import index_training_set
+from viewfuse.selection import confidence, filled_kmeans, rules, teaching
+from viewfuse.selection.cluster_number import candidate_numbers, curve_of, number_decision
+from viewfuse.selection.messages import by_label, in_words, told
+from viewfuse.selection.scores import Candidate, chance_corrected, size_entropy
+from viewfuse.selection.typical_samples import typical_samples
+
+
+def curve(scores, neighbors=0.5, gap=0.0):
+    return [
+        {"k": k, "score": s, "neighbors": neighbors, "neighbors_null": 0.0, "gap": gap, "gap_null": 0.0}
+        for k, s in enumerate(scores, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "chosen", "candidates", "runner_up", "evidence"),
+    [
+        ([0.8, 0.1, 1.0, 0.1], 2, [2, 4], 4, ["4", "2"]),  # 0.2 less still holds
+        ([0.79, 0.1, 1.0, 0.1], 4, [4], 2, ["4", "2"]),
+        ([0.5, 1.0, 1.0, 0.5], 3, [3], None, ["3"]),  # of a level stretch the first is the peak
+        ([1.0, 1.0, 2.0], 4, [4], 2, ["4", "2"]),
+        ([0.5, 0.1, 0.6, 0.1, 0.7, 0.1, 1.5], 8, [8], 6, ["8", "6", "4"]),  # three peaks are told
+        ([3.0, 2.0, 1.0], 2, [2], None, ["2"]),
+    ],
+)
+def test_peaks_of_a_curve_by_hand(scores, chosen, candidates, runner_up, evidence):
+    decision = number_decision(curve(scores), alone=False)
+    assert (decision["chosen"], decision["candidates"], decision["runner_up"]) == (chosen, candidates, runner_up)
+    assert list(decision["evidence"]) == evidence
+    assert decision["evidence"][evidence[0]] == max(scores)
+    assert decision["curve"] == curve(scores)
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "gap", "structured"), [(0.12, 0.0, True), (0.119, 0.069, False), (0.0, 0.07, True)]
+)
+def test_a_bound_of_structure_is_enough_at_any_number(neighbors, gap, structured):
+    points = curve([0.2, 1.0, 0.3], 0.0)
+    points[0] |= {"neighbors": neighbors, "gap": gap}  # which is no peak
+    decision = number_decision(points, alone=True)
+    assert (decision["structured"], decision["chosen"]) == (structured, 3 if structured else 1)
+    assert decision["runner_up"] == (None if structured else 3)
+    assert number_decision(points, alone=False)["chosen"] == 3
+
+
+def test_the_null_is_taken_off_each_measure_and_each_has_its_weight():
+    names = ("hidden_views", "resampling", "neighbors", "gap")
+    found, null = {name: [0.0, 0.5] for name in names}, {name: [0.0, 0.25] for name in names}
+    for name, weight in zip(names, (0, 1, 3, 2), strict=True):
+        first, second = curve_of([2, 5], found | {name: [1.0, 0.5]}, null)
+        assert (first["k"], first["score"], first["found"], first["null"]) == (2, weight, weight, 0.0)
+        assert (second["k"], second["score"]) == (5, 0.25 * (1 + 3 + 2))
+        assert (second[name], second[f"{name}_null"]) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("within", "n", "numbers"),
+    [
+        ((2, 30), 10, [2]),
+        ((1, 30), 9, []),
+        ((2, 3), 1000, [2, 3]),
+        ((3, 30), 9, [3]),
+        ((6, 30), 6, [6]),
+        ((6, 9), 44, [6, 7, 8]),
+        ((6, 9), 45, [6, 7, 8, 9]),
+        ((1, 2), 0, []),
+    ],
+)
+def test_numbers_that_are_looked_at(within, n, numbers):
+    assert candidate_numbers(within, n) == numbers
+
+
+@pytest.mark.parametrize(
+    ("shared", "n", "k", "clear"),
+    [
+        (0.925, 10, 2, True),  # 0.85 above chance, five samples for each cluster
+        (0.924, 10, 2, False),
+        (0.925, 9, 2, False),
+        (0.9, 15, 3, True),
+        (0.899, 15, 3, False),
+        (1.0, 5, 1, True),
+    ],
+)
+def test_clusters_are_clear_from_a_bound_on(shared, n, k, clear):
+    assert rules.are_clear(shared + 1e-12, n, k) == clear
+
+
+def test_k_means_needs_a_four_hundredth_more():
+    chosen = [rules.clusters_decision(*pair)["chosen"] for pair in ((4.0, 4.0101), (4.0, 4.0099), (-4.0, -3.9899))]
+    assert chosen == ["k-means", "network", "k-means"]
+    assert rules.clusters_decision(-4.0, -3.9901)["chosen"] == "network"
+    assert rules.clusters_decision(1.0, 2.0)["evidence"] == {"network": 1.0, "k-means": 2.0}
+
+
+def test_scalings_weights_and_verdicts_are_those_of_the_documents():
+    assert rules.SCALINGS == ("mixed", "standard", "minmax")
+    assert (rules.clustering_weight(2.0), rules.clustering_weight(None)) == (1.4, 0.1)
+    assert rules.best_scaling({"a": 0.5, "b": 0.5 + 0.04, "c": 0.5 + 0.041}) == "c"
+    assert chance_corrected(0.6, 5) == pytest.approx(0.5)
+    assert size_entropy(torch.tensor([0, 0, 0, 1]), 4) == pytest.approx(0.4056390622)  # 0.811 bit of 2
+    verdict = rules.reliability(0.6, 4, final=False, alone=True)
+    assert verdict == {
+        "chosen": "partly stable", "evidence": {"agreement": 0.6}, "trainings": 4, "final": False, "alone": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scores", "squares", "entropies", "best"),
+    [
+        ([0.5, 0.6], [1000.0, 1001.0], [1.0, 1.0], 1),  # a thousandth more is the same
+        ([0.5, 0.52], [1000.0, 1001.1], [1.0, 1.0], 0),
+        ([0.5, 0.53], [1000.0, 1001.1], [1.0, 1.0], 0),  # of equals that with the smaller sum
+        ([0.5, 0.531], [1000.0, 1001.1], [1.0, 1.0], 1),
+        ([0.5, 0.9, 0.8], [1000.0, 1001.1, 1001.2], [0.75, 0.5, 0.6], 2),
+        ([0.9, 0.5, 0.6], [1001.1, 1000.0, 1000.5], [0.5, 0.7, 0.75], 0),  # as even as the least squares, less 0.2
+    ],
+)
+def test_the_start_is_that_of_the_literal_rule(scores, squares, entropies, best):
+    assert rules.best_start(scores, squares, entropies) == literal.best_start(scores, squares, entropies) == best
+
+
+def test_of_equal_trainings_the_one_with_the_least_finite_loss_is_kept():
+    found = [Candidate("s", np.zeros(2, dtype=np.int64), torch.zeros(0), loss) for loss in (nan, 0.5, 0.4, -1.0)]
+    assert rules.best_of_each(found, [0.5, 0.5, 0.5 + 1e-11, 0.4]) == {"s": 2}
+    assert rules.best_of_each(found[:1], [0.5]) == {"s": 0}
+
+
+def test_the_most_typical_samples_are_five_and_the_surest_come_first():
+    sure = np.array([0.5, 0.9, 0.70001, 0.70004, 0.2, 0.95, 0.70002, 0.1])
+    # Of samples that four digits do not tell apart the first comes first; row 5 belongs to another cluster.
+    assert typical_samples(np.array([0, 1, 2, 3, 4, 6, 7]), sure).tolist() == [1, 2, 3, 6, 0]
+    assert typical_samples(np.array([4, 3]), sure).tolist() == [3, 4]
+
+
+def rows_of(n, limit):
+    """Row numbers from the first to the last, evenly."""
+    return [int(i * (n - 1) / (limit - 1)) for i in range(limit)] if n > limit else [*range(n)]
+
+
+@pytest.mark.parametrize(("limit", "unit"), [(5_000, 1.0), (40, 1.0), (40, 4.0)])
+def test_taught_centres_are_those_of_least_cross_entropy_on_evenly_spread_rows(monkeypatch, limit, unit):
+    """Samples are sorted by cluster, so that the first rows would hold one cluster only."""
+    monkeypatch.setattr(teaching, "_ROWS", limit)
+    rng, labels = np.random.default_rng(0), np.repeat([0, 1, 2], [70, 30, 20])
+    points = torch.from_numpy(unit * (rng.normal(size=(120, 4)) + 2 * rng.normal(size=(3, 4))[labels] + 5))
+    means = torch.stack([points[labels == c].mean(dim=0) for c in range(3)])
+    own, wanted = points[rows_of(120, limit)], torch.from_numpy(labels[rows_of(120, limit)])
+    first, second = torch.cdist(own, means).square().sort(dim=1).values.unbind(dim=1)[:2]
+    scale = (second - first).mean()
+
+    def slope(at):
+        at = at.clone().requires_grad_()
+        entropy = functional.cross_entropy(-torch.cdist(own, at).square() / scale, wanted)
+        return torch.autograd.grad(entropy + 1e-3 * (at - means).square().sum() / scale, at)[0].norm()
+
+    assert slope(teaching.centers_of(points, labels, 3)) < 1e-3 * slope(means)
+
+
+def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch):
+    seen, given = [], {}
+
+    def fitted(points, wanted, means):
+        seen.append((len(points), means.ravel().tolist()))
+        return np.array(given["centers"])[:, None]
+
+    monkeypatch.setattr(teaching, "_fitted", fitted)
+    labels = np.repeat([0, 1], 10)
+
+    def taught(points, *centers):
+        given["centers"] = centers
+        found = teaching.centers_of(torch.tensor(points)[:, None], labels, 2)
+        return found if found is None else found.ravel().tolist()
+
+    right = [0.0] * 10 + [1.0] * 10
+    assert taught(right, 0.0, 1.0) == [0.0, 1.0]
+    assert taught(right, 1.0, 0.0) is None
+    assert taught([1.0] * 2 + [0.0] * 8 + [1.0] * 10, 0.0, 1.0) == [0.0, 1.0]  # nine in ten
+    assert taught([1.0] * 3 + [0.0] * 7 + [1.0] * 10, 0.0, 1.0) is None
+    assert seen[2] == (20, pytest.approx([0.2, 1.0]))
+    assert teaching.centers_of(torch.zeros(20, 1), labels, 3) is None
+    long = torch.arange(5_001.0)[:, None]
+    given["centers"] = (1_250.0, 3_750.0)
+    teaching.centers_of(long, (long[:, 0] > 2_500).long().numpy(), 2)
+    assert seen[-1] == (5_000, pytest.approx([1_250.0, 3_750.5]))  # means are those of all
+
+
+@pytest.mark.parametrize(("limit", "step"), [(20_000, 1), (35, 1), (18, 1), (17, 2), (10, 3), (1, 35)])
+def test_the_power_is_found_on_evenly_spread_rows(monkeypatch, limit, step):
+    monkeypatch.setattr(confidence, "_ROWS", limit)
+    raw = np.random.default_rng(0).dirichlet([4.0, 2.0, 1.0], size=35).astype(np.float32)
+    raw = raw[raw.max(axis=1).argsort()]  # the least sure come first
+    assert confidence.sharpness(raw, 0.9) == pytest.approx(literal.sharpness(raw[::step], 0.9), rel=1e-5)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 0.3, 30.0])
+def test_powers_may_be_very_large_or_small(spread):
+    logs = spread * np.random.default_rng(0).normal(size=(20, 3))
+    raw = (np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)).astype(np.float32)
+    for level in (0.45, 0.8):
+        found = confidence.sharpened(raw, confidence.sharpness(raw, level)).max(axis=1).mean()
+        assert found == pytest.approx(level, abs=2e-3)
+
+
+def test_of_many_samples_twenty_thousand_are_looked_at():
+    raw = np.tile(np.array([[0.6, 0.4], [0.9, 0.1]], dtype=np.float32), (20_000, 1))
+    # Every other of the 40,000 is seen: the odds of 3:2 become 4:1.
+    assert confidence.sharpness(raw, 0.8) == pytest.approx(np.log(4) / np.log(1.5), rel=1e-5)
+
+
+def test_what_no_power_makes_sure_is_left_alone():
+    even = np.full((4, 2), 0.5, dtype=np.float32)
+    assert confidence.sharpness(even, 0.9) == 1.0
+    assert confidence.sharpened(even, 1.0) is even
+
+
+def kmeans_calls(monkeypatch, n, limit, seed=5):
+    """The rows of each table that is filled, and what the centres start from."""
+    monkeypatch.setattr(filled_kmeans, "_ROWS", limit)
+    rows, starts, own, start = [], [], filled_kmeans.filled_table, filled_kmeans.initial_centers
+    monkeypatch.setattr(filled_kmeans, "filled_table", lambda s, some: rows.append(some.tolist()) or own(s, some))
+    monkeypatch.setattr(filled_kmeans, "initial_centers", lambda *args: starts.append(args) or start(*args))
+    values = torch.cat([torch.zeros(n // 2, 1), torch.ones(n - n // 2, 1)]) + torch.arange(n)[:, None] / (100 * n)
+    samples = index_training_set([values], torch.ones(n, 1, dtype=torch.bool), 9)
+    labels = filled_kmeans.filled_kmeans(samples, 2, seed)
+    assert labels.tolist() == [0] * (n // 2) + [1] * (n - n // 2)
+    return samples, values, rows, starts
+
+
+def test_k_means_on_few_samples_takes_all_of_them_and_their_neighbours(monkeypatch):
+    samples, values, rows, starts = kmeans_calls(monkeypatch, 30, 30)
+    assert rows == [[*range(30)]] * 2
+    table, *rest = starts[0]
+    assert torch.equal(table, values)
+    assert rest[:2] == [2, 5]
+    assert rest[2] is samples.neighbor_ids
+
+
+def test_k_means_on_many_samples_takes_some_at_random(monkeypatch):
+    _, values, rows, starts = kmeans_calls(monkeypatch, 30, 12)
+    drawn = np.sort(np.random.default_rng([5, 2]).choice(30, 12, replace=False))
+    assert rows == [drawn.tolist(), [*range(12)], [*range(12, 24)], [*range(24, 30)]]
+    table, *rest = starts[0]
+    assert torch.equal(table, values[drawn])
+    assert rest == [2, 5, None]  # neighbours of some are not among them
+
+
+def test_five_thousand_samples_are_enough_for_k_means():
+    assert (filled_kmeans._ROWS, filled_kmeans._DONORS, teaching._ROWS, confidence._ROWS) == (5_000, 5, 5_000, 20_000)
+
+
+SCALED = {
+    "chosen": "mixed",
+    "evidence": {"mixed": 0.5, "minmax": 0.52},
+    "as_a_whole": [],
+    "diverged": [],
+    "asked": False,
+}
+STAGE = {"chosen": 3, "lasted": 5, "planned": 9, "ended": "", "merged": False}
+RELIABLE = {"chosen": "doubtful", "evidence": {"agreement": 0.25}, "trainings": 3, "final": True, "alone": False}
+CONFIDENT = {"chosen": 0.5, "evidence": {"shared_with_kmeans": 0.75}, "n_clusters": 5}
+REDUCED = {
+    "chosen": {"a": "none", "b": "pca"}, "asked": False, "columns": {"b": (20_000, 50)},
+    "evidence": {"b": {"name": "wide", "transform": "none", "kept": 0.905}},
+}  # fmt: skip
+LISTED = "(neighbour agreement times evenness: minmax 0.520, mixed 0.500)"
+NO_OTHER = "as no other has clusters that agree clearly better with the neighbours in all views"
+
+
+@pytest.mark.parametrize(
+    ("name", "decision", "words"),
+    [
+        ("scaling", SCALED, f"mixed, {NO_OTHER} {LISTED}; every column has its own scale"),
+        (
+            "scaling",
+            SCALED | {"chosen": "minmax", "diverged": ["standard"]},
+            f"minmax, as its clusters agree best with the neighbours in all views {LISTED}; training diverged with "
+            "standard",
+        ),
+        (
+            "scaling",
+            SCALED | {"chosen": "minmax", "evidence": {"standard": 0.1, "minmax": 0.2}},
+            "minmax, as its clusters agree best with the neighbours in all views (neighbour agreement times evenness: "
+            "minmax 0.200, standard 0.100); mixed was not tried, as it does the same as standard here",
+        ),
+        ("scaling", SCALED | {"chosen": "standard", "evidence": {"standard": 0.1}}, "standard, as all others do the "
+         "same here"),
+        ("scaling", SCALED | {"asked": True, "as_a_whole": ["a", "b"]}, "mixed, as asked; one scale for all columns "
+         "of a, b"),
+        ("pretraining", {"chosen": 3, "planned": 5, "evidence": {}}, "3 of 5 epochs, as the clusters are clear by "
+         "then"),
+        ("pretraining", {"chosen": 3, "planned": 5, "evidence": {"agreement": 0.875}}, "3 of 5 epochs, as trainings "
+         "agree by then (adjusted Rand index 0.88)"),
+        ("pretraining", {"chosen": 5, "planned": 5, "evidence": {}}, "all 5 epochs"),
+        ("pretraining", {"chosen": 0, "planned": 0, "evidence": {}}, "none"),
+        ("joint_stage", STAGE, "kept is the network after 3 of 5 epochs, when its clusters were the best"),
+        ("joint_stage", STAGE | {"merged": True}, "kept is the network after 3 of 5 epochs, before clusters were "
+         "merged"),
+        ("joint_stage", STAGE | {"chosen": 0}, "taken back after 5 epochs, as it made the clusters no better"),
+        ("joint_stage", STAGE | {"chosen": 0, "merged": True}, "taken back after 5 epochs, as it merged clusters"),
+        ("joint_stage", STAGE | {"chosen": 5}, "5 of 9 epochs, as its clusters hardly got better"),
+        ("joint_stage", STAGE | {"chosen": 5, "planned": 5}, "all 5 epochs"),
+        ("joint_stage", STAGE | {"ended": "it broke"}, "ended early, it broke; kept is the network after 3 of its "
+         "epochs"),
+        ("joint_stage", STAGE | {"chosen": 0, "lasted": 0}, "none, clusters by k-means on the embedding"),
+        ("reliability", RELIABLE, "doubtful, as 3 trainings agree with an adjusted Rand index of 0.25 (1: the same)"),
+        ("reliability", RELIABLE | {"final": False, "alone": True}, "doubtful, as 3 trainings agreed, when the scaling "
+         "was chosen, with an adjusted Rand index of 0.25 (1: the same); effort='thorough' trains more of them and "
+         "keeps the best"),
+        ("reliability", RELIABLE | {"chosen": "stable", "trainings": 1, "alone": True}, "stable, as the network and "
+         "k-means on the filled views agree with an adjusted Rand index of 0.25 (1: the same)"),
+        ("clusters", {"chosen": "network", "evidence": {"network": 0.5, "k-means": 0.25}}, "those of the network "
+         "(neighbour agreement times evenness: network 0.500, k-means 0.250)"),
+        ("clusters", {"chosen": "network", "evidence": {"network": 0.5}}, "those of the network"),
+        ("confidence", CONFIDENT, "0.50 on average, as k-means on the filled views put 75% of the samples into the "
+         "clusters that the network found by itself (by chance 20%)"),
+        ("reduction", REDUCED, "b, wide, from 20,000 to 50 columns (principal components; 90% of the variance)"),
+        ("reduction", REDUCED | {"chosen": {"a": "none"}}, "none, every view is narrow enough"),
+        ("reduction", REDUCED | {"chosen": {}, "asked": True}, "none, as asked"),
+        ("empty_cells", {"chosen": "median", "evidence": {}}, "none"),
+    ],
+)  # fmt: skip
+def test_decisions_in_words(name, decision, words):
+    said = told({name: decision})
+    label = {"joint_stage": "joint stage", "pretraining": "pre-training", "empty_cells": "empty cells"}.get(name, name)
+    assert said[name] == decision | {"why": f"{label}: {words}"}
+    assert (in_words(said), by_label(said)) == ([f"{label}: {words}"], {label: words})

@@ -1,0 +1,265 @@
+"""What a fit trains and when: lists of events by hand, and what it says of its trainings written out."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+import reference
+import reference_selection as literal
+from conftest import make_blobs
+from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
+from viewfuse import URRL, Views
+from viewfuse.engine.loop import embed_stored
+from viewfuse.fitted import prepared as prepared_module
+from viewfuse.fitted.prepared import Source
+from viewfuse.methods.urrl import fit as fit_module
+from viewfuse.methods.urrl import search as search_module
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.cost import fit_bytes
+from viewfuse.methods.urrl.search import Search, check_memory, take_over
+from viewfuse.methods.urrl.training import init_state
+from viewfuse.selection import rules
+
+
+def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", **settings):
+    """What a fit trains, by the seeds of the trainings and the epoch until which they are trained."""
+    events = []
+
+    def pretrain(runs, until, **_):
+        events.append((until, [run.seed for run in runs]))
+        for run in runs:
+            run_past(run, until, find(run.seed))
+
+    monkeypatch.setattr(fit_module, "pretrain", pretrain)
+    monkeypatch.setattr(fit_module, "train_jointly", lambda runs, **_: events.append(("joint", [r.seed for r in runs])))
+    monkeypatch.setattr(fit_module._Chosen, "best", lambda self: self)
+    monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
+    kmeans = torch.from_numpy(GROUPS)
+    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: kmeans)
+    views = Views(make_blobs(60, 3)[0])
+    (chosen,) = fit_module.fit_models([views], Config(n_clusters=3, **TINY, **settings), scaling, [list(seeds)], CPU)
+    return events, chosen
+
+
+def clear(seed):
+    return (GROUPS + 1) % 3
+
+
+def unclear(seed):
+    return np.random.default_rng(seed).integers(3, size=60)
+
+
+@pytest.mark.usefixtures("three_scalings")
+class TestWhatIsTrained:
+    def test_clear_clusters_need_no_other_scaling_and_no_more_epochs(self, monkeypatch):
+        events, chosen = fitted_events(monkeypatch, clear)
+        assert events == [(4, [5]), (4, []), (9, []), ("joint", [5])]
+        assert (chosen.clear, chosen.spared, chosen.asked, chosen.failed) == (True, True, False, [])
+        assert list(chosen.evidence) == ["mixed"]
+
+    def test_all_scalings_are_tried_where_nothing_is_clear_and_one_goes_on(self, monkeypatch):
+        best = seed_of(5, 1)
+        events, chosen = fitted_events(monkeypatch, lambda seed: clear(0) if seed == best else unclear(seed))
+        others = [best, seed_of(5, 2)]
+        assert events == [(4, [5]), (4, others), (9, [best]), ("joint", [best])]
+        assert (chosen.clear, chosen.spared) == (False, False)
+        assert set(chosen.evidence) == {"mixed", "standard", "minmax"}
+        assert [start.tolist() for start in chosen.starts] == [
+            own.tolist() for own in (clear(0), unclear(5), unclear(others[1]))
+        ]
+        agreed = np.mean([adjusted_rand_score(clear(0), other) for other in chosen.starts[1:]])
+        assert chosen.agreed == pytest.approx(agreed)
+
+    def test_trainings_that_agree_need_no_more_epochs_although_k_means_disagrees(self, monkeypatch):
+        events, chosen = fitted_events(monkeypatch, lambda seed: unclear(0))
+        assert events[2:] == [(9, []), ("joint", [5])]
+        assert chosen.agreed == 1.0
+
+    def test_a_number_of_epochs_that_was_given_is_kept_to(self, monkeypatch):
+        events, _ = fitted_events(monkeypatch, clear, pretrain_epochs=9)
+        assert events == [(4, [5]), (4, []), (9, [5]), ("joint", [5])]
+
+    def test_a_quick_fit_tries_one_scaling(self, monkeypatch):
+        events, chosen = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6))
+        assert events == [(4, [5, 6]), (4, []), (9, [5, 6]), ("joint", [5, 6])]
+        assert (chosen.clear, chosen.spared) == (False, True)
+
+    def test_a_thorough_fit_tries_all_at_once(self, monkeypatch):
+        events, _ = fitted_events(monkeypatch, clear, effort="thorough", seeds=(5, 6))
+        every = [seed_of(seed, place) for place in range(3) for seed in (5, 6)]
+        assert events == [(4, every), (4, []), (9, [5, 6]), ("joint", [5, 6])]
+
+    def test_a_scaling_that_was_named_is_trained_to_the_end_at_once_with_the_seeds_themselves(self, monkeypatch):
+        events, chosen = fitted_events(monkeypatch, unclear, scaling="minmax", seeds=(5, 6))
+        assert events == [(9, [5, 6]), (9, []), (9, [5, 6]), ("joint", [5, 6])]
+        assert chosen.asked
+
+    def test_one_training_that_is_not_clear_is_enough_to_try_more(self, monkeypatch):
+        events, _ = fitted_events(monkeypatch, lambda seed: clear(0) if seed == 5 else unclear(seed), seeds=(5, 6))
+        assert [len(seeds) for _, seeds in events[:2]] == [2, 4]
+
+
+def matched_share(labels, other, k):
+    return max(np.mean(labels == np.array(names)[other]) for names in permutations(range(k)))
+
+
+def level_of(shared, k):
+    above = ((shared - 1 / k) / (1 - 1 / k) - 0.2) / 0.8
+    return 1 / k + (1 - 1 / k) * min(max(above, 0.01), 0.995)
+
+
+@pytest.fixture
+def watched_fit(monkeypatch):
+    """A function that fits, and returns the estimator, the trainings as they ended, and what k-means found."""
+    ended, references, joint = [], [], fit_module.train_jointly
+    find = prepared_module.filled_kmeans
+
+    def end(runs, **ways):
+        joint(runs, **ways)
+        ended.extend((run, embed_stored(run), run.network.centers.detach().clone()) for run in runs)
+
+    monkeypatch.setattr(fit_module, "train_jointly", end)
+    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda *a: references.append(find(*a)) or references[-1])
+    monkeypatch.setattr(rules, "CLEAR", np.inf)
+    rng = np.random.default_rng(3)
+    views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]
+    views[1][::5] = np.nan
+
+    def fit(**params):
+        small = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "ablation": {"n_heads": 2}}
+        return URRL(3, random_state=2, **small, **params).fit(views), ended, references
+
+    return fit
+
+
+def check_verdict(model, run, own, others, labels, reference_labels):
+    """Confidence, probabilities, reliability and stability of the training that was kept."""
+    shared = matched_share(labels, reference_labels, 3)
+    decision = model.decisions_["confidence"]
+    assert decision["evidence"]["shared_with_kmeans"] == pytest.approx(shared)
+    assert decision["chosen"] == pytest.approx(level_of(shared, 3))
+    q = reference.student_t(model.embedding_.astype(float), model.cluster_centers_.astype(float))
+    raised = q ** literal.sharpness(q, level_of(shared, 3))
+    np.testing.assert_allclose(model.soft_labels_, raised / raised.sum(axis=1, keepdims=True), atol=2e-3)
+    verdict = model.decisions_["reliability"]
+    compared = others or [reference_labels]
+    assert verdict["evidence"]["agreement"] == pytest.approx(np.mean([adjusted_rand_score(own, o) for o in compared]))
+    assert verdict["trainings"] == len(others) + 1
+    assert model.decisions_["joint_stage"]["evidence"]["clustering_weight"] == run.numbers["clustering_weight"]
+
+
+def scores_of(runs, found):
+    ids = runs[0].stored.neighbor_ids
+    return [literal.agreement(own.tolist(), ids) * literal.entropy(own.tolist(), 3) for own in found]
+
+
+def test_of_several_trainings_the_best_is_kept_and_compared_with_the_others(watched_fit):
+    model, ended, references = watched_fit(scaling="standard", n_init=3, pretrain_epochs=2, joint_epochs=1)
+    runs = [run for run, *_ in ended]
+    found = [reference.student_t(z.numpy(), c.numpy()).argmax(axis=1) for _, z, c in ended]
+    scores = scores_of(runs, found)
+    best = max(range(3), key=lambda i: scores[i])
+    assert model._model.network is runs[best].network
+    assert model.objectives_ == [run.history["total"][-1] for run in runs]
+    assert model.history_ is runs[best].history
+    assert np.array_equal(model.embedding_, ended[best][1].numpy())
+    own_score, other_score = scores[best], scores_of(runs, [references[0].numpy()])[0]
+    taught = model.decisions_["clusters"]
+    assert taught["evidence"] == pytest.approx({"network": own_score, "k-means": other_score})
+    others = [own for i, own in enumerate(found) if i != best]
+    check_verdict(model, runs[best], found[best], others, found[best], references[0].numpy())
+    agreeing = [[matched(model.labels_, other)[i] for other in others] for i in range(45)]
+    assert model.stability_ == pytest.approx(np.mean(agreeing, axis=1))
+    assert model.decisions_["reliability"]["final"]
+    assert not model.decisions_["reliability"]["alone"]
+
+
+def matched(labels, other):
+    """Which samples two partitions put into the same cluster, clusters matched for the most of these."""
+    names = max(permutations(range(3)), key=lambda names: np.mean(labels == np.array(names)[other]))
+    return labels == np.array(names)[other]
+
+
+def test_one_training_alone_is_compared_with_k_means(watched_fit):
+    model, [(run, _, _)], references = watched_fit(scaling="minmax", pretrain_epochs=2, joint_epochs=0)
+    labels = run.clusters.numpy()
+    check_verdict(model, run, labels, [], labels, references[0].numpy())
+    other = labels if model.decisions_["clusters"]["chosen"] == "k-means" else references[0].numpy()
+    assert model.stability_.tolist() == matched(model.labels_, other).tolist()
+    assert model.decisions_["reliability"]["alone"]
+    assert model.decisions_["pretraining"]["chosen"] == 2
+    scaling = model.decisions_["scaling"]
+    assert (scaling["asked"], scaling["clear"], scaling["quick"]) == (True, False, False)
+
+
+def search_of(scaling="auto", seeds=(5,), n=60, **settings):
+    source = Source.of(Views(make_blobs(n, 3)[0]), "neighbors", "auto")
+    return Search.of(source, Config(n_clusters=3, **TINY, **settings), scaling, seeds, CPU)
+
+
+@pytest.mark.usefixtures("three_scalings")
+def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch):
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
+    assert search_of().most_epochs(4) == 3 * 4 + 5 + 6
+    assert search_of(seeds=(5, 6)).most_epochs(4) == 2 * (3 * 4 + 5 + 6)
+    assert search_of(effort="quick").most_epochs(4) == 4 + 5 + 6
+    assert search_of(effort="thorough").most_epochs(4) == 3 * 4 + 5 + 6
+    assert search_of("standard").most_epochs(9) == 9 + 6
+    search = search_of(seeds=(5, 6))
+    search.device = torch.device("cuda")
+    assert search.most_epochs(4) == 4 + 5 + 6
+
+
+@pytest.mark.usefixtures("three_scalings")
+def test_a_long_wait_is_told_in_minutes_of_all_trainings(monkeypatch):
+    asked, search = [], search_of(seeds=(5, 6))
+    seconds = iter([30.0, 30.1, 120.0])
+    monkeypatch.setattr(search_module, "fit_seconds", lambda *args: asked.append(args) or next(seconds))
+    words = "training takes up to about {} minutes on 2 CPU cores"
+    assert [search.long_wait() for _ in range(3)] == ["", words.format(2), words.format(4)]
+    assert asked[0] == (60, search.source.reduced.widths, search.config, 3)
+
+
+def test_a_training_that_would_be_repeated_is_taken_over():
+    search = search_of("standard")
+    (run,) = (trial.run for trial in search.trials)
+
+    def begun(seed=5, epochs=2, scale=1.0, **changes):
+        settings = Config(n_clusters=1, **{**TINY, **changes})
+        stored = run.stored if scale == 1.0 else stored_samples(settings=settings)
+        other = init_state(stored, settings, seed)
+        run_past(other, epochs, GROUPS)
+        for weights in other.network.parameters():
+            weights.data.fill_(0.5)
+        return other
+
+    for wrong in (begun(seed=6), begun(epochs=3), begun(scale=2.0), begun(hidden_dim=12)):
+        take_over([search], wrong, 2)
+        assert run.n_epochs == 0
+    right = begun()
+    take_over([search], right, 2)
+    assert run.history is right.history
+    taken = {name: set(weights.flatten().tolist()) for name, weights in run.network.state_dict().items()}
+    assert taken.pop("centers") == {0.0}
+    assert set.union(*taken.values()) == {0.5}
+    assert run.clusters is None  # which has centres of its own to find
+
+
+def test_a_fit_that_memory_does_not_hold_is_refused_before_it_begins(monkeypatch):
+    views, settings = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY)
+    needed = fit_bytes(60, views.widths, settings)
+    for free, refused in ((needed, False), (needed - 1, True)):
+        monkeypatch.setattr(search_module, "free_bytes", lambda device, free=free: free)
+        if refused:
+            with pytest.raises(
+                MemoryError, match=f"60 samples with columns .* {needed:,} bytes, but only {free:,} are"
+            ):
+                check_memory(views, settings, CPU)
+        else:
+            check_memory(views, settings, CPU)

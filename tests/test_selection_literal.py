@@ -1,0 +1,310 @@
+"""Centres, partitions and evidence beside literal versions, with units, weights, offsets and unequal sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import reference
+import reference_selection as literal
+from viewfuse.neighbors.samples import index_training_set
+from viewfuse.selection import centers, cluster_evidence, partitions_by_k, scores
+from viewfuse.selection.cluster_evidence import Look, measured
+from viewfuse.selection.filled_kmeans import filled_table
+from viewfuse.selection.partitions_by_k import partitions, principal
+from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agreements, partition_agreements
+from viewfuse.selection.structureless import gaussian_like, spectrum, structureless, with_half_the_views
+
+
+def cloud(n=60, width=3, seed=0):
+    """Points without clusters, with units and offsets: k-means needs many rounds."""
+    rng = np.random.default_rng(seed)
+    return rng.random((n, width)) * [1.0, 3.0, 0.5][:width] + [100.0, -7.0, 0.0][:width]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def gappy(n=40, widths=(2, 3, 1), seed=0, missing=0.4):
+    """Training samples of three groups of unequal sizes; views differ in units, and some are missing."""
+    rng = np.random.default_rng(seed)
+    labels = np.sort(rng.choice(3, size=n, p=[0.5, 0.3, 0.2]))
+    values = [
+        (unit * (rng.normal(size=(n, w)) + 3 * rng.normal(size=(3, w))[labels] + 9)).astype(np.float32)
+        for unit, w in zip((1.0, 40.0, 0.1), widths, strict=False)
+    ]
+    mask = rng.random((n, len(widths))) >= missing
+    mask[~mask.any(axis=1), 0] = True
+    values = [np.where(mask[:, v, None], view, 0).astype(np.float32) for v, view in enumerate(values)]
+    return index_training_set([torch.from_numpy(x) for x in values], torch.from_numpy(mask), 9), values, mask
+
+
+def lists(n=30, n_views=3, depth=11, seed=0, missing=0.3):
+    """Neighbours of samples that lack some views, of shape (samples, views, depth)."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(-1, n, size=(n, n_views, depth))
+    ids[rng.random((n, n_views)) < missing] = -1
+    return torch.from_numpy(ids)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_drawn_starts_are_those_of_greedy_k_means_plus_plus(k):
+    points, weights = cloud(25), np.random.default_rng(1).integers(1, 9, size=25).astype(float)
+    found = centers.drawn_centers(*map(torch.from_numpy, (points, weights)), k, np.random.RandomState(3))
+    assert np.array_equal(found.numpy(), literal.drawn_centers(points, weights, k, np.random.RandomState(3)))
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3, 100])
+@pytest.mark.parametrize("tolerance", [0.0, 1e-4, 0.03])
+def test_rounds_of_k_means_are_lloyds(monkeypatch, rounds, tolerance):
+    monkeypatch.setattr(centers, "_ROWS_AT_A_TIME", 17)
+    points, weights = cloud(), np.random.default_rng(1).integers(1, 9, size=60).astype(float)
+    starts = np.stack([points[:4], points[[5, 9, 30, 31]], [*points[:3], [999.0, 0.0, 0.0]]])  # one centre is alone
+    found, squares = centers.k_means(*map(torch.from_numpy, (points, weights, starts)), rounds, tolerance)
+    expected, scattered = literal.lloyd(points, weights, starts, rounds, tolerance)
+    np.testing.assert_allclose(found, np.stack(expected), atol=1e-9)
+    np.testing.assert_allclose(squares, scattered, rtol=1e-6)
+
+
+def test_rounds_end_where_centres_move_by_less_than_a_share_of_the_variance(monkeypatch):
+    rounds, own = [], centers._sums
+    monkeypatch.setattr(centers, "_sums", lambda *args: rounds.append(args) or own(*args))
+    points, starts = torch.tensor([[0.0, 7.0], [2.0, 7.0]]), torch.tensor([[[0.5, 7.0], [2.0, 7.0]]])
+    # Columns have variances of 1 and 0, and a centre moves by the square root of 0.25: half of 0.5.
+    for tolerance, expected in ((0.51, 1), (0.49, 2)):
+        rounds.clear()
+        centers.k_means(points, torch.ones(2), starts, 9, tolerance)
+        assert len(rounds) == expected
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "limits"),
+    [
+        (40, 4, {}),
+        (40, 3, {"ward_rows": 39, "groups": 20}),
+        (40, 3, {"ward_rows": 40, "groups": 20}),
+        (40, 5, {"ward_rows": 30, "groups": 20}),  # five groups for each cluster are more
+        (40, 1, {"ward_rows": 30, "groups": 20}),
+        (40, 4, {"ward_rows": 30, "groups": 25, "rounds": 2, "last_rounds": 1}),
+        (40, 5, {"rounds": 2}),
+    ],
+)
+def test_centres_start_where_the_literal_version_does(monkeypatch, n, k, limits):
+    limits = {"ward_rows": 1000, "groups": 1000, "rounds": 100, "last_rounds": 20} | limits
+    names = {"ward_rows": "_WARD_ROWS", "groups": "_GROUPS", "rounds": "_ROUNDS", "last_rounds": "_ROUNDS_WITH_ALL"}
+    for name, value in limits.items():
+        monkeypatch.setattr(centers, names[name], value)
+    points, ids = cloud(n), lists(n, 2)
+    found = centers.initial_centers(torch.from_numpy(points), k, 7, ids)
+    np.testing.assert_allclose(found, literal.initial_centers(points, k, 7, ids, **limits), rtol=1e-5)
+
+
+def test_the_limits_and_rounds_of_the_start_are_what_they_are_said_to_be(monkeypatch):
+    sizes, rounds, own = [], [], centers.k_means
+    monkeypatch.setattr(centers, "ward_centers", lambda points, k: sizes.append(len(points)) or points[:k].numpy())
+    monkeypatch.setattr(centers, "k_means", lambda *args: rounds.append(args[3]) or own(*args))
+    points = torch.arange(10_001.0, dtype=torch.float64)[:, None]
+    for n in (1_000, 1_001):
+        centers.initial_centers(points[:n], 2, 0)
+    for n in (10_000, 10_001):
+        centers.paper_centers(points[:n], 2)
+    centers.paper_centers(points, 300)
+    assert sizes == [1_000, 1_000, 10_000, 1_000, 1_500]
+    assert rounds == [100, 100, 20]
+    assert centers._TOLERANCE == 1e-4
+
+
+def test_centres_of_the_paper_are_wards_of_all_samples_or_of_small_groups(monkeypatch):
+    points = cloud()
+    expected = literal.in_order(literal.ward(points, 4), points)
+    np.testing.assert_allclose(centers.paper_centers(torch.from_numpy(points), 4), expected, rtol=1e-6)
+    monkeypatch.setattr(centers, "_WARD_ALL_ROWS", 59)
+    monkeypatch.setattr(centers, "_GROUPS", 12)
+    few, _ = literal.micro_clusters(points, 20, np.random.RandomState(0))  # five for each cluster
+    expected = literal.in_order(literal.ward(few, 4), few)
+    np.testing.assert_allclose(centers.paper_centers(torch.from_numpy(points), 4), expected, rtol=1e-6)
+
+
+def test_the_nearest_centre_is_so_far_from_the_origin_too(monkeypatch):
+    monkeypatch.setattr(centers, "_ROWS_PER_GROUPING", 7)
+    points = (cloud(40) + 2e4).astype(np.float32)
+    own = points[[3, 8, 20, 21]] + np.float32(0.05)
+    found = centers.nearest_center(torch.from_numpy(points), torch.from_numpy(own))
+    assert found.tolist() == literal.nearest(points.astype(float), own.astype(float)).tolist()
+
+
+def test_groups_are_the_means_around_drawn_samples(monkeypatch):
+    monkeypatch.setattr(centers, "_ROWS_PER_GROUPING", 7)
+    points = np.concatenate([cloud(30), np.zeros((9, 3)), cloud(5)])  # equal samples lead one group
+    found = centers.micro_clusters(torch.from_numpy(points), 15, np.random.RandomState(2))
+    for own, expected in zip(found, literal.micro_clusters(points, 15, np.random.RandomState(2)), strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-9)
+
+
+def test_a_centre_that_no_point_is_nearest_to_comes_last():
+    points, own = np.array([[5.0], [1.0], [5.2]]), np.array([[99.0], [1.0], [5.0]])
+    assert centers.in_order(own, points).tolist() == [[5.0], [1.0], [99.0]]
+
+
+@pytest.mark.parametrize("limit", [30, 29, 8])
+def test_views_are_compared_on_rows_from_first_to_last(monkeypatch, limit):
+    monkeypatch.setattr(scores, "_SEEN", limit)
+    ids = lists()
+    ids[:6, 1] = ids[:6, 0]  # the first samples have the same neighbours in two views, the others do not
+    every = {30: 1, 29: 2, 8: 4}[limit]
+    assert scores.view_weights(ids) == pytest.approx(literal.view_weights(ids, range(0, 30, every)))
+
+
+def test_two_thousand_rows_tell_which_views_repeat_each_other():
+    rows = np.arange(4_000)
+    ids = np.stack([(rows + 1) % 4_000, np.where(rows // 2 % 2, (rows + 2) % 4_000, (rows + 1) % 4_000)], axis=1)
+    # Of the even rows, which are seen, every other has one neighbour in both views.
+    assert scores.view_weights(torch.from_numpy(ids)[:, :, None]) == pytest.approx([0.8, 0.8])
+
+
+@pytest.mark.parametrize("entries", [1, 2000, 2**22])
+def test_the_agreements_of_several_partitions_are_literal(monkeypatch, entries):
+    monkeypatch.setattr(scores, "_ENTRIES", entries)
+    rng, ids = np.random.default_rng(0), lists()
+    found = [rng.choice(k, size=30, p=np.arange(1, k + 1) / sum(range(k + 1))) for k in (1, 2, 3, 5)]
+    expected = [literal.agreement(own.tolist(), ids) for own in found]
+    assert partition_agreements([torch.from_numpy(own) for own in found], ids) == pytest.approx(expected)
+
+
+def test_candidates_of_several_scalings_score_what_is_written_out():
+    rng, graphs = np.random.default_rng(0), [lists(seed=seed) for seed in range(3)]
+    graphs[1][:, 0] = graphs[0][:, 0]  # two scalings treat a view alike
+    graphs[2][:, 2] = -1  # under one scaling a view says nothing
+    labels = [rng.choice(4, size=30, p=[0.4, 0.3, 0.2, 0.1]) for _ in range(4)]
+    found = [Candidate("abca"[i], own, graphs[i % 3], 1.0) for i, own in enumerate(labels)]
+    expected = [literal.agreement_over(own.tolist(), graphs) for own in labels]
+    assert neighbor_agreements(found) == pytest.approx(expected)
+    scored = [own * literal.entropy(one.tolist(), 5) for own, one in zip(expected, labels, strict=True)]
+    assert candidate_scores(found, 5) == pytest.approx(scored)
+
+
+def test_clusters_are_matched_from_the_other_to_this_one():
+    labels, other = np.array([0, 0, 0, 1, 1, 2]), np.array([3, 3, 1, 1, 1, 0])
+    # 3 becomes 0, 1 becomes 1, 0 becomes 2; a number that only the other one has is a cluster as well
+    assert scores.stability(labels, [other]).tolist() == [1, 1, 0, 1, 1, 1]
+    assert scores.matched_share(labels, other) == pytest.approx(5 / 6)
+    assert scores.matched_share(other, labels) == pytest.approx(5 / 6)
+    halves = np.array([0, 1, 2, 3, 4, 4])  # of five clusters two have no partner among three
+    assert scores.matched_share(labels, halves) == pytest.approx(3 / 6)
+    assert scores.stability(labels, [other, halves]).sum() == pytest.approx((5 + 3) / 2)
+
+
+@pytest.mark.parametrize("shape", [(50, 30), (20, 70), (9, 3)])
+def test_principal_components_are_those_of_a_singular_value_decomposition(shape):
+    table = np.random.default_rng(0).normal(size=shape) * np.linspace(1, 50, shape[1]) + 200
+    found, expected = principal(torch.from_numpy(table)), literal.principal(table)
+    assert found.shape == expected.shape == (shape[0], min(*shape, 24))
+    np.testing.assert_allclose(found.abs(), np.abs(expected), atol=1e-4)
+
+
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_partitions_by_k_are_those_of_four_literal_starts(with_weights):
+    points = cloud(50).astype(np.float32)
+    points -= points.mean(axis=0)
+    weights = (np.random.default_rng(2).random(50) < 0.6).astype(np.float32) if with_weights else None
+    given = None if weights is None else torch.from_numpy(weights)
+    found = partitions(torch.from_numpy(points), [2, 3, 5, 8], generator(), given)
+    expected = literal.partitions(points.astype(float), [2, 3, 5, 8], generator(), weights)
+    assert found.tolist() == [own.tolist() for own in expected]
+
+
+def test_a_point_that_is_met_again_is_drawn_only_when_nothing_else_is_left():
+    points = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+    (found,) = partitions(points, [4], generator())
+    assert found[0] == found[1] != found[2] == found[3]
+
+
+@pytest.mark.parametrize("depth", [2, 9])
+def test_the_spectrum_is_that_of_the_graph_written_out(depth):
+    samples, _, mask = gappy(24)
+    found = spectrum(samples, depth, 30)
+    np.testing.assert_allclose(found, literal.spectrum(samples.neighbor_ids, mask, depth, 30), atol=1e-5)
+
+
+def test_a_gaussian_is_the_drawn_numbers_with_the_covariance_of_the_table():
+    table = cloud(7) * np.array([1.0, 4.0, 9.0])
+    drawn = torch.randn(7, 3, generator=generator(), dtype=torch.float64).numpy()
+    values, vectors = torch.linalg.eigh(torch.from_numpy(np.cov(table.T, ddof=0)))
+    expected = (drawn * np.sqrt(values.numpy())) @ vectors.numpy().T + table.mean(axis=0)
+    np.testing.assert_allclose(gaussian_like(torch.from_numpy(table), generator()), expected, atol=1e-9)
+
+
+def test_a_gaussian_of_a_wide_table_is_random_sums_of_its_rows():
+    table = np.random.default_rng(0).normal(size=(4, 6)) * 5 + 30
+    drawn = torch.randn(4, 4, generator=generator(), dtype=torch.float64).numpy()
+    middle = table.mean(axis=0)
+    expected = [sum(d[i] * (table[i] - middle) for i in range(4)) / 2 + middle for d in drawn]
+    np.testing.assert_allclose(gaussian_like(torch.from_numpy(table), generator()), expected, atol=1e-9)
+
+
+def test_samples_without_structure_are_a_gaussian_of_the_filled_views():
+    samples, values, mask = gappy()
+    fake = structureless(samples, generator())
+    table = torch.from_numpy(literal.filled_table(values, mask)).float()
+    parts = torch.split(gaussian_like(table, generator()), [view.shape[1] for view in values], dim=1)
+    for v, part in enumerate(parts):
+        np.testing.assert_allclose(fake.values[v], np.where(mask[:, v, None], part, 0), rtol=0.01, atol=0.02)
+    assert torch.equal(fake.present, samples.present)
+    own = [view.numpy() for view in fake.values]
+    for i, v in np.argwhere(mask):
+        expected = reference.knn(own, mask, v, i, 10)[1:]
+        assert fake.neighbor_ids[i, v].tolist() == expected + [-1] * (9 - len(expected))
+
+
+def test_the_views_with_the_lowest_draws_stay_half_of_those_that_are_there():
+    samples, values, mask = gappy(missing=0.2)
+    hidden = with_half_the_views(samples, generator())
+    draws = torch.rand(mask.shape, generator=generator()).numpy()
+    for i in range(len(mask)):
+        there = sorted(np.flatnonzero(mask[i]), key=lambda v: draws[i, v])
+        kept = there[: -(-len(there) // 2)]
+        assert np.flatnonzero(hidden.present[i]).tolist() == sorted(kept)
+        for v in range(mask.shape[1]):
+            assert hidden.values[v][i].tolist() == (values[v][i].tolist() if v in kept else [0] * values[v].shape[1])
+            assert hidden.neighbor_ids[i, v].tolist() == (
+                samples.neighbor_ids[i, v].tolist() if v in kept else [-1] * 9
+            )
+
+
+def test_the_measures_of_every_number_are_written_out():
+    samples, values, mask = gappy(45)
+    rng = np.random.default_rng(0)
+    embedding = rng.normal(size=(45, 5)) * [5, 3, 2, 1, 1] + 50
+    hidden = embedding + rng.normal(size=(45, 5))
+    ks = [2, 3, 5]
+    look = Look(samples, torch.from_numpy(embedding).float(), torch.from_numpy(hidden).float())
+    found = measured(look, ks, generator())
+    table = literal.filled_table(values, mask)
+    expected = literal.measured(table, embedding, hidden, samples.neighbor_ids, mask, ks, generator())
+    assert list(found) == list(expected)
+    for name, own in expected.items():
+        assert found[name] == pytest.approx(own, abs=1e-4), name
+
+
+def test_missing_views_are_the_means_of_five_donors_in_the_units_of_their_view():
+    samples, values, mask = gappy()
+    found = filled_table(samples, torch.arange(40))
+    np.testing.assert_allclose(found, literal.filled_table(values, mask), rtol=1e-5)
+    some = torch.tensor([31, 4, 4, 17])
+    np.testing.assert_allclose(filled_table(samples, some), literal.filled_table(values, mask)[some], rtol=1e-5)
+
+
+def test_a_sample_without_donors_gets_the_mean_of_all_that_have_the_view():
+    """The last two samples have the second view only, and nobody else has it."""
+    values = [torch.tensor([[1.0], [2.0], [6.0], [0.0], [0.0]]), torch.tensor([[0.0], [0.0], [0.0], [7.0], [9.0]])]
+    present = torch.tensor([[True, False]] * 3 + [[False, True]] * 2)
+    samples = index_training_set(values, present, 9)
+    assert filled_table(samples, torch.tensor([0, 4])).tolist() == [[1.0, 8.0], [3.0, 9.0]]
+
+
+def test_limits_of_the_evidence_are_what_they_are_said_to_be():
+    assert (cluster_evidence._DRAWS, cluster_evidence._SHARE) == (4, 0.8)
+    own = partitions_by_k
+    assert (own._STARTS, own._ROUNDS, own._LOOK_EVERY, own._STILL, own._DIMENSIONS) == (4, 24, 4, 1e-4, 24)

@@ -1,0 +1,193 @@
+"""Settings, schedules and costs by hand: numbers that nothing in the code computes a second time."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from viewfuse import URRL, EmptyClusterWarning, SettingError
+from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
+from viewfuse.methods.urrl import cost
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import URRLMethod
+
+DEFAULTS = {
+    "n_clusters": 8, "n_neighbors": 4, "donor_depth": 10, "embedding_dim": 256, "hidden_dim": "auto", "n_heads": 4,
+    "feedforward_ratio": 2, "effort": "auto", "schedule": "default", "pretrain_epochs": "auto", "joint_epochs": "auto",
+    "batch_size": 64, "learning_rate": 3e-4, "weight_decay": 4e-5, "view_dropout": "auto", "noise": 0.05,
+    "feature_dropout": 0.05, "robustness_weight": 1e-3, "clustering_weight": "auto", "imputed_bias": -10.0,
+    "knn_imputation": True, "augmentation": True, "distance_code": True, "three_level_mask": True,
+    "clustering_module": True, "early_stopping": True, "center_start": "best", "neighbor_output": "first",
+    "view_output": "mean",
+}  # fmt: skip
+PAPER = {
+    "schedule": "paper", "donor_depth": 1, "hidden_dim": 256, "clustering_weight": 0.1, "early_stopping": False,
+    "center_start": "ward",
+}  # fmt: skip
+"""What the paper's appendix has, or what it needs, where that is not the default."""
+
+
+def test_the_defaults_are_those_of_the_documents():
+    assert asdict(Config()) == DEFAULTS
+    own = {"cluster_range": (2, 30), "scaling": "auto", "fill": "neighbors", "reduction": "auto", "n_init": "auto"}
+    other = {"ablation": None, "device": "auto", "random_state": None, "verbose": False, "checkpoint": None}
+    shared = {name: value for name, value in DEFAULTS.items() if name in URRL().get_params()}
+    assert URRL().get_params() == shared | {"n_clusters": "auto"} | own | other
+
+
+def test_the_method_as_printed_has_the_numbers_of_the_paper():
+    model = URRL.paper(5, random_state=3, noise=0.2)
+    assert asdict(model._config()) == DEFAULTS | PAPER | {"n_clusters": 5, "noise": 0.2}
+    assert (model.scaling, model.reduction, model.n_init, model.random_state) == ("minmax", "none", 1, 3)
+    assert model.fill == "neighbors"
+
+
+@pytest.mark.parametrize(
+    ("effort", "n", "batch", "trial", "epochs"),
+    [
+        ("auto", 100, 64, 170, (170, 200)),  # one step an epoch: 340, 680 and 900 steps are too many epochs
+        ("auto", 400, 64, 57, (114, 150)),  # six: 340 / 6, 680 / 6, 900 / 6
+        ("auto", 2000, 64, 11, (22, 30)),
+        ("auto", 2000, 32, 11, (22, 30)),
+        ("auto", 6400, 64, 11, (22, 30)),  # a hundred: 1100 of 1500, 2200 and 3000 of 3000 steps
+        ("auto", 12_800, 64, 8, (15, 15)),  # two hundred: 1500, 3000 and 3000 steps
+        ("quick", 100, 64, 90, (90, 56)),
+        ("quick", 400, 64, 31, (31, 40)),
+        ("quick", 2000, 64, 6, (6, 8)),
+        ("quick", 12_800, 64, 5, (5, 4)),  # 822, 822 and 800 steps
+        ("thorough", 100, 64, 170, (170, 400)),
+        ("thorough", 400, 64, 57, (114, 300)),
+        ("thorough", 2000, 64, 11, (22, 60)),
+        ("thorough", 12_800, 64, 8, (15, 30)),
+        ("auto", 63, 64, 170, (170, 200)),
+    ],
+)
+def test_epochs_by_hand(effort, n, batch, trial, epochs):
+    config = Config(effort=effort, batch_size=batch)
+    assert (config.trial_epochs(n), config.epochs(n)) == (trial, epochs)
+
+
+@pytest.mark.parametrize(("n", "epochs"), [(63, 100), (1984, 100), (2047, 100), (2048, 97), (6400, 31), (6464, 31)])
+def test_epochs_of_the_paper_by_hand(n, epochs):
+    assert Config(schedule="paper").epochs(n) == (epochs, epochs)  # 3100 steps, rounded up to epochs
+    assert Config(schedule="paper", pretrain_epochs=7).epochs(n) == (7, epochs)
+    assert Config(schedule="paper", joint_epochs=0).epochs(n) == (epochs, 0)
+
+
+def test_what_is_watched_settled_and_cut_short():
+    watched = [Config(**own).watched for own in ({}, {"joint_epochs": 5}, {"early_stopping": False})]
+    assert watched == [True, False, False]
+    assert [Config(effort=own).usual_trainings for own in ("quick", "auto", "thorough")] == [1, 1, 3]
+    assert [Config(effort=own).pretrained_as_needed for own in ("quick", "auto", "thorough")] == [True, True, False]
+    assert [Config(schedule="paper", effort=own).joint_factor for own in ("quick", "auto", "thorough")] == [1.0] * 3
+    assert not Config(schedule="paper").settles
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [
+        ("view_dropout", [0, 0.0, 0.999, "auto"], [1, 1.0, -0.001, "none", True]),
+        ("feature_dropout", [0, 0.999], [1, -0.1, "auto"]),
+        ("imputed_bias", [0, -0.5, -float("inf")], [0.001, float("nan")]),
+        ("learning_rate", [1e-9, 1], [0, -1, float("inf")]),
+        ("noise", [0, 5.0], [-1e-9, float("nan")]),
+        ("robustness_weight", [0], [-1]),
+        ("weight_decay", [0], [-1]),
+        ("clustering_weight", [0, "auto", 3], [-1, "much", float("inf")]),
+        ("joint_epochs", [0, "auto"], [-1, 0.5, True]),
+        ("pretrain_epochs", [0, "auto"], [-1, 0.5, "some"]),
+        ("n_neighbors", [1], [0, 1.0]),
+        ("hidden_dim", [1, "auto"], [0, 2.5]),
+        ("n_heads", [1, 256], [0, 3]),
+        ("embedding_dim", [4, 260], [6, 0]),
+        ("neighbor_output", ["first", "eighth", "mean", "concat"], ["ninth", 1]),
+        ("center_start", ["best", "ward"], ["random"]),
+        ("clustering_module", [True, False], [1, None]),
+    ],
+)
+def test_the_bounds_of_every_setting(name, allowed, refused):
+    for value in allowed:
+        assert getattr(Config(**{name: value}), name) == value
+    for value in refused:
+        with pytest.raises(SettingError, match=f"^{'embedding_dim' if (name, value) == ('n_heads', 3) else name} must"):
+            Config(**{name: value})
+
+
+TINY = Config(n_clusters=2, n_neighbors=3, embedding_dim=4, n_heads=2, hidden_dim=6, batch_size=10, pretrain_epochs=4,
+              joint_epochs=3)  # fmt: skip
+WIDTHS = [5, 3]  # with the distance code 8 and 6
+MULTIPLIED = 20 * ((45 + 48 + 512) + (27 + 36 + 288) + 2 * 128 + 32 + 108 + 96) + 10 * (126 + 114 + 48)
+"""Of both branches code, attention and products of each list, of each token, between tokens, and the layers before;
+of one branch the decoders, and distances between ten samples and to two centres."""
+HANDED_ON = 2 * 10 * (7 * (8 + 6 + 2 * 4) + 2 * (6 + 6 + 4)) + 10 * ((18 + 5) + (18 + 3))
+
+
+def parameters():
+    return sum(one.numel() for one in URRLMethod(TINY).empty(WIDTHS).parameters())
+
+
+def test_operations_and_outputs_by_hand():
+    assert cost.multiply_adds(WIDTHS, TINY, asked=1) == MULTIPLIED
+    more = (2 * 2 * 3 * 8 + 2 * 512) + (2 * 2 * 3 * 6 + 2 * 288)  # two more outputs of each list
+    assert cost.multiply_adds(WIDTHS, TINY, asked=3) == MULTIPLIED + 20 * more
+    assert cost.layer_outputs(WIDTHS, TINY) == HANDED_ON
+
+
+@pytest.mark.parametrize("n", [5, 20, 100, 1_000, 3_000])
+def test_bytes_by_hand(n):
+    per_sample = 4 * 8 + 2 * (8 * 9 + 1) + 4 * 4  # values, nine neighbours and a mark for each view, embedding
+    share = min(n, 10) / 10
+    step = 4 * (6 * 2 * 10 * 3 * 8 + 2 * HANDED_ON) * share
+    training, distances = 16 * parameters() + step, 24 * min(n**2, 4_000_000)
+    assert cost.fit_bytes(n, WIDTHS, TINY) == n * per_sample + max(training, distances)
+    held = n * per_sample * 5 + 4 * parameters() * 2
+    assert cost.fit_bytes(n, WIDTHS, TINY, 3, 2) == held + max(3 * training, distances)
+
+
+def test_seconds_by_hand():
+    step = 1e-3 + 2 * 5e-4 + 3 * 2 * MULTIPLIED / 1e11 + parameters() / 5e8
+    assert cost.step_seconds(WIDTHS, TINY) == pytest.approx(step)
+    assert cost.n_steps(100, TINY, 2) == 10 * (2 * 4 + 0 + 3)
+    passes, search = 100 / 10 * (2 + 10) / 3, 2 * 100 * 100 * 8 * 2 / 1e11
+    assert cost.fit_seconds(100, WIDTHS, TINY, 2) == pytest.approx((110 + passes) * step + search)
+    many = 64_000
+    passes, search = many / 10 * (1 + 10) / 3, 2 * many * 30_000 * 8 / 1e11
+    steps = 6_400 * (4 + 3)
+    trial = min(4, 1)  # 1500 steps are less than an epoch
+    assert cost.n_steps(many, TINY, 1) == 6_400 * (trial + 4 - trial + 3) == steps
+    assert cost.fit_seconds(many, WIDTHS, TINY, 1) == pytest.approx((steps + passes) * step + search)
+    assert cost.CORES == 2
+
+
+def test_the_loss_has_the_weights_of_the_configuration():
+    method = URRLMethod(
+        Config(robustness_weight=0.25, learning_rate=0.1, weight_decay=0.2, batch_size=7, effort="quick")
+    )
+    assert method.total((1.0, 2.0, 4.0), {"clustering_weight": 0.125}) == 1.0 + 0.25 * 2.0 + 0.125 * 4.0
+    assert tuple(method.optimization) == (7, 0.1, 0.2, 3.0)
+    assert [URRLMethod(Config(n_neighbors=k)).neighbor_depth for k in (4, 11, 20)] == [9, 10, 19]
+
+
+class Sure(MultiViewClusterer):
+    """An estimator that is as sure as it is said to be."""
+
+    def predict_proba(self, X):
+        return np.array(X, dtype=np.float32)
+
+
+def test_a_sample_at_the_bound_is_not_uncertain():
+    rows = [[0.5, 0.5], [0.25, 0.75], [0.375, 0.625]]
+    assert Sure().uncertain(rows).tolist() == [False] * 3
+    assert Sure().uncertain(rows, below=0.625).tolist() == [True, False, False]
+    assert Sure().predict(rows).tolist() == [0, 1, 1]
+
+
+def test_empty_clusters_are_counted():
+    with pytest.warns(EmptyClusterWarning, match="^2 of 4 clusters are empty; ask for fewer clusters, or do less$"):
+        warn_of_empty_clusters(np.array([3, 3, 1]), 4, ", or do less")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_empty_clusters(np.array([1, 0]), 2)
