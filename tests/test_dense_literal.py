@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,11 @@ from viewfuse.nn.layers import LayerNorm, PReLU, linear, times
 N_REPLICATES, N_ROWS, WIDTH = 3, 5, 2
 SHOWN = [[True, False, True, True, False], [False, False, True, False, False], [False] * 5]
 """Three rows count, one, and none."""
+
+
+def assert_close(found, expected, rtol=1e-7, atol=1e-9):
+    """As torch's, which imports a symbolic algebra first."""
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=rtol, atol=atol)
 
 
 def drawn(*shape, seed=0):
@@ -73,11 +79,11 @@ def test_batch_normalisation_is_written_out(n_rows, shown, training):
     weights = drawn(*x.shape, seed=99)
     gradients = gradients_of((torch.stack([own[0] for own in expected]) * weights).sum(), leaves)
     found = norm(x, None if shown is None else torch.tensor(shown))
-    torch.testing.assert_close(found, torch.stack([own[0] for own in expected]))
-    torch.testing.assert_close(norm.mean, torch.stack([own[1] for own in expected]))
-    torch.testing.assert_close(norm.variance, torch.stack([own[2] for own in expected]))
+    assert_close(found, torch.stack([own[0] for own in expected]))
+    assert_close(norm.mean, torch.stack([own[1] for own in expected]))
+    assert_close(norm.variance, torch.stack([own[2] for own in expected]))
     for own, other in zip(gradients_of((found * weights).sum(), leaves), gradients, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-9)
+        assert_close(own, other, rtol=1e-5, atol=1e-9)
 
 
 def literal_mlp(mlp, x, shown, factors):
@@ -131,12 +137,12 @@ def test_a_fully_connected_network_is_written_out(name, training):
     for r, mlp in enumerate(made):
         with torch.no_grad():
             own = literal_mlp(mlp, x[r], SHOWN[r], [one[r] for one in factors])
-        torch.testing.assert_close(found[r], own)
+        assert_close(found[r], own)
     copies = copy.deepcopy(made)
     unstack(together, copies)  # what is kept for later goes with the weights
     for own, other in zip(copies, made, strict=True):
         for one, known in zip(own.buffers(), other.buffers(), strict=True):
-            torch.testing.assert_close(one, known)
+            assert_close(one, known)
 
 
 def test_weights_start_one_after_another_within_their_bounds():
@@ -146,7 +152,7 @@ def test_weights_start_one_after_another_within_their_bounds():
     for layer, width in zip(mlp.linears, (3, 50), strict=True):
         for weights in (layer.weight, layer.bias):
             expected = (2 * torch.rand(weights.shape, generator=draws) - 1) / width**0.5
-            torch.testing.assert_close(weights.detach(), expected, rtol=0, atol=1e-6)
+            assert_close(weights.detach(), expected, rtol=0, atol=1e-6)
     (norm,) = mlp.norms
     for name, value in (("weight", 1.0), ("bias", 0.0), ("mean", 0.0), ("variance", 1.0)):
         assert getattr(norm, name).tolist() == [value] * 50

@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 
 from reference_step import keys, order
+from test_dense_literal import assert_close
 from test_distributed_literal import (
     ALONE,
     BANK,
@@ -343,7 +344,7 @@ def test_the_probabilities_of_the_bank_do_not_count_twice(prepared, monkeypatch)
     fitted = seen["fitted"]
     assert (fitted.model, fitted.objectives, fitted.history) == ("calibrated", [4.0, 2.0], run.history)
     expected = model.method.embed(run.network, run.stored, run.stored)
-    torch.testing.assert_close(embedding, expected, rtol=1e-4, atol=1e-5)
+    assert_close(embedding, expected, rtol=1e-4, atol=1e-5)
 
 
 # --- processes

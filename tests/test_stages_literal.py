@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from reference_step import INCREMENT, keys, order
-from test_dense_literal import literal_norm
+from test_dense_literal import assert_close, literal_norm
 from test_random_numbers import splitmix
 from viewfuse.engine import stages
 from viewfuse.engine.rng import Dropout
@@ -163,7 +163,7 @@ def test_stages_of_two_networks_are_those_of_each(monkeypatch):
         for stage in STAGES:
             alone.run(stage)
         for own, other in zip(given[r].state_dict().items(), alone.network.state_dict().items(), strict=True):
-            torch.testing.assert_close(own[1], other[1], rtol=1e-4, atol=1e-5)
+            assert_close(own[1], other[1], rtol=1e-4, atol=1e-5)
         assert not given[r].training
         assert histories[r]["stage"] == ["first", "first", "second", "third", "third"]
         assert histories[r]["epoch"] == [1, 2, 3, 4, 5]
