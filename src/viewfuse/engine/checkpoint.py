@@ -96,7 +96,7 @@ class Checkpoint:
     def part(self, name: str) -> Checkpoint:
         """The same one for trainings of which others may have the same seeds."""
         own = copy.copy(self)
-        own._prefix = f"{name}-"
+        own._prefix, own._clock = f"{name}-", self._clock  # a copy has a clock of its own, like another process
         return own
 
     @contextmanager

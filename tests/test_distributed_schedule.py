@@ -1,0 +1,404 @@
+"""When `fit-large` does what, as literal lists: visits, looks, checkpoints, progress; what it takes from the bank."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import nullcontext
+from itertools import accumulate
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from reference_step import keys, order
+from test_dense_literal import assert_close
+from test_distributed_literal import (
+    ALONE,
+    BANK,
+    GROUP,
+    GROUPS,
+    PER_BUCKET,
+    SEED,
+    WIDTHS,
+    N,
+    literal_rows,
+    prepared,
+    unlike_rows,
+)  # fmt: skip
+from viewfuse import __version__
+from viewfuse.distributed import fit_large as fit_module
+from viewfuse.distributed import processes as processes_module
+from viewfuse.distributed import training
+from viewfuse.distributed.fit_large import _Job
+from viewfuse.distributed.processes import Processes, was_restarted
+from viewfuse.distributed.rows import row_buckets
+from viewfuse.distributed.rows.prepared_rows import Plan, Visit
+from viewfuse.distributed.rows.row_buckets import Buckets
+from viewfuse.distributed.rows.shards import Layout
+from viewfuse.distributed.training import train_on_all
+from viewfuse.engine import early_stopping
+from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.loop import TrainState
+from viewfuse.errors import DataError, Diverged, SettingError, ViewfuseError
+from viewfuse.utils import memory
+
+__all__ = ["prepared"]  # a fixture
+LAYOUT = Layout("id", {"v0": ["v0"], "v1": ["v1"]}, (range(3), range(2)))
+BEFORE = 4
+"""Epochs that the bank was trained for."""
+
+
+# --- the plan
+
+
+@pytest.mark.parametrize(
+    ("counts", "size", "batch_size", "expected"),
+    [
+        ([100, 90], 8, 64, (8, 8)), ([100, 90], 8, 71, (8, 8)), ([100, 90], 8, 4, (8, 1)), ([100, 5], 8, 64, (5, 1)),
+        ([20, 30], 8, 1000, (8, 2)), ([100, 30], 8, 16, (8, 2)),
+    ],
+)  # fmt: skip
+def test_groups_of_a_batch(counts, size, batch_size, expected):
+    plan = Plan.of(counts, size, batch_size, 10, SEED)
+    assert (plan.size, plan.groups) == expected
+    assert [plan.batches_in(b) for b in range(2)] == [count // math.prod(expected) for count in counts]
+
+
+def literal_visits(counts, per_batch, steps):
+    """All buckets in a new order, again and again, until all steps are made."""
+    found = []
+    while sum(n for _, _, n in found) < steps:
+        for bucket in order(keys(SEED, len(found))[1], len(counts)):
+            left = steps - sum(n for _, _, n in found)
+            if left:
+                found.append((len(found), bucket, min(left, counts[bucket] // per_batch)))
+    return found
+
+
+def test_visits_are_divided_evenly_among_epochs():
+    plan = Plan.of([100, 30, 20], 8, 16, 20, SEED)  # 6, 1 and 1 batches
+    visits = literal_visits([100, 30, 20], 16, 20)
+    ends = list(accumulate(n for _, _, n in visits))
+    for count in (1, 3, 8):
+        parts = [[] for _ in range(count)]
+        for visit, end in zip(visits, ends, strict=True):
+            parts[min(count - 1, math.floor((end - 1) / 20 * count))].append(Visit(*visit))
+        assert plan.epochs(count) == [part for part in parts if part]
+    assert len({bucket for _, bucket, _ in visits[:3]}) == 3
+    assert [len(part) for part in Plan([64, 64], 8, 8, 5, SEED).epochs(2)] == [3, 2]
+    assert [len(part) for part in Plan([64, 64], 8, 8, 5, SEED).epochs(8)] == [1] * 5
+
+
+def test_every_process_has_its_share_of_every_batch():
+    plan, visit = Plan([100, 60], 4, 5, 9, SEED), Visit(3, 1, 2)
+    shuffled = order(keys(SEED, 3)[1], 15)
+    for rank in range(5):
+        found = plan.groups_of(visit, Processes(rank, 5, torch.device("cpu")))
+        assert found.tolist() == [[shuffled[rank]], [shuffled[5 + rank]]]
+    two = [plan.groups_of(visit, Processes(rank, 2, torch.device("cpu"))).tolist() for rank in range(2)]
+    assert two[0] == [[shuffled[0], shuffled[2], shuffled[4]], [shuffled[5], shuffled[7], shuffled[9]]]
+    assert two[1] == [[shuffled[1], shuffled[3]], [shuffled[6], shuffled[8]]]
+    with pytest.raises(SettingError, match="a batch is 5 groups of 4 rows, too few for 6 processes"):
+        plan.groups_of(visit, Processes(0, 6, torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "trained", "bank", "number"),
+    [(10**6, 300_000, 20_000, 3), (10**6, 262_144, 20_000, 2), (100, 10**9, 20, 1), (10**9, 10**9, 10**5, 256)],
+)
+def test_rows_are_divided_into_buckets(n_rows, trained, bank, number):
+    buckets = Buckets.of(n_rows, trained, bank)
+    assert buckets.number == number
+    assert buckets.last_trained == (2**64 - 1 if trained >= n_rows else int(trained / n_rows * 2.0**64))
+    assert buckets.last_in_bank == int(bank / n_rows * 2.0**64)
+    edges = np.array([0, buckets.last_trained // 2, buckets.last_trained], np.uint64)
+    assert buckets.of_rows(edges).tolist() == [0, int(number / 2 - 1e-9), number - 1]
+
+
+def test_rows_are_prepared_a_few_at_a_time(prepared, monkeypatch):
+    model, rows, counts, _ = prepared
+    views, mask, _, _ = unlike_rows()
+    wide = np.concatenate([np.where(mask[:, [v]], view, np.nan) for v, view in enumerate(views)], axis=1)
+    monkeypatch.setattr(memory, "_ROWS_AT_A_TIME", 7)
+    for bucket, own in enumerate(literal_rows()[0]):
+        records = rows._records(wide[own].astype(np.float32), LAYOUT, model, nullcontext())
+        found = rows.read(bucket, np.arange(counts[bucket]), 1)
+        np.testing.assert_allclose(records["values"], torch.cat(list(found.values), dim=1), rtol=1e-5, atol=1e-6)
+        assert records["present"].tolist() == found.present.tolist() == mask[own].tolist()
+        assert records["near"].tolist() == found.neighbor_ids.tolist()
+
+
+def test_groups_are_runs_of_rows_and_the_rest_is_left_out(prepared):
+    _, rows, counts, _ = prepared
+    every = rows.read(0, np.arange(counts[0]), 1)
+    some = rows.read(0, np.array([[2, 0], [1, 3]]), 4)
+    places = [8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15]
+    for own, view in zip(some.values, every.values, strict=True):
+        assert torch.equal(own, view[places])
+    assert torch.equal(some.present, every.present[places])
+    assert torch.equal(some.neighbor_ids, every.neighbor_ids[places])
+
+
+# --- the schedule
+
+
+class Told:
+    """A progress that keeps what it is told."""
+
+    def __init__(self, events):
+        self._events = events
+
+    def __getattr__(self, name):
+        return lambda *args: self._events.append((name, *args))
+
+
+def state(model):
+    names = ("reconstruction", "robustness", "clustering", "total", "seconds")
+    history = {
+        "epoch": [*range(1, BEFORE + 1)],
+        "stage": ["joint"] * BEFORE,
+        **{name: [1.0] * BEFORE for name in names},
+    }
+    network = type(model.network)(list(WIDTHS), model.method.config)
+    network.load_state_dict(model.network.state_dict())
+    numbers = {"view_dropout": 0.4, "clustering_weight": 0.8}
+    return TrainState(network, model.stored, model.method, SEED, numbers, history=history)
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What happens in a training on all rows, in order."""
+    found, run_epoch, look = [], training._run_epoch, training._look
+
+    def one(run, step, visits, epoch, *others):
+        found.append(("epoch", epoch, [visit.number for visit in visits]))
+        run_epoch(run, step, visits, epoch, *others)
+
+    monkeypatch.setattr(training, "_run_epoch", one)
+    monkeypatch.setattr(training, "_look", lambda watch, run, e: (found.append(("look", e)), look(watch, run, e)))
+    monkeypatch.setattr(training, "_check_equal", lambda step, processes, e: found.append(("equal", e)))
+    monkeypatch.setattr(early_stopping, "_STILL", 2.0)  # it does not end where nothing changes
+    monkeypatch.setattr(early_stopping, "_PATIENCE", 1)
+    monkeypatch.setattr(training, "EPOCHS", 3)
+    return found
+
+
+def test_a_training_on_all_rows_is_looked_at_kept_and_gone_on_with(prepared, events, tmp_path, monkeypatch):
+    model, rows, counts, _ = prepared
+    plan = Plan.of(counts, GROUP, GROUP * GROUPS, 7, SEED)
+    parts = [[visit.number for visit in part] for part in plan.epochs(3)]
+    assert len(parts) == 3
+    run, checkpoint = state(model), Checkpoint(tmp_path, {"n": N})
+    train_on_all(run, rows, plan, ALONE, NO_CHECKPOINT, Told(events))
+    total = run.history["total"]
+    assert events == [
+        ("expect", 3), ("begin", "training on all rows"), ("look", 4),
+        ("epoch", 4, parts[0]), ("equal", 0), ("look", 5), ("advance", total[4]),
+        ("epoch", 5, parts[1]), ("equal", 1), ("look", 6), ("advance", total[5]),
+        ("epoch", 6, parts[2]), ("equal", 2), ("look", 7), ("advance", total[6]), ("end_stage",),
+    ]  # fmt: skip
+    assert run.history["epoch"] == [*range(1, 8)]
+    assert run.history["stage"] == ["joint"] * 4 + ["all rows"] * 3
+    assert list(run.joint_stage.seen) == [4, 5, 6, 7]
+
+    events.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_check_equal", lambda step, processes, e: {}[e] if e == 2 else None)
+        with pytest.raises(KeyError):
+            train_on_all(state(model), rows, plan, ALONE, checkpoint, Told(events))
+    with safe_open(tmp_path / "all-rows-5.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["facts"])["epoch"] == 2
+    events.clear()
+    again = state(model)
+    train_on_all(again, rows, plan, ALONE, Checkpoint(tmp_path, {"n": N}), Told(events))
+    assert events == [
+        ("expect", 1), ("begin", "training on all rows"), ("epoch", 6, parts[2]), ("equal", 2), ("look", 7),
+        ("advance", total[6]), ("end_stage",),
+    ]  # fmt: skip
+    assert again.history["total"] == total
+    for own, other in zip(again.network.parameters(), run.network.parameters(), strict=True):
+        assert torch.equal(own, other)
+    events.clear()
+    train_on_all(state(model), rows, plan, ALONE, Checkpoint(tmp_path, {"n": N}), Told(events))
+    assert events == [("expect", 0), ("begin", "training on all rows"), ("end_stage",)]
+
+
+def test_a_training_that_was_stopped_makes_no_more_epochs(prepared, events):
+    model, rows, counts, _ = prepared
+    run = state(model)
+    run.joint_stage.ended = "by somebody"
+    with pytest.raises(RuntimeError):  # nothing was looked at, so there is nothing to go back to
+        train_on_all(run, rows, Plan.of(counts, GROUP, 12, 7, SEED), ALONE, NO_CHECKPOINT, Told(events))
+    assert [event[0] for event in events] == ["expect", "begin", "look", "end_stage"]
+
+
+def test_the_epoch_that_broke_is_named(prepared, events, monkeypatch):
+    model, rows, counts, _ = prepared
+    asked = []
+    monkeypatch.setattr(
+        training.SharedStep,
+        "mean_terms",
+        lambda self, n: asked.append(n) or [0.1, math.inf if len(asked) > 1 else 0.2, 0],
+    )
+    plan = Plan.of(counts, GROUP, 12, 7, SEED)
+    with pytest.raises(Diverged, match="a loss is not finite in epoch 6; lower learning_rate"):
+        train_on_all(state(model), rows, plan, ALONE, NO_CHECKPOINT, Told(events))
+    assert asked == [sum(visit.n_batches for visit in part) for part in plan.epochs(3)][:2]
+
+
+def test_there_are_eight_epochs():
+    assert (training.EPOCHS, training.STAGE) == (8, "all rows")
+
+
+# --- the job
+
+
+def job(kind="cpu", size=1, **options):
+    shards = SimpleNamespace(layout=LAYOUT, paths=["a", "b"], digest=lambda: "abc", ignored=[], __len__=lambda self: 90)
+    own = type("Fake", (), {"__len__": lambda self: 90})()
+    own.__dict__ = shards.__dict__
+    processes = SimpleNamespace(device=torch.device(kind), size=size, is_first=True, from_first=lambda value: value)
+    return _Job(own, "out", processes, 3, 7, True, {"noise": 0.1}, **options)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("cpu", (20_000, 250, 1_024)), ("cuda", (100_000, 2_500, 4_096))])
+def test_what_auto_means(kind, expected):
+    own = job(kind)
+    own.size("auto", "auto", "auto")
+    assert (own.bank, own.steps, own.batch_size) == expected
+    own.size(20, 1, 1)
+    assert (own.bank, own.steps, own.batch_size, own.seed) == (20, 1, 1, 7)
+    for wrong in ((19, 1, 1), (20, 0, 1), (20, 1, 0), (20.0, 1, 1), (True, 1, 1), ("20", 1, 1)):
+        with pytest.raises(SettingError, match="must be 'auto' or an integer of at least"):
+            own.size(*wrong)
+
+
+@pytest.mark.parametrize(("batch_size", "size", "is_enough"), [(512, 8, True), (511, 8, False), (1, 1, True)])
+def test_every_process_has_a_small_batch_at_least(batch_size, size, is_enough):
+    with nullcontext() if is_enough else pytest.raises(SettingError, match="is less than 64 rows per process"):
+        job(size=size).size(20, 1, batch_size)
+
+
+def test_all_on_which_results_depend():
+    own = job()
+    own.size(30, 4, 128)
+    assert own._facts() == {
+        "n_clusters": 3, "random_state": 7, "batch_size": 128, "bank": 30, "steps": 4, "embedding": True,
+        "noise": 0.1, "rows": 90, "views": ["v0", "v1"], "shards": "abc", "version of viewfuse": __version__,
+        "version of torch": str(torch.__version__), "device": "cpu",
+    }  # fmt: skip
+
+
+def test_seconds_are_rounded(monkeypatch):
+    clock = iter([1.0, 3.26])
+    monkeypatch.setattr(fit_module.time, "perf_counter", lambda: next(clock))
+    own = job()
+    with own.timed("reading"):
+        pass
+    assert own.seconds == {"reading": 2.3}
+
+
+@pytest.mark.parametrize(("bank", "steps", "batch", "expected"), [(30, 3, 16, 48), (30, 1, 16, 30)])
+def test_no_more_rows_are_kept_than_are_trained_on(monkeypatch, tmp_path, bank, steps, batch, expected):
+    asked = []
+    monkeypatch.setattr(fit_module.Buckets, "of", lambda *args: asked.append(args) or {}["stop"])
+    own = job()
+    own.out = tmp_path
+    own.size(bank, steps, batch)
+    with pytest.raises(KeyError):
+        own._run(SimpleNamespace(tell=lambda line: None))
+    assert asked == [(90, expected, bank)]
+
+
+def test_what_the_training_takes_over_from_the_bank(prepared):
+    model = prepared[0]
+    evidence = {"joint_stage": {"evidence": {"clustering_weight": 0.125}}}
+    start = SimpleNamespace(_model=model, decisions_=evidence, history_={"epoch": [1, 2]})
+    run = fit_module._state(start, 11)
+    missing = 1 - model.stored.present.double().mean().item()
+    assert run.numbers == {"view_dropout": pytest.approx(0.15 + 0.85 * missing**2), "clustering_weight": 0.125}
+    assert missing > 0.1
+    assert (run.seed, run.history["epoch"], run.network) == (11, [1, 2], model.network)
+    assert run.stored is model.stored
+
+
+def test_the_probabilities_of_the_bank_do_not_count_twice(prepared, monkeypatch):
+    """The confidence of the model of the bank is chosen anew, from probabilities as the network gives them."""
+    model, seen = prepared[0], {}
+    start = SimpleNamespace(
+        _model=model, decisions_={"confidence": {"chosen": 0.75}}, objectives_=[4.0], stability_=0.5,
+        _take_over=lambda fitted: seen.update(fitted=fitted),
+    )  # fmt: skip
+    assert model.sharpness != 1.0
+    run = state(model)
+    run.history["total"].append(2.0)
+    run.history["epoch"].append(5)
+    monkeypatch.setattr(fit_module, "calibrated", lambda *args: seen.update(asked=args) or "calibrated")
+    fit_module._finish(start, run)
+    asked, embedding, level = seen["asked"]
+    assert (asked.sharpness, level) == (1.0, 0.75)
+    assert asked.network is model.network
+    fitted = seen["fitted"]
+    assert (fitted.model, fitted.objectives, fitted.history) == ("calibrated", [4.0, 2.0], run.history)
+    expected = model.method.embed(run.network, run.stored, run.stored)
+    assert_close(embedding, expected, rtol=1e-4, atol=1e-5)
+
+
+# --- processes
+
+
+def test_errors_of_all_processes_are_one(monkeypatch):
+    others = [DataError("of the first"), DataError("of the second")]
+    monkeypatch.setattr(Processes, "gather", lambda self, value: [*others, value])
+    three = Processes(2, 3, torch.device("cpu"))
+    with pytest.raises(DataError, match="of the first"):
+        three.together(lambda: 1)
+    others.clear()
+    with pytest.raises(ViewfuseError, match="process 2: OSError: no such disk"):
+        three.together(lambda: (_ for _ in ()).throw(OSError("no such disk")))
+    with pytest.raises(ViewfuseError, match="process 2: MemoryError"):
+        three.together(lambda: (_ for _ in ()).throw(MemoryError()))
+    others[:] = ["a", "b"]
+    assert three.from_first("c") == "a"
+    assert [Processes(rank, 3, three.device).own(range(7)) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert [Processes(rank, 3, three.device).is_first for rank in range(3)] == [True, False, False]
+
+
+def test_a_restart_is_known(monkeypatch):
+    for count, known in ((None, False), ("0", False), ("2", True)):
+        if count is None:
+            monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
+        else:
+            monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+        assert was_restarted() == known
+
+
+def test_processes_share_the_gpus_of_their_machine(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(
+        processes_module, "chosen_device", lambda name: torch.device("cuda:0" if name == "auto" else name)
+    )
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("RANK", "13")
+    monkeypatch.setenv("LOCAL_RANK", "6")
+    assert [str(processes_module._device(name)) for name in ("auto", "cuda", "cuda:1")] == [
+        "cuda:2",
+        "cuda:2",
+        "cuda:1",
+    ]
+    assert [str(one) for one in chosen] == ["cuda:2", "cuda:2", "cuda:1"]
+    backends = {}
+    for count in ("4", "5"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", count)
+        backends[count] = processes_module._backend(torch.device("cuda:0"))
+    assert backends == {"4": "cpu:gloo,cuda:nccl", "5": "gloo"}
+    assert processes_module._backend(torch.device("cpu")) == "gloo"
+
+
+def test_limits_by_size_are_these():
+    assert (row_buckets._ROWS_PER_BUCKET, row_buckets._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
+    assert processes_module._PATIENCE.total_seconds() == 86_400

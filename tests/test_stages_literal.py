@@ -1,0 +1,197 @@
+"""Stages of networks side by side beside a literal version: each network alone, in plain loops, in float64."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from reference_step import INCREMENT, keys, order
+from test_dense_literal import assert_close, literal_norm
+from test_random_numbers import splitmix
+from viewfuse.engine import stages
+from viewfuse.engine.rng import Dropout
+from viewfuse.engine.stages import SideBySide, Stage
+from viewfuse.errors import Diverged
+from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import MLP, start_weights
+from viewfuse.nn.optimizers import Adam  # torch's, see test_optimizers
+
+SEEDS, N, RATE = (3, 11), 9, 0.25
+STAGES = [
+    Stage("first", 2, 4, 0.01),
+    Stage("nothing", 0, 4, 0.5),
+    Stage("second", 1, 5, None),
+    Stage("third", 2, 4, 0.1, drop_last=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "drop_last", "expected"),
+    [
+        (9, 4, False, (3, 3)), (8, 4, False, (2, 4)), (3, 4, False, (1, 3)), (10, 4, False, (3, 3)),
+        (9, 4, True, (2, 4)), (8, 4, True, (2, 4)), (11, 4, True, (2, 4)), (3, 4, True, (1, 3)),
+    ],
+)  # fmt: skip
+def test_steps_of_an_epoch(n, size, drop_last, expected):
+    assert Stage("any", 1, size, None, drop_last).steps(n) == expected
+
+
+def samples(seed):
+    """Two views with units and offsets; a third of the cells of the mask are empty."""
+    rng = np.random.default_rng(seed)
+    values = [torch.from_numpy(rng.normal(size=(N, 2)) * [1.0, 30.0] + 5), torch.from_numpy(rng.normal(size=(N, 3)))]
+    present = torch.from_numpy(rng.random((N, 2)) > 0.3)
+    return Samples(values, present, torch.zeros(N, 2, 1, dtype=torch.int64))
+
+
+def network(seed):
+    made = MLP([2, 4, 3], norm=True).double()
+    start_weights(made, torch.Generator().manual_seed(seed))
+    return made
+
+
+def elements():
+    """Pairs of a row and a number; more than there are samples, and other ones in each replicate."""
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(np.stack([rng.integers(N, size=(2, 14)), rng.integers(5, size=(2, 14))], axis=2))
+
+
+class Literal:
+    """One network alone."""
+
+    def __init__(self, r):
+        self.network, self.own, self.elements, self.seed = network(r), samples(r), elements()[r].tolist(), SEEDS[r]
+        self.epochs, self.rows, self.adam = 0, [], None
+
+    def run(self, stage):
+        if stage.epochs and stage.rate is not None:
+            self.adam = Adam(self.network.parameters(), lr=stage.rate)
+        for _ in range(stage.epochs):
+            for_draws, for_order = keys(self.seed, self.epochs)
+            steps, size = stage.steps(len(self.elements))
+            shuffled, self.drawn = order(for_order, len(self.elements)), 0
+            terms = [self.step(shuffled[s * size : (s + 1) * size], for_draws, stage.name) for s in range(steps)]
+            self.epochs += 1
+            means = {name: float(np.mean([one[name] for one in terms])) for name in terms[0]}
+            self.rows.append({"epoch": self.epochs, "stage": stage.name, **means, "total": sum(means.values())})
+
+    def step(self, places, key, stage):
+        picked = [self.elements[place] for place in places]
+        out = self.forward(torch.stack([self.own.values[0][row] for row, _ in picked]))
+        out = out * self.left(key, out.shape)
+        fit, size = out.new_zeros(()), out.new_zeros(())
+        for i, (row, number) in enumerate(picked):
+            if self.own.present[row, 1]:
+                fit = fit + ((out[i] - self.own.values[1][row]) ** 2).sum() / len(picked)
+            size = size + number * out[i].sum() / 10
+        terms = {"fit": fit} if stage == "first" else {"fit": fit, "size": size}
+        self.adam.zero_grad()
+        sum(terms.values()).backward()
+        self.adam.step()
+        return {name: float(term.detach()) for name, term in terms.items()}
+
+    def forward(self, x):
+        first, last = self.network.linears
+        norm = self.network.norms[0]
+        x = x @ first.weight.T + first.bias
+        x, mean, variance = literal_norm(x, norm.weight, norm.bias, norm.mean, norm.variance)
+        norm.mean.copy_(mean)
+        norm.variance.copy_(variance)
+        return x.clamp(min=0) @ last.weight.T + last.bias
+
+    def left(self, key, shape):
+        """Four decisions of every hash; the next step goes on behind them."""
+        count = shape[0] * shape[1]
+        n_hashes = -(-count // 4)
+        states = [splitmix((key + (self.drawn + i) * INCREMENT) % 2**64) for i in range(n_hashes)]
+        self.drawn += n_hashes
+        pieces = np.array(states, dtype="<u8").view("<i2")[:count].astype(int) + 2**15
+        return torch.from_numpy(np.where(pieces >= RATE * 2**16, 1 / (1 - RATE), 0.0).reshape(shape))
+
+
+class Told:
+    """What a progress is told."""
+
+    def __init__(self, events):
+        self._events = events
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._events.append("end")
+
+    def expect(self, epochs):
+        self._events.append(("expect", epochs))
+
+    def begin(self, stage):
+        self._events.append(("begin", stage))
+
+    def advance(self, loss):
+        self._events.append(("advance", loss))
+
+
+def test_stages_of_two_networks_are_those_of_each(monkeypatch):
+    """Dropout in float64, as the literal version has it."""
+    events, after, modes = [], [], []
+    monkeypatch.setattr(stages, "Progress", lambda shown: Told(events))
+    call = Dropout.__call__
+    monkeypatch.setattr(Dropout, "__call__", lambda *args: (call(*args).double() > 0) / (1 - RATE))
+    side = SideBySide([network(0), network(1)], [samples(0), samples(1)], SEEDS)
+    together, given = elements(), side._networks
+
+    def loss(picked, stage):
+        modes.append(side.network.training)
+        rows, number = picked[..., 0], picked[..., 1]
+        out = side.network(side.view(0, rows))
+        out = out * side.dropout(tuple(out.shape), RATE)
+        errors = (out - side.view(1, rows)).square().sum(dim=2) * side.has(rows)[..., 1]
+        fit, size = errors.mean(dim=1), (number[..., None] * out).sum(dim=(1, 2)) / 10
+        return {"fit": fit} if stage.name == "first" else {"fit": fit, "size": size}
+
+    for stage in STAGES:
+        side.run(stage, together, lambda picked, stage=stage: loss(picked, stage), after.append)
+    assert all(modes)
+    assert not side.network.training
+    assert all(one.grad is None for one in side.network.parameters())
+    histories = side.finish()
+    literal = [Literal(0), Literal(1)]
+    for r, alone in enumerate(literal):
+        for stage in STAGES:
+            alone.run(stage)
+        for own, other in zip(given[r].state_dict().items(), alone.network.state_dict().items(), strict=True):
+            assert_close(own[1], other[1], rtol=1e-4, atol=1e-5)
+        assert not given[r].training
+        assert histories[r]["stage"] == ["first", "first", "second", "third", "third"]
+        assert histories[r]["epoch"] == [1, 2, 3, 4, 5]
+        assert histories[r]["size"][:2] == [0.0, 0.0]  # a term that came later
+        for name in ("fit", "size", "total"):
+            assert histories[r][name] == pytest.approx([row.get(name, 0.0) for row in alone.rows], rel=1e-4, abs=1e-6)
+    assert after == [0, 1, 0, 0, 1]
+    totals = histories[0]["total"]
+    advances = [("advance", total) for total in totals]
+    assert events == [
+        ("expect", 2), ("begin", "first"), *advances[:2], "end", ("expect", 1), ("begin", "second"), advances[2],
+        "end", ("expect", 2), ("begin", "third"), *advances[3:], "end",
+    ]  # fmt: skip
+
+
+def test_what_is_recorded_of_an_epoch():
+    """Means over the steps of each replicate; a term that is gone is zero, and one that is not finite is named."""
+    side = SideBySide([network(0), network(1)], [samples(0), samples(1)], SEEDS)
+    one = {"a": torch.tensor([[1.0, 10.0], [3.0, 30.0]]), "b": torch.tensor([[0.0, 4.0], [1.0, 6.0]])}
+    side.record("x", one, 0.5)
+    side.record("y", {"b": one["b"]}, 0.25)
+    first, second = side.histories
+    assert first == {
+        "epoch": [1, 2], "stage": ["x", "y"], "total": [2.5, 0.5], "seconds": [0.5, 0.25], "a": [2.0, 0.0],
+        "b": [0.5, 0.5],
+    }  # fmt: skip
+    assert (second["a"], second["b"], second["total"]) == ([20.0, 0.0], [5.0, 5.0], [25.0, 5.0])
+    broken = copy.deepcopy(one)
+    broken["b"][1, 1] = torch.inf
+    with pytest.raises(Diverged, match=r"the b loss is not finite in epoch 3 \(seed 11\); lower learning_rate"):
+        side.record("z", broken, 0.1)
