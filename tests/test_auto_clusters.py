@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -120,6 +121,31 @@ def test_merges_are_wards():
     np.testing.assert_allclose([one.distance for one in merges], linkage(centers, "ward")[:, 2])
     assert [one.left for one in merges] == [5, 4, 3, 2, 1]
     assert sorted(merges[-1].first + merges[-1].second) == list(range(6))
+
+
+def test_merges_of_clusters_are_wards_of_their_samples():
+    """Where every cluster is as many samples as it has, all at its centre."""
+    rng = np.random.default_rng(1)
+    centers, sizes = rng.normal(size=(9, 3)) * 5 + 100, np.array([1, 7, 2, 30, 1, 4, 12, 3, 5])
+    tree = linkage(np.repeat(centers, sizes, axis=0), "ward")
+    wanted, members, owner = [], {}, np.repeat(np.arange(9), sizes)
+    for i, (a, b, distance, _) in enumerate(tree):
+        two = [members.get(int(one), {owner[int(one)]} if one < len(owner) else None) for one in (a, b)]
+        members[len(owner) + i] = two[0] | two[1]
+        if distance > 1e-6:
+            wanted.append((sorted(map(sorted, two)), distance))
+    found = merge_tree(centers, sizes)
+    assert [sorted((list(one.first), list(one.second))) for one in found] == [two for two, _ in wanted]
+    np.testing.assert_allclose([one.distance for one in found], [distance for _, distance in wanted])
+
+
+def test_the_tree_of_many_clusters_takes_no_time():
+    rng = np.random.default_rng(2)
+    began = time.process_time()
+    merges = merge_tree(rng.normal(size=(200, 16)).astype(np.float32), rng.integers(0, 50, size=200))
+    assert time.process_time() - began < 1
+    assert [one.left for one in merges] == list(range(199, 0, -1))
+    assert sorted(merges[-1].first + merges[-1].second) == list(range(200))
 
 
 def test_small_clusters_join_before_large_ones():

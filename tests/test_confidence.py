@@ -155,3 +155,34 @@ def test_some_of_many_samples_are_enough_for_the_power(monkeypatch):
     whole = sharpness(raw, 0.7)
     monkeypatch.setattr("viewfuse.selection.confidence._ROWS", 100)
     assert sharpness(raw, 0.7) == pytest.approx(whole, rel=0.2)
+
+
+@pytest.mark.parametrize("groups", ["clear", "none"])
+def test_the_papers_soft_labels_are_its_q(groups):
+    """The literal q of the paper, from the embedding and the centres; nothing is fitted to the data."""
+    rng = np.random.default_rng(3)
+    views = make_blobs(90, 3)[0] if groups == "clear" else [rng.normal(size=(90, 5)) for _ in range(2)]
+    model = URRL.paper(3, pretrain_epochs=2, joint_epochs=2, embedding_dim=16, random_state=0).fit(views)
+    q = np.zeros((90, 3))
+    for i, z in enumerate(model.embedding_.astype(float)):
+        near = [1.0 / (1.0 + ((z - center) ** 2).sum()) for center in model.cluster_centers_.astype(float)]
+        q[i] = [one / sum(near) for one in near]
+    np.testing.assert_allclose(model.soft_labels_, q, atol=1e-5)
+    np.testing.assert_allclose(model.predict_proba(views), q, atol=1e-5)
+    decision = model.decisions_["confidence"]
+    assert decision["chosen"] == pytest.approx(q.max(axis=1).mean(), abs=1e-5)
+    assert decision["why"].endswith("the paper's soft labels, which are not calibrated")
+
+
+def test_the_paper_decides_nothing_else_from_the_data():
+    model = URRL.paper(3, pretrain_epochs=2, joint_epochs=2, embedding_dim=16, random_state=0)
+    found = model.fit([np.random.default_rng(v).normal(size=(90, 5)) for v in range(2)]).decisions_
+    assert found["scaling"]["chosen"] == "minmax"
+    assert list(found["scaling"]["evidence"]) == ["minmax"]  # no other one was tried
+    assert (found["pretraining"]["chosen"], found["joint_stage"]["chosen"]) == (2, 2)
+    assert found["joint_stage"]["evidence"]["clustering_weight"] == 0.1
+    assert found["clusters"]["chosen"] == "network"
+    assert list(found["clusters"]["evidence"]) == ["network"]  # k-means is no rival
+    config = model._config()
+    assert not any((config.watched, config.settles, config.pretrained_as_needed, config.calibration))
+    assert (config.usual_trainings, config.joint_factor, config.hidden_width) == (1, 1.0, 256)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 
 from test_neighbors import incomplete_data
 from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.row_lookup import find_rows, fingerprints, index_rows
+from viewfuse.neighbors.samples import index_new_samples, index_training_set
 
 
 @given(incomplete_data())
@@ -35,6 +37,29 @@ def test_equal_fingerprints_are_not_enough(monkeypatch):
     found = find_rows(index, stored, present, [torch.tensor([[1.0], [3.0]])], present)
     assert found.tolist() == [0, NO_NEIGHBOR]
     assert find_rows(index, stored, present, [torch.tensor([[1.0]])], ~present[:1]).tolist() == [NO_NEIGHBOR]
+
+
+@pytest.mark.parametrize("n_prints", [1, 3])
+def test_samples_with_one_fingerprint_keep_their_own_neighbours(n_prints, monkeypatch):
+    """In training, and as known and new samples of a model."""
+    rng = np.random.default_rng(0)
+    values = [torch.from_numpy(rng.normal(size=(40, 3)).astype(np.float32)) for _ in range(2)]
+    present = torch.ones(40, 2, dtype=torch.bool)
+    new = [torch.cat([view[20:30], view[:10] + 0.5]) for view in values]
+    stored = index_training_set(values, present, 4)
+    known = torch.tensor([*range(20, 30), *[NO_NEIGHBOR] * 10])
+    wanted = index_new_samples(new, present[:20], stored, known).neighbor_ids
+    full = fingerprints
+    monkeypatch.setattr("viewfuse.neighbors.row_lookup.fingerprints", lambda *data: full(*data) % n_prints)
+    collided = index_rows(values, present)
+    assert torch.equal(index_training_set(values, present, 4).neighbor_ids, stored.neighbor_ids)
+    found = find_rows(collided, values, present, new, present[:20])
+    assert torch.equal(found, known)
+    assert torch.equal(index_new_samples(new, present[:20], stored, found).neighbor_ids, wanted)
+    for view in values:
+        view[5] = view[2]
+    twins = find_rows(index_rows(values, present), values, present, values, present)
+    assert twins.tolist() == [*range(5), 2, *range(6, 40)]  # of equal samples the first
 
 
 def test_both_zeros_are_one():

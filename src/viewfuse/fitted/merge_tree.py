@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
 
 
 class Merge(NamedTuple):
@@ -25,40 +25,37 @@ class Merge(NamedTuple):
     left: int
 
 
-class _Group(NamedTuple):
-    labels: tuple[int, ...]
-    center: NDArray[np.float64]
-    size: float
-
-
 def merge_tree(centers: NDArray[Any], sizes: NDArray[Any]) -> tuple[Merge, ...]:
     """The merges in their order, down to one group.
+
+    scipy's linkage begins with single points, and clusters have sizes; so Ward's update of the distances stands here.
 
     Parameters
     ----------
     centers : array of shape (clusters, embedding)
     sizes : of shape (clusters,): samples in each; an empty cluster counts as one sample
     """
-    counts = np.maximum(sizes, 1).astype(float)
-    groups = [_Group((c,), center.astype(np.float64), counts[c]) for c, center in enumerate(centers)]
-    merges: list[Merge] = []
-    while len(groups) > 1:
-        pair = min(combinations(groups, 2), key=lambda two: _distance(*two))
-        groups = [*_without(groups, pair), _joined(*pair)]
-        merges.append(Merge(pair[0].labels, pair[1].labels, _distance(*pair), len(groups)))
+    weights, squares = np.maximum(sizes, 1).astype(float), squareform(pdist(centers.astype(np.float64), "sqeuclidean"))
+    squares *= 2 * weights * weights[:, None] / (weights + weights[:, None])
+    np.fill_diagonal(squares, np.inf)
+    labels: list[tuple[int, ...]] = [(c,) for c in range(len(centers))]
+    merges = []
+    for left in range(len(centers) - 1, 0, -1):
+        first, second = sorted(divmod(int(squares.argmin()), len(squares)))
+        distance = float(np.sqrt(squares[first, second]))
+        merges.append(Merge(labels[first], labels[second], distance, left))
+        labels[first] = tuple(sorted(labels[first] + labels[second]))
+        _join(squares, weights, first, second)
     return tuple(merges)
 
 
-def _without(groups: list[_Group], pair: tuple[_Group, _Group]) -> list[_Group]:
-    return [one for one in groups if one is not pair[0] and one is not pair[1]]
-
-
-def _distance(first: _Group, second: _Group) -> float:
-    weight = 2 * first.size * second.size / (first.size + second.size)
-    return float(np.sqrt(weight * np.square(first.center - second.center).sum()))
-
-
-def _joined(first: _Group, second: _Group) -> _Group:
-    size = first.size + second.size
-    center = (first.size * first.center + second.size * second.center) / size
-    return _Group(tuple(sorted(first.labels + second.labels)), center, size)
+def _join(squares: NDArray[np.float64], weights: NDArray[np.float64], first: int, second: int) -> None:
+    """Let `first` be the two groups together, and `second` be gone: the update of Lance and Williams for Ward."""
+    here, there, others = weights[first], weights[second], weights
+    between = squares[first, second]
+    found = (here + others) * squares[first] + (there + others) * squares[second] - others * between
+    found /= here + there + others
+    weights[first] += there
+    squares[first], squares[:, first] = found, found
+    squares[second], squares[:, second] = np.inf, np.inf
+    squares[first, first] = np.inf

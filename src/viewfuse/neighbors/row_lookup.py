@@ -39,17 +39,21 @@ def find_rows(
 ) -> Tensor:
     """Which stored sample each new one is, to the bit: int64 tensor of shape (new samples,), NO_NEIGHBOR if none."""
     keys = fingerprints(new_values, new_present)
-    place = torch.searchsorted(index.keys, keys).clamp(max=len(index.keys) - 1)
-    likely = (index.keys[place] == keys).nonzero().squeeze(1)
-    found = torch.full_like(place, NO_NEIGHBOR)
-    if len(likely):
+    place = torch.searchsorted(index.keys, keys)
+    found, likely = torch.full_like(place, NO_NEIGHBOR), torch.arange(len(keys), device=keys.device)
+    while True:
+        likely = likely[place[likely] < len(index.keys)]
+        likely = likely[index.keys[place[likely]] == keys[likely]]
+        if not len(likely):
+            return found
         rows = index.rows[place[likely]]
-        # Two different samples can have one fingerprint, so the values decide.
+        # Different samples can have one fingerprint, so the values decide; the next row may have it, too.
         equal = (present[rows] == new_present[likely]).all(dim=1)
         for view, new_view in zip(values, new_values, strict=True):
             equal &= (view[rows] == new_view[likely]).all(dim=1)
-        found[likely] = torch.where(equal, rows, NO_NEIGHBOR)
-    return found
+        found[likely[equal]] = rows[equal]
+        likely = likely[~equal]
+        place[likely] += 1
 
 
 def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:

@@ -34,6 +34,11 @@ def confidence_decision(labels: NDArray[np.int64], reference: NDArray[np.int64],
     return {"chosen": level, "evidence": {"shared_with_kmeans": shared}, "n_clusters": n_clusters}
 
 
+def plain_confidence(assignment: NDArray[np.float32]) -> Decision:
+    """How sure soft assignments of shape (samples, clusters) are on average where they stay as they are."""
+    return {"chosen": float(assignment.max(axis=1).mean()), "evidence": {}, "n_clusters": assignment.shape[1]}
+
+
 def confidence_level(shared: float, n_clusters: int) -> float:
     """The mean probability of the best cluster, from 1/k to 1.
 

@@ -151,6 +151,8 @@ def _clusters(decision: Decision) -> str:
 
 
 def _confidence(decision: Decision) -> str:
+    if not decision["evidence"]:
+        return f"{decision['chosen']:.2f} on average: the paper's soft labels, which are not calibrated"
     shared, chance = decision["evidence"]["shared_with_kmeans"], 1 / decision["n_clusters"]
     words = f"{decision['chosen']:.2f} on average, as k-means on the filled views put {shared:.0%} of the samples into "
     return words + f"the clusters that the network found by itself (by chance {chance:.0%})"

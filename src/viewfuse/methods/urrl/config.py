@@ -47,6 +47,8 @@ class Config:
         the modules KNNI, Aug (with the robustness loss), CDPE, TAM and CM of the paper's ablation.
     early_stopping : whether a joint stage whose length is "auto" ends where it no longer helps, and is taken back
         where it made the clusters worse.
+    calibration : whether soft labels are sharpened to the confidence that the data support
+        (`viewfuse.selection.confidence`); else they are the paper's q.
     center_start : "best" of k-means solutions (`viewfuse.selection.centers`), or "ward" as in the paper.
     neighbor_output, view_output : which Transformer output the two encoders hand on:
         "first", "second", ... "eighth", "mean", or "concat" (concatenation and a linear layer).
@@ -78,6 +80,7 @@ class Config:
     three_level_mask: bool = True
     clustering_module: bool = True
     early_stopping: bool = True
+    calibration: bool = True
     center_start: str = "best"
     neighbor_output: str = "first"
     view_output: str = "mean"
@@ -203,6 +206,7 @@ PAPER: Mapping[str, Any] = {
     "n_heads": 4,
     "feedforward_ratio": 2,
     "early_stopping": False,
+    "calibration": False,
     "center_start": "ward",
 }
 """The paper's appendix "Implementation Details". Its scaling is not stated; min-max reproduces Scene15."""

@@ -31,7 +31,7 @@ from viewfuse.methods.urrl.training import (
 )
 from viewfuse.parallel import opened
 from viewfuse.reduction.views import Asked
-from viewfuse.selection.confidence import confidence_decision, sharpness
+from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
 from viewfuse.selection.messages import told
 from viewfuse.selection.rules import (
     SCALINGS,
@@ -199,7 +199,8 @@ class _Chosen(NamedTuple):
         confidence = confidence_decision(labels[best], reference, n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
         model = calibrated(trial.model(), embeddings[best], confidence["chosen"])
-        placed = model.assign(embeddings[best]).argmax(axis=1)
+        soft = model.assign(embeddings[best])
+        placed = soft.argmax(axis=1)
         # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
         final = len(labels) > 1 or np.array_equal(own, labels[best])
@@ -214,7 +215,7 @@ class _Chosen(NamedTuple):
             "pretraining": pretraining_decision(run, None if self.clear else self.agreed),
             "joint_stage": joint_stage_decision(run),
             "clusters": clusters,
-            "confidence": confidence,
+            "confidence": confidence if _calibrates(model) else plain_confidence(soft),
             "reliability": reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
         }
         objectives, steady = [one.objective for one in candidates], stability(placed, compared)
@@ -241,8 +242,13 @@ def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decis
 
 
 def calibrated(model: Model, embedding: Tensor, level: float) -> Model:
-    """The model with probabilities whose best ones have this mean over the training samples."""
-    return replace(model, sharpness=sharpness(model.assign(embedding), level))
+    """The model with probabilities whose best ones have this mean over the training samples, unless they are q."""
+    return replace(model, sharpness=sharpness(model.assign(embedding), level)) if _calibrates(model) else model
+
+
+def _calibrates(model: Model) -> bool:
+    assert isinstance(model.method, URRLMethod)
+    return model.method.config.calibration
 
 
 def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
