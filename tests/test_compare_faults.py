@@ -204,6 +204,8 @@ def test_labels_are_matched_by_name(views):
     for wrong in (truth.rename(lambda name: f"x{name}"), {"a": 1}, truth.iloc[:5]):
         with pytest.raises(DataError, match=r"labels name other samples than the views"):
             compared(named, labels=wrong)
+    with pytest.raises(DataError, match="labels name a sample twice"):
+        compared(named, labels=pd.concat([truth, truth.iloc[:1] + 1]))
 
 
 def test_unknown_classes_of_pandas_are_unknown(views):

@@ -208,6 +208,14 @@ def test_a_mask_with_other_ids_is_refused(index, words):
             Views(data, mask=mask, ids=IDS)
 
 
+def test_ids_in_another_order_than_the_row_labels_are_refused():
+    frames = {"a": pd.DataFrame(A, index=IDS), "b": pd.DataFrame(B, index=IDS[::-1])}
+    with pytest.raises(DataError, match="ids are the row labels of the views in another order; leave ids out"):
+        Views(frames, ids=frames["b"].index)
+    assert Views(frames, ids=IDS).ids.tolist() == IDS
+    assert Views(frames, ids=["p", "q", "r"]).ids.tolist() == ["p", "q", "r"]
+
+
 def test_a_mask_with_ids_needs_samples_with_ids():
     with pytest.raises(DataError, match=r"no row for 3 of 3 samples, such as 0; give it the ids .*to_numpy"):
         Views({"a": A, "b": B}, mask=pd.DataFrame(True, index=IDS, columns=["a", "b"]))

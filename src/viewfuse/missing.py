@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import has_row_labels, is_table
-from viewfuse.data.masks import checked_mask
+from viewfuse.data.alignment import checked_mask, has_row_labels, is_table
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import filled
 from viewfuse.errors import DataError, SettingError

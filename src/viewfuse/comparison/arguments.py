@@ -168,6 +168,8 @@ def _in_order(labels: Any, ids: list[Any]) -> list[Any]:
     names = labels if isinstance(labels, Mapping) else getattr(labels, "index", None)
     if names is not None and not callable(names):  # lists and tuples have a method of that name
         by_name = dict(labels) if isinstance(labels, Mapping) else dict(zip(names, labels, strict=True))
+        if len(by_name) < len(names):
+            raise DataError("labels name a sample twice; give each sample one class")
         if any(one in by_name for one in ids) and (isinstance(labels, Mapping) or all(one in by_name for one in ids)):
             return [by_name.get(one) for one in ids]
         if isinstance(labels, Mapping) or list(names) != list(range(len(ids))):

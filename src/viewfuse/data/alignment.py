@@ -1,4 +1,4 @@
-"""What was given is sorted out: which views there are, whose rows belong together, and ids."""
+"""What was given is sorted out: which views there are, whose rows belong together, ids and masks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable, is_annotated
-from viewfuse.data.id_spelling import in_words, read_alike
+from viewfuse.data.id_spelling import CURE, in_words, read_alike, written
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.caller import outside
@@ -71,7 +71,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
         # 0, 1, 2, ... next to other whole numbers are labels, too.
         labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc")}
     for name, index in labelled.items():
-        check_labels(f"view {name!r}", index)
+        _check_labels(f"view {name!r}", index)
     indexes = list(labelled.values())
     if all(index.equals(indexes[0]) for index in indexes):
         _tell_unlabelled(labelled, frames)
@@ -114,8 +114,7 @@ def has_row_labels(view: Any) -> bool:
     return not is_default
 
 
-def check_labels(where: str, index: Any) -> None:
-    """Refuse row labels that are missing or there twice."""
+def _check_labels(where: str, index: Any) -> None:
     if index.nlevels == 1 and index.hasnans:
         raise DataError(f"{where}: a row label is missing; give every row the id of its sample")
     if index.has_duplicates:
@@ -174,6 +173,17 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
     return id_array(listed)
 
 
+def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:
+    """Refuse ids that are the row labels of the views in another order: each sample would be called like another."""
+    if labels is None or ids is None or len(ids) != len(labels):
+        return
+    named, found = list(ids), list(labels)
+    if named != found and set(named) == set(found):
+        raise DataError(
+            "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
+        )
+
+
 def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
     """Names as an array that loses nothing: 1 and "1" are two ids, a tuple is one, and so is a number of 64 bits."""
     if len({type(name) for name in names}) == 1 and not isinstance(names[0], tuple):
@@ -198,3 +208,75 @@ def _are_names(ids: Any) -> bool:
         return all(hash(name) is not None for name in ids)
     except TypeError:
         return False
+
+
+def checked_mask(
+    mask: Any, ids: Sequence[Hashable] | NDArray[Any], names: Sequence[str], labels: Any = None
+) -> NDArray[np.bool_]:
+    """A boolean mask of shape (samples, views); True where a view may be looked at.
+
+    Parameters
+    ----------
+    mask : array, whose rows are the samples in order, or a data frame, whose rows are matched by their labels
+    ids : of the samples
+    names : of the views
+    labels : pandas Index or list of the row labels that the views came with; None where they had none
+    """
+    n = len(ids)
+    if mask is None:
+        return np.ones((n, len(names)), dtype=bool)
+    if hasattr(mask, "iloc") and len(mask.shape) == 2:
+        mask = _by_id(mask, ids, labels)
+    columns = [str(column) for column in getattr(mask, "columns", [])]
+    if columns and sorted(columns) == sorted(names):
+        mask = np.asarray(mask)[:, [columns.index(name) for name in names]]
+    elif columns and columns != [str(v) for v in range(len(names))]:
+        raise DataError(f"the mask has columns {columns}, but the views are {list(names)}; name them alike")
+    given = np.asarray(mask)
+    if given.shape != (n, len(names)):
+        raise DataError(
+            f"the mask has shape {given.shape}, but {n} rows of {len(names)} views need ({n}, {len(names)})"
+        )
+    if isinstance(mask, np.ma.MaskedArray) or given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
+        raise DataError("the mask holds values other than True/False (1/0); give True where a view is present")
+    return given.astype(bool)
+
+
+def _by_id(mask: Any, ids: Sequence[Hashable] | NDArray[Any], labels: Any) -> Any:
+    """The rows of a data frame in the order of `ids`; one that counts its rows is in order already."""
+    wanted = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    counts = not has_row_labels(mask)
+    if counts and (labels is None or not all(isinstance(label, int) for label in labels)):
+        if labels is not None and len(mask) == len(wanted):
+            _tell_counted(wanted)
+        return mask
+    _check_labels("the mask", mask.index)
+    place = {label: row for row, label in enumerate(mask.index.tolist())}
+    absent = [name for name in wanted if name not in place]
+    if absent or len(place) > len(wanted):
+        raise DataError(_unmatched(absent, list(place), wanted))
+    return mask.iloc[[place[name] for name in wanted]]
+
+
+def _tell_counted(ids: Sequence[Hashable]) -> None:
+    warnings.warn(
+        f"the mask has row labels 0, 1, 2, ..., but the samples have ids such as {ids[0]!r}, so its rows are matched "
+        "by their order; give the mask these ids as index",
+        SuspiciousDataWarning,
+        stacklevel=outside(),
+    )
+
+
+def _unmatched(absent: Sequence[Hashable], labels: Sequence[Hashable], ids: Sequence[Hashable]) -> str:
+    """Why a mask does not belong to the samples, and the cure."""
+    alike = read_alike(labels, ids)
+    if alike:
+        found, own = alike[0]
+        return f"the mask has row labels {written(found)}, the samples have ids {written(own)}; {CURE}"
+    if absent:
+        what = f"the mask has no row for {len(absent):,} of {len(ids):,} samples, such as {absent[0]!r}"
+    else:
+        known = set(ids)
+        extra = [label for label in labels if label not in known]
+        what = f"the mask has rows for {len(extra):,} samples that the views lack, such as {extra[0]!r}"
+    return f"{what}; give it the ids of the samples as index, or an array with their rows in order (mask.to_numpy())"
