@@ -91,7 +91,7 @@ def test_dcp_of_four_views(steps):
 def test_sure(steps, rate):
     samples = sets()
     method, networks = two_networks(
-        "sure", samples, epochs=6, dropout=0.0, n_negatives=3, batch_size=500, learning_rate=rate, **MLP
+        "sure", samples, epochs=4, dropout=0.0, n_negatives=3, batch_size=500, learning_rate=rate, **MLP
     )
     pairs = [method._pairs(own.present, seed).tolist() for own, seed in zip(samples, (3, 4), strict=True)]
     for network, parts in check(method, networks, samples, reference.train_sure, steps, pairs=pairs):
@@ -158,7 +158,7 @@ def test_dsimvc(steps, monkeypatch, kind):
 
     for module in (dsimvc, safe_imputation):
         monkeypatch.setattr(module, "start_weights", start)
-    epochs = {"pretrain_epochs": 2, "neighbor_pretrain_epochs": 2, "neighbor_epochs": 2, "iterations": 3}
+    epochs = {"pretrain_epochs": 2, "neighbor_pretrain_epochs": 2, "neighbor_epochs": 2, "iterations": 2}
     rates = {"learning_rate": 3e-3, "virtual_rate": 0.5, "weight_rate": 0.1}
     method, networks = two_networks(
         "dsimvc", samples, feature_dim=5, **epochs, **rates, hidden_dims=(8, 7), latent_dim=6

@@ -72,12 +72,12 @@ def test_columns_of_one_unit_are_divided_by_one_number():
 
 def test_a_view_as_a_whole_has_one_least_and_one_largest_value():
     views = Views(
-        [np.array([[-2.0, 4.0], [0.0, 6.0], [1e6, 1e6]]), np.full((3, 2), 7.0), np.full((3, 1), 5.0)],
+        [np.array([[4.0, -2.0], [6.0, 0.0], [1e6, 1e6]]), np.full((3, 2), 7.0), np.full((3, 1), 5.0)],
         mask=[[1, 1, 0], [1, 1, 0], [0, 1, 1]],
     )
     scaler = fit_whole_views(views)
     found = scaler.apply(views).arrays
-    assert found[0].tolist() == [[0.0, 0.75], [0.25, 1.0], [0.0, 0.0]]
+    assert found[0].tolist() == [[0.75, 0.0], [1.0, 0.25], [0.0, 0.0]]
     assert found[1].tolist() == np.zeros((3, 2)).tolist()
     assert found[2].tolist() == np.zeros((3, 1)).tolist()
-    assert scaler.undo(0, found[0])[:2].tolist() == [[-2.0, 4.0], [0.0, 6.0]]
+    assert scaler.undo(0, found[0])[:2].tolist() == [[4.0, -2.0], [6.0, 0.0]]
