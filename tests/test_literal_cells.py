@@ -474,3 +474,61 @@ def test_views_that_share_few_samples_are_told_below_twenty_and_a_half(common, o
     lines = checks.isolated_views(Views([np.random.default_rng(0).normal(size=(n, 2))] * 2, mask=mask))
     first = [line for line in lines if line.startswith(f"view_0: only {common} of its {own} samples")]
     assert bool(first) == told
+
+
+def test_for_a_look_at_the_data_all_empty_cells_take_medians():
+    table = np.array([[1, NAN, 5], [NAN, NAN, 7], [NAN, 2.5, 8], [90, 90, 90]], np.float32)
+    mask = np.array([[1, 1], [1, 0], [1, 1], [0, 1]], bool)
+    views = Views({"a": table, "b": np.arange(8.0).reshape(4, 2)}, mask=mask)
+    found = filler.filled_by_median(views)
+    assert found.arrays[0].tolist() == [[1, 2.5, 5], [1, 2.5, 7], [1, 2.5, 8], [0, 0, 0]]
+    assert found.arrays[1] is views.arrays[1]
+
+
+def test_a_column_half_of_which_is_zero_has_a_median_between():
+    table = np.array([[0, 0.5], [0, 0], [3, 0], [5, 0]], np.float32)
+    for one in (table, sparse.csr_array(table)):
+        assert column_medians(one[:, [0]] + one[:, [0]] * 0.1, np.ones(4, bool)).tolist() == pytest.approx([1.65])
+        assert column_medians(one, np.ones(4, bool)).tolist() == [2.0, 0.0]  # 1.5 goes to even
+
+
+def test_where_nothing_fills_cells_the_first_empty_one_is_told():
+    table = table_of_units(8)
+    table[5, 2], table[6, 0] = NAN, NAN
+    views = Views({"a": table_of_units(8), "b": table}, ids=list("stuvwxyz"), columns=[range(6), list("lmnopq")])
+    words = r"view 'b', row 5 \(id 'x'\), column 2 \('n'\): the cell is empty"
+    with pytest.raises(DataError, match=words):
+        fit_filler(views, "error")
+    with pytest.raises(DataError, match=words):
+        Filler("error").apply(views)
+    assert fit_filler(views[:5], "error").medians == ()
+
+
+@pytest.mark.parametrize(("zero", "n", "told"), [(2, 20, False), (3, 20, True), (3, 19, False), (3, 30, False)])
+def test_many_zero_samples_of_a_sparse_view_are_more_than_a_tenth_of_twenty(zero, n, told):
+    table = np.ones((n + 4, 2), np.float32)
+    table[: zero + 4] = 0  # four of them lack the view
+    views = Views(
+        {"a": sparse.csr_array(table), "b": np.zeros((n + 4, 1))},
+        mask=np.stack([np.arange(n + 4) >= 4, np.ones(n + 4, bool)], axis=1),
+    )
+    words = f"a: {zero} of its {n} samples are zero in all columns"
+    assert [line[: len(words)] for line in checks.zero_samples(views)] == [words] * told
+
+
+def test_ids_of_samples_that_lack_both_views_are_not_compared():
+    mask = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], bool)
+    assert id_spelling.alike_in_views(["a", "b", "c"], mask, ["1", "2", "01x", "02x"]) == []
+    assert len(id_spelling.alike_in_views(["a", "b", "c"], mask, ["1", "2", "01", "x"])) == 1
+
+
+def test_a_lone_view_is_not_isolated_and_one_sample_is_enough_for_a_second():
+    table = np.random.default_rng(0).normal(size=(30, 2))
+    mask = np.ones((30, 2), bool)
+    mask[:, 1] = False
+    assert checks.isolated_views(Views([table, table], mask=mask)) == []
+    mask[0] = [False, True]
+    assert [line.split(":")[0] for line in checks.isolated_views(Views([table, table], mask=mask))] == [
+        "view_0",
+        "view_1",
+    ]

@@ -315,7 +315,7 @@ def test_scalings_that_do_the_same_are_tried_once(monkeypatch, whole, factors, k
 
     def fit_scaler(views, kind, given):
         asked.append((views, given))
-        return Scaler(kind, (np.zeros(1),), (np.full(1, by_kind[kind]),), whole)
+        return Scaler(kind, (np.zeros(1),), (np.full(1, by_kind[kind]),), whole if kind == "mixed" else (not whole[0],))
 
     monkeypatch.setattr(prepared, "fit_scaler", fit_scaler)
     source = SimpleNamespace(reduced="reduced", reduction=SimpleNamespace(units=("view",)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import math
@@ -66,11 +67,14 @@ def test_labels_and_predictions_line_by_line(tmp_path):
 
 def test_embeddings_come_in_parts_and_stay_with_their_ids(tmp_path):
     parts = [(PARTS[0][0], np.array([[1.5, 2], [0.1, -4]], np.float32)), (PARTS[1][0], np.array([[5, 6]], np.float32))]
+    turned = [(views, np.asfortranarray(part, dtype=np.float64)) for views, part in parts]
+    writers.write_embedding(tmp_path / "turned.npy", 3, 2, turned)
     for ending in ("csv", "npy", "parquet"):
         writers.write_embedding(tmp_path / f"e.{ending}", 3, 2, parts)
     assert (tmp_path / "e.csv").read_text().splitlines() == ["id,z0,z1", "b,1.5,2.0", "'=a,0.1,-4.0", "c,5.0,6.0"]
     expected = np.array([[1.5, 2], [0.1, -4], [5, 6]], np.float32)
     np.testing.assert_array_equal(np.load(tmp_path / "e.npy"), expected)
+    np.testing.assert_array_equal(np.load(tmp_path / "turned.npy"), expected)
     found = parquet.read_table(tmp_path / "e.parquet").to_pydict()
     assert found["id"] == ["b", "=a", "c"]
     np.testing.assert_array_equal(np.float32([found["z0"], found["z1"]]).T, expected)
@@ -132,7 +136,7 @@ def test_tables_that_do_not_belong_together_are_told_with_examples():
         DataError, match=r"a\.csv and b\.csv share no id: 'p1', 'p2', 'p3', \.\.\. against 'q1', 'p9'; sp"
     ):
         matching.check_matching([a, b])
-    turned = file_view("t", ["g1", "g2"], ["p2", "p3", "z"])
+    turned = file_view("t", ["g1", "g2"], ["p2 ", "p3", "z"])
     with pytest.raises(DataError, match=r"t\.csv: 2 of the names of its 3 columns .* transpose=\['t'\]"):
         matching.check_matching([a, file_view("c", ["p1", "p2"]), turned])
     with pytest.raises(DataError, match="2 of them differ only in how they are written"):
@@ -175,6 +179,8 @@ def test_memory_is_asked_for_by_what_reading_takes():
     assert Source([nameless])._bytes_needed(0) == 0
     wide = FileView(HERE, "a", np.zeros((3, 5)), range(5))
     assert Source([wide])._bytes_needed(0) == 3 * 5 * (8 + 4)
+    joined = FileView(HERE, "a", np.zeros((3, 5), np.float32), range(5), ["p", "q", "r"])
+    assert Source([joined])._bytes_needed(0) == 3 * 5 * (4 + 4)
     matrix = sparse.csr_array(np.eye(3, dtype=np.float32))
     assert Source([FileView(HERE, "a", matrix, range(3))])._bytes_needed(0) == 2 * (12 + 12 + 16) + 4 * 3
 
@@ -207,6 +213,9 @@ def test_a_wide_table_is_cut_by_the_views_that_are_known():
     assert views.arrays[1].tolist() == values[:, [0, 2]].tolist()
     assert views.columns == (["a.y", "a.x.1", "a.z", "a.w"], ["b.x", "b.z"])
     assert views.ids.tolist() == ["q", "p"]
+    beside = FileView(HERE, "wide", values, ["b.x", "b.y", "a.1", "a.2", "a.3", "b.z"], ["q", "p"])
+    a, b = split_by_prefix(Source([beside]), ["a", "b"]).read().arrays
+    assert (a.tolist(), b.tolist()) == (values[:, 2:5].tolist(), values[:, [0, 1, 5]].tolist())
     assert split_by_prefix(Source([wide]), ["a"]).names == ("wide",)
     assert split_by_prefix(Source([wide]), ["a", "b", "wide"]).names == ("wide",)
 
@@ -411,7 +420,29 @@ def test_answers_say_each_thing_of_its_own_sample():
         answers.impute(Model(), views, Limits(bytes=71))
 
 
-def test_places_are_given_back_and_warnings_of_the_package_are_told_once():
+def test_the_gate_measures_how_long_an_answer_takes():
+    metrics, sent = Metrics(frozenset({"/x"})), []
+
+    async def answer(scope, receive, send):
+        await send({"type": "http.response.start", "status": 418, "headers": [(b"own", b"1")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(
+        gate.Gate(answer, metrics=metrics, token=None, hosts=None)(
+            {"type": "http", "path": "/x", "headers": []}, None, send
+        )
+    )
+    assert metrics._requests == {("/x", 418): 1}
+    assert 0 < metrics._seconds["/x"] < 60
+    assert (b"own", b"1") in sent[0]["headers"]
+    assert len(sent[0]["headers"]) == 1 + len(gate._HEADERS)
+    assert "headers" not in sent[1]
+
+
+def test_places_are_given_back_and_warnings_of_the_package_are_told_once(caplog):
     def work():
         warnings.warn("ours", SuspiciousDataWarning, stacklevel=1)
         warnings.warn("ours", SuspiciousDataWarning, stacklevel=1)
@@ -419,6 +450,7 @@ def test_places_are_given_back_and_warnings_of_the_package_are_told_once():
         return 7
 
     assert worker._recorded(work) == (7, ["ours"])
+    assert [record.message for record in caplog.records] == ["UserWarning: theirs"]
     one = worker.Worker(2)
     with one.place(), one.place():
         assert (one.taken, one.is_ready) == (2, False)

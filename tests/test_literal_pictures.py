@@ -83,6 +83,12 @@ def test_each_dot_of_a_thinned_map_is_the_sample_that_stands_there(figures, tmp_
         assert tag.xy == pytest.approx(own[:, ((own - middle) ** 2).sum(axis=0).argmin()])
 
 
+def test_a_tag_stands_at_the_dot_nearest_to_the_median_of_its_cluster():
+    x, y = np.float32([0, 1, 2, 3, 90, 1.1]), np.float32([5, 5, 5, 5, -80, 0])
+    assert maps._middle(x, y, np.array([True, True, True, True, True, False])) == 2
+    assert maps._middle(x, y, np.array([False, False, False, False, True, False])) == 4
+
+
 def test_of_many_patterns_the_rarest_are_one_group_in_grey(figures, tmp_path, monkeypatch):
     monkeypatch.setattr(maps, "_MOST_PATTERNS", 2)
     draw_map(tmp_path / "map.png", PLACES, LABELS, MASK, VIEWS, title="t")
@@ -338,6 +344,8 @@ def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_pat
     assert texts["a  1.25"][1] > texts["b  1.75"][1]
     below = -0.25 * 2 - 0.15
     assert [[1.75, 0], [1.75, pytest.approx(below - 0.55)], [0.85, pytest.approx(below - 0.55)]] in lines
+    assert [[3.0, 0], [3.0, pytest.approx(below)], [3.15, pytest.approx(below)]] in lines
+    assert [texts[str(rank)][0] for rank in (1, 2, 3)] == [1, 2, 3]
     assert "mean ranks over 8 comparisons" in figures[0]._suptitle.get_text()
     assert "Friedman p = 0.012" in figures[0]._suptitle.get_text()
 

@@ -20,7 +20,7 @@ from viewfuse.report.csv_table import Table, read_table
 from viewfuse.report.page import _fitting
 from viewfuse.report.payload import points_of
 from viewfuse.report.run_folder import Run, read_run, write_evidence
-from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, tables_of
+from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, merges_of, tables_of
 from viewfuse.report.verdict import count, number, percent, warnings_of
 
 IDS = ["s5", "s1", "s9", "s2", "s8", "s3", "s7", "s4", "s6"]
@@ -147,6 +147,34 @@ def test_losses_are_drawn_from_where_they_are_in_use(monkeypatch):
     ]
 
 
+def test_decisions_settings_and_scores_are_told():
+    decisions = {
+        "scaling": {
+            "why": "scaling: mixed, as it suits",
+            "evidence": {"rna": {"gain": 0.12345, "n": [3]}, "kind": "x"},
+        },
+        "odd_one": {"why": "no label here"},
+    }
+    summary = {"views": ["rna", "protein"], "cluster_sizes": [5, 0, 3, 1], "decisions": decisions, "seconds": 7,
+               "params": {"random_state": 42, "lr": 0.5}, "command": "viewfuse fit x"}  # fmt: skip
+    run = a_run(summary=summary, versions={"torch": "2"})
+    body = sections.decision_section(run, str.upper).body
+    assert re.findall(r"<dt>(.*?)</dt><dd><p>(.*?)</p>", body) == [
+        ("scaling", "MIXED, AS IT SUITS"), ("odd one", "NO LABEL HERE"),
+    ]  # fmt: skip
+    assert "<pre>rna gain: 0.1235\nrna n: [3]\nkind: x</pre>" in body
+    assert body.count("<details>") == 1
+    said = sections.reproduce_section(run).body
+    assert re.findall(r"<dd>(.*?)</dd>", said) == ["<code>viewfuse fit x</code>", "42", "torch 2", "7 s"]
+    assert re.findall(r"<td>(.*?)</td>", said) == ["random_state", "42", "lr", "0.5"]
+
+
+def test_merges_are_read_with_clusters_of_two_digits():
+    ten = {"views": ["rna", "protein"], "cluster_sizes": [1] * 11}
+    merges = table("merges.csv", first=["10", "3"], second=["2", "10 2"], distance=[0.5, 1.5], left=[10, 9])
+    assert merges_of(a_run(summary=ten, merges=merges)) == [([10], [2], 0.5), ([3], [2, 10], 1.5)]
+
+
 def test_sentences_say_what_was_counted():
     run = a_run()
     assert verdict.headline(run) == "9 samples in 3 clusters"
@@ -158,6 +186,7 @@ def test_sentences_say_what_was_counted():
     assert verdict.apart(features_of(run), 0) == [
         "low column 7 in rna (1; others 1,234)", "high p1 in protein (3; others 1)",
     ]  # fmt: skip
+    assert verdict.apart(features_of(run), 0, top=3)[2] == "high g1 in rna (12; others 10)"
     assert verdict.apart(features_of(run), 2) == ["low p2 in protein (0.001; others 0.002)"]
     assert [count(n, "sample") for n in (0, 1, 1234)] == ["0 samples", "1 sample", "1,234 samples"]
     assert [percent(x) for x in (0.004, 0.005, 0.994, 0.995, 0.5)] == ["under 1%", "0%", "99%", "over 99%", "50%"]
@@ -179,6 +208,7 @@ def test_warnings_begin_where_their_bounds_are():
     assert texts() == texts(unsure=4) == texts(confidence=0.5) == []
     assert texts(unsure=5) == ["25% of the samples are uncertain."]
     assert texts(tiny=4) == ["Fewer than 5 samples are in cluster 1: look whether they are outliers."]
+    assert texts(tiny=1) == texts(tiny=4)
     assert len(texts(confidence=0.49)) == 1
     assert texts(tiny=10, lacks=5) == []
     assert texts(tiny=10, lacks=6) == [
@@ -238,6 +268,7 @@ def test_without_a_map_a_random_choice_of_samples_is_shown():
     chosen = sorted(np.random.default_rng(0).permutation(9)[:4].tolist())
     assert points["id"] == [IDS[row] for row in chosen]
     assert "x" not in points
+    assert "others" not in points_of(a_run(), [], 9, others=True)
     assert [payload._short(x) for x in (0.0004, 0.9996, 0.12345, 1.0, 2.3456)] == [0.001, 0.999, 0.123, 1.0, 2.346]
 
 
