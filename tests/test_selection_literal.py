@@ -274,7 +274,7 @@ def test_the_views_with_the_lowest_draws_stay_half_of_those_that_are_there():
 
 
 def test_the_measures_of_every_number_are_written_out():
-    samples, values, mask = gappy(45)
+    samples, values, mask = gappy(45, (14, 16))  # more columns than components
     rng = np.random.default_rng(0)
     embedding = rng.normal(size=(45, 5)) * [5, 3, 2, 1, 1] + 50
     hidden = embedding + rng.normal(size=(45, 5))
