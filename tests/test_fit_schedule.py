@@ -15,6 +15,7 @@ from conftest import make_blobs
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
 from viewfuse.engine.loop import embed_stored
+from viewfuse.engine.progress import Progress
 from viewfuse.fitted import prepared as prepared_module
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.urrl import estimator
@@ -44,9 +45,20 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), *
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
     kmeans = torch.from_numpy(GROUPS)
     monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: kmeans)
-    views = Views(make_blobs(60, 3)[0])
-    (chosen,) = fit_module.fit_models([views], Config(n_clusters=3, **TINY, **settings), scaling, [list(seeds)], CPU)
-    return events, chosen
+    views, config, progress = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY, **settings), Expected()
+    (chosen,) = fit_module.fit_models([views], config, scaling, [list(seeds)], CPU, progress=progress)
+    return events, chosen, progress.epochs
+
+
+class Expected(Progress):
+    """Remembers how many epochs are said to come."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs = []
+
+    def expect(self, epochs):
+        self.epochs.append(epochs)
 
 
 def clear(seed):
@@ -60,14 +72,16 @@ def unclear(seed):
 @pytest.mark.usefixtures("three_scalings")
 class TestWhatIsTrained:
     def test_clear_clusters_need_no_other_scaling_and_no_more_epochs(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, clear)
+        events, chosen, expected = fitted_events(monkeypatch, clear)
+        assert expected == [3 * 4 + 5 + 6, 6]  # three scalings may be tried; one had its joint stage to come
         assert events == [(4, [5]), (4, []), (9, []), ("joint", [5])]
         assert (chosen.clear, chosen.spared, chosen.asked, chosen.failed) == (True, True, False, [])
         assert list(chosen.evidence) == ["mixed"]
 
     def test_all_scalings_are_tried_where_nothing_is_clear_and_one_goes_on(self, monkeypatch):
         best = seed_of(5, 1)
-        events, chosen = fitted_events(monkeypatch, lambda seed: clear(0) if seed == best else unclear(seed))
+        events, chosen, expected = fitted_events(monkeypatch, lambda seed: clear(0) if seed == best else unclear(seed))
+        assert expected == [3 * 4 + 5 + 6, 5 + 6]
         others = [best, seed_of(5, 2)]
         assert events == [(4, [5]), (4, others), (9, [best]), ("joint", [best])]
         assert (chosen.clear, chosen.spared) == (False, False)
@@ -79,41 +93,48 @@ class TestWhatIsTrained:
         assert chosen.agreed == pytest.approx(agreed)
 
     def test_trainings_that_agree_need_no_more_epochs_although_k_means_disagrees(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, lambda seed: unclear(0))
+        events, chosen, _ = fitted_events(monkeypatch, lambda seed: unclear(0))
         assert events[2:] == [(9, []), ("joint", [5])]
         assert chosen.agreed == 1.0
 
+    def test_a_training_for_the_choice_of_k_is_taken_over_before_the_trial(self, monkeypatch):
+        asked = []
+        monkeypatch.setattr(fit_module, "take_over", lambda searches, begun, epochs: asked.append((begun, epochs)))
+        fitted_events(monkeypatch, clear)
+        fitted_events(monkeypatch, clear, scaling="minmax")
+        assert asked == [(None, 4), (None, 9)]
+
     def test_a_number_of_epochs_that_was_given_is_kept_to(self, monkeypatch):
-        events, _ = fitted_events(monkeypatch, clear, pretrain_epochs=9)
+        events, *_ = fitted_events(monkeypatch, clear, pretrain_epochs=9)
         assert events == [(4, [5]), (4, []), (9, [5]), ("joint", [5])]
 
     def test_a_quick_fit_tries_one_scaling(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6))
+        events, chosen, _ = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6))
         assert events == [(4, [5, 6]), (4, []), (9, [5, 6]), ("joint", [5, 6])]
         assert (chosen.clear, chosen.spared) == (False, True)
 
     def test_a_thorough_fit_tries_all_at_once(self, monkeypatch):
-        events, _ = fitted_events(monkeypatch, clear, effort="thorough", seeds=(5, 6))
+        events, *_ = fitted_events(monkeypatch, clear, effort="thorough", seeds=(5, 6))
         every = [seed_of(seed, place) for place in range(3) for seed in (5, 6)]
         assert events == [(4, every), (4, []), (9, [5, 6]), ("joint", [5, 6])]
 
     def test_a_scaling_that_was_named_is_trained_to_the_end_at_once_with_the_seeds_themselves(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, unclear, scaling="minmax", seeds=(5, 6))
+        events, chosen, _ = fitted_events(monkeypatch, unclear, scaling="minmax", seeds=(5, 6))
         assert events == [(9, [5, 6]), (9, []), (9, [5, 6]), ("joint", [5, 6])]
         assert chosen.asked
 
     def test_a_training_that_breaks_after_the_trial_has_no_joint_stage(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6), breaks={(9, 5)})
+        events, chosen, _ = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6), breaks={(9, 5)})
         assert events[2:] == [(9, [5, 6]), ("joint", [6])]
         assert [start.tolist() for start in chosen.starts] == [unclear(6).tolist()]
 
     def test_a_scaling_whose_trainings_break_is_named_and_left_out(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, unclear, breaks={(4, 5)})
+        events, chosen, _ = fitted_events(monkeypatch, unclear, breaks={(4, 5)})
         assert [seeds for _, seeds in events[:2]] == [[5], [seed_of(5, 1), seed_of(5, 2)]]
         assert (chosen.failed, set(chosen.evidence)) == (["mixed"], {"standard", "minmax"})
 
     def test_one_training_that_is_not_clear_is_enough_to_try_more(self, monkeypatch):
-        events, _ = fitted_events(monkeypatch, lambda seed: clear(0) if seed == 5 else unclear(seed), seeds=(5, 6))
+        events, *_ = fitted_events(monkeypatch, lambda seed: clear(0) if seed == 5 else unclear(seed), seeds=(5, 6))
         assert [len(seeds) for _, seeds in events[:2]] == [2, 4]
 
 
@@ -229,13 +250,18 @@ def search_of(scaling="auto", seeds=(5,), n=60, **settings):
 
 @pytest.mark.usefixtures("three_scalings")
 @pytest.mark.parametrize(
-    ("clear", "effort", "facts", "agreed"), [(-1.0, "auto", (True, False), False), (9.0, "quick", (False, True), True)]
+    ("clear", "params", "facts", "agreed"),
+    [
+        (-1.0, {}, (True, False, False), False),
+        (9.0, {"effort": "quick"}, (False, True, False), True),
+        (-1.0, {"scaling": "minmax"}, (False, False, True), False),
+    ],
 )
-def test_why_other_scalings_were_spared(watched_fit, monkeypatch, clear, effort, facts, agreed):
+def test_why_other_scalings_were_spared(watched_fit, monkeypatch, clear, params, facts, agreed):
     monkeypatch.setattr(rules, "CLEAR", clear)
-    model, *_ = watched_fit(n_init=2, pretrain_epochs=1, joint_epochs=0, effort=effort)
+    model, *_ = watched_fit(n_init=2, pretrain_epochs=1, joint_epochs=0, **params)
     scaling = model.decisions_["scaling"]
-    assert (scaling["clear"], scaling["quick"], scaling["asked"]) == (*facts, False)
+    assert (scaling["clear"], scaling["quick"], scaling["asked"]) == facts
     assert list(model.decisions_["pretraining"]["evidence"]) == ["agreement"] * agreed
 
 

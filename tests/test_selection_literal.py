@@ -221,9 +221,20 @@ def test_a_point_that_is_met_again_is_drawn_only_when_nothing_else_is_left():
     assert found[0] == found[1] != found[2] == found[3]
 
 
+def test_a_centre_without_points_stays_where_it_is():
+    points, weights = np.array([[5.0], [5.0], [9.0], [9.0], [0.5]]), np.array([1.0, 1.0, 1.0, 1.0, 0.0])
+    given = [torch.from_numpy(own).float() for own in (points, weights)]
+    (found,) = partitions(given[0], [3], generator(), given[1])
+    assert found.tolist() == literal.partitions(points, [3], generator(), weights)[0].tolist()
+    assert found[4] == found[0] == found[1]
+
+
 @pytest.mark.parametrize("depth", [2, 9])
 def test_the_spectrum_is_that_of_the_graph_written_out(depth):
-    samples, _, mask = gappy(24)
+    _, values, mask = gappy(24)
+    mask[6], values = mask[5], [np.concatenate([view[:6], view[5:6], view[7:]]) for view in values]
+    samples = index_training_set([torch.from_numpy(view) for view in values], torch.from_numpy(mask), 9)
+    assert (samples.neighbor_ids[6] == 6).any()  # equal samples have one list, so one is its own neighbour
     found = spectrum(samples, depth, 30)
     np.testing.assert_allclose(found, literal.spectrum(samples.neighbor_ids, mask, depth, 30), atol=1e-5)
 
