@@ -15,7 +15,6 @@ from viewfuse.methods import base
 from viewfuse.methods.choosing_k import Choice
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
-from viewfuse.parallel import threads_for
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "ablation": {"n_heads": 2}}
 BRIEF = {**SMALL, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "standard", "random_state": 7}
@@ -55,6 +54,7 @@ def handed_on(monkeypatch, chosen=None, **params):
 
     monkeypatch.setattr(estimator, "choose_n_clusters", choose)
     monkeypatch.setattr(estimator, "fit_models", fit)
+    monkeypatch.setattr(estimator, "threads_for", lambda count: 10 * count)
     with pytest.raises(Stop):
         URRL(**{**SMALL, **params}, random_state=7, device="cpu").fit(tables())
     return seen
@@ -78,7 +78,7 @@ def test_a_fit_hands_on_what_it_was_asked_for(monkeypatch, params, seeds):
                             effort=params.get("effort", "auto"))  # fmt: skip
     assert (scaling, given, device) == ("view", [seeds], torch.device("cpu"))
     assert (ways["fill"], ways["reduction"], ways["begun"]) == ("median", "none", None)
-    assert ways["threads"] == threads_for(len(seeds))
+    assert ways["threads"] == 10 * len(seeds)
     assert ways["checkpoint"] is NO_CHECKPOINT
 
 

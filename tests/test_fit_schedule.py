@@ -43,8 +43,12 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), *
     monkeypatch.setattr(fit_module._Chosen, "best", lambda self: self)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
-    kmeans = torch.from_numpy(GROUPS)
-    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: kmeans)
+
+    def kmeans(samples, k, seed):
+        assert (k, seed) == (3, seeds[0])  # the same for all trainings, so that they are compared with one partition
+        return torch.from_numpy(GROUPS)
+
+    monkeypatch.setattr(prepared_module, "filled_kmeans", kmeans)
     views, config, progress = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY, **settings), Expected()
     (chosen,) = fit_module.fit_models([views], config, scaling, [list(seeds)], CPU, progress=progress)
     return events, chosen, progress.epochs

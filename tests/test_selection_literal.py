@@ -221,6 +221,13 @@ def test_a_point_that_is_met_again_is_drawn_only_when_nothing_else_is_left():
     assert found[0] == found[1] != found[2] == found[3]
 
 
+def test_whether_centres_still_move_is_asked_every_fourth_round(monkeypatch):
+    rounds, own = [], partitions_by_k._distances
+    monkeypatch.setattr(partitions_by_k, "_distances", lambda *args: rounds.append(args) or own(*args))
+    partitions(torch.tensor([[0.0], [0.0], [1.0], [1.0]]), [2], generator())
+    assert len(rounds) == 4 + 1  # settled at once, and placed at the end
+
+
 def test_a_centre_without_points_stays_where_it_is():
     points, weights = np.array([[5.0], [5.0], [9.0], [9.0], [0.5]]), np.array([1.0, 1.0, 1.0, 1.0, 0.0])
     given = [torch.from_numpy(own).float() for own in (points, weights)]
