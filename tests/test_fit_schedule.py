@@ -66,7 +66,8 @@ class Expected(Progress):
 
 
 def clear(seed):
-    return (GROUPS + 1) % 3
+    """Of 60 samples 55 are where k-means puts them: 0.875 above chance for three clusters, 0.833 for two."""
+    return np.where(np.arange(60) < 55, GROUPS + 1, GROUPS + 2) % 3
 
 
 def unclear(seed):
@@ -133,7 +134,7 @@ class TestWhatIsTrained:
         assert [start.tolist() for start in chosen.starts] == [unclear(6).tolist()]
 
     def test_a_scaling_whose_trainings_break_is_named_and_left_out(self, monkeypatch):
-        events, chosen, _ = fitted_events(monkeypatch, unclear, breaks={(4, 5)})
+        events, chosen, _ = fitted_events(monkeypatch, clear, breaks={(4, 5)})
         assert [seeds for _, seeds in events[:2]] == [[5], [seed_of(5, 1), seed_of(5, 2)]]
         assert (chosen.failed, set(chosen.evidence)) == (["mixed"], {"standard", "minmax"})
 
@@ -351,7 +352,7 @@ def test_a_training_that_would_be_repeated_is_taken_over():
             weights.data.fill_(0.5)
         return other
 
-    for wrong in (begun(seed=6), begun(epochs=3), begun(scale=2.0), begun(hidden_dim=12)):
+    for wrong in (begun(seed=6), begun(epochs=3), begun(epochs=1), begun(scale=2.0), begun(hidden_dim=12)):
         take_over([search], wrong, 2)
         assert run.n_epochs == 0
     right = begun()

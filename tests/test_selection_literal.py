@@ -322,6 +322,14 @@ def test_a_sample_without_donors_gets_the_mean_of_all_that_have_the_view():
     assert filled_table(samples, torch.tensor([0, 4])).tolist() == [[1.0, 8.0], [3.0, 9.0]]
 
 
+def test_only_samples_without_donors_get_that_mean():
+    values = [[1.0, 2.0, 8.0, 0.0, 0.0], [0.0, 10.0, 40.0, 0.0, 100.0], [0.0] * 5]
+    mask = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 0]], dtype=bool)
+    samples = index_training_set([torch.tensor(view)[:, None] for view in values], torch.from_numpy(mask), 9)
+    # The second and the third sample are donors of the first one; the fourth meets nobody.
+    assert filled_table(samples, torch.arange(5))[:, 1].tolist() == [25.0, 10.0, 40.0, 50.0, 100.0]
+
+
 def test_limits_of_the_evidence_are_what_they_are_said_to_be():
     assert (cluster_evidence._DRAWS, cluster_evidence._SHARE) == (4, 0.8)
     own = partitions_by_k
