@@ -22,7 +22,7 @@ def seed_of(seed, place):
 def run_past(run, until, labels):
     """As if a training had lasted so long, and found these clusters."""
     for epoch in range(run.n_epochs, until):
-        row = [epoch + 1, "pre-training", 1.0, 1.0, 0.0, 1.0 / (run.seed % 7 + 1), 0.0]
+        row = [epoch + 1, "pre-training", 1 / (epoch + 1), 1.0, 0.0, 1.0 / (run.seed % 7 + 1), 0.0]
         for name, value in zip(run.history, row, strict=True):
             run.history[name].append(value)
     run.clusters = torch.from_numpy(labels)

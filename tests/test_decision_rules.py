@@ -285,6 +285,11 @@ NO_OTHER = "as no other has clusters that agree clearly better with the neighbou
         ("scaling", SCALED, f"mixed, {NO_OTHER} {LISTED}; every column has its own scale"),
         (
             "scaling",
+            SCALED | {"evidence": {"standard": 0.1, "mixed": 0.5, "minmax": 0.52}},
+            f"mixed, {NO_OTHER} {LISTED[:-1]}, standard 0.100); every column has its own scale",
+        ),
+        (
+            "scaling",
             SCALED | {"chosen": "minmax", "diverged": ["standard"]},
             f"minmax, as its clusters agree best with the neighbours in all views {LISTED}; training diverged with "
             "standard",

@@ -15,8 +15,10 @@ from conftest import make_blobs
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
 from viewfuse.engine.loop import embed_stored
+from viewfuse.engine.progress import Progress
 from viewfuse.fitted import prepared as prepared_module
 from viewfuse.fitted.prepared import Source
+from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import search as search_module
 from viewfuse.methods.urrl.config import Config
@@ -26,7 +28,7 @@ from viewfuse.methods.urrl.training import init_state
 from viewfuse.selection import rules
 
 
-def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", **settings):
+def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), **settings):
     """What a fit trains, by the seeds of the trainings and the epoch until which they are trained."""
     events = []
 
@@ -34,21 +36,38 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", **settings):
         events.append((until, [run.seed for run in runs]))
         for run in runs:
             run_past(run, until, find(run.seed))
+            run.diverged = "it broke" if (until, run.seed) in breaks else ""
 
     monkeypatch.setattr(fit_module, "pretrain", pretrain)
     monkeypatch.setattr(fit_module, "train_jointly", lambda runs, **_: events.append(("joint", [r.seed for r in runs])))
     monkeypatch.setattr(fit_module._Chosen, "best", lambda self: self)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
-    kmeans = torch.from_numpy(GROUPS)
-    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: kmeans)
-    views = Views(make_blobs(60, 3)[0])
-    (chosen,) = fit_module.fit_models([views], Config(n_clusters=3, **TINY, **settings), scaling, [list(seeds)], CPU)
-    return events, chosen
+
+    def kmeans(samples, k, seed):
+        assert (k, seed) == (3, seeds[0])  # the same for all trainings, so that they are compared with one partition
+        return torch.from_numpy(GROUPS)
+
+    monkeypatch.setattr(prepared_module, "filled_kmeans", kmeans)
+    views, config, progress = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY, **settings), Expected()
+    (chosen,) = fit_module.fit_models([views], config, scaling, [list(seeds)], CPU, progress=progress)
+    return events, chosen, progress.epochs
+
+
+class Expected(Progress):
+    """Remembers how many epochs are said to come."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs = []
+
+    def expect(self, epochs):
+        self.epochs.append(epochs)
 
 
 def clear(seed):
-    return (GROUPS + 1) % 3
+    """Of 60 samples 55 are where k-means puts them: 0.875 above chance for three clusters, 0.833 for two."""
+    return np.where(np.arange(60) < 55, GROUPS + 1, GROUPS + 2) % 3
 
 
 def unclear(seed):
@@ -58,14 +77,16 @@ def unclear(seed):
 @pytest.mark.usefixtures("three_scalings")
 class TestWhatIsTrained:
     def test_clear_clusters_need_no_other_scaling_and_no_more_epochs(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, clear)
+        events, chosen, expected = fitted_events(monkeypatch, clear)
+        assert expected == [3 * 4 + 5 + 6, 6]  # three scalings may be tried; one had its joint stage to come
         assert events == [(4, [5]), (4, []), (9, []), ("joint", [5])]
         assert (chosen.clear, chosen.spared, chosen.asked, chosen.failed) == (True, True, False, [])
         assert list(chosen.evidence) == ["mixed"]
 
     def test_all_scalings_are_tried_where_nothing_is_clear_and_one_goes_on(self, monkeypatch):
         best = seed_of(5, 1)
-        events, chosen = fitted_events(monkeypatch, lambda seed: clear(0) if seed == best else unclear(seed))
+        events, chosen, expected = fitted_events(monkeypatch, lambda seed: clear(0) if seed == best else unclear(seed))
+        assert expected == [3 * 4 + 5 + 6, 5 + 6]
         others = [best, seed_of(5, 2)]
         assert events == [(4, [5]), (4, others), (9, [best]), ("joint", [best])]
         assert (chosen.clear, chosen.spared) == (False, False)
@@ -77,31 +98,48 @@ class TestWhatIsTrained:
         assert chosen.agreed == pytest.approx(agreed)
 
     def test_trainings_that_agree_need_no_more_epochs_although_k_means_disagrees(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, lambda seed: unclear(0))
+        events, chosen, _ = fitted_events(monkeypatch, lambda seed: unclear(0))
         assert events[2:] == [(9, []), ("joint", [5])]
         assert chosen.agreed == 1.0
 
+    def test_a_training_for_the_choice_of_k_is_taken_over_before_the_trial(self, monkeypatch):
+        asked = []
+        monkeypatch.setattr(fit_module, "take_over", lambda searches, begun, epochs: asked.append((begun, epochs)))
+        fitted_events(monkeypatch, clear)
+        fitted_events(monkeypatch, clear, scaling="minmax")
+        assert asked == [(None, 4), (None, 9)]
+
     def test_a_number_of_epochs_that_was_given_is_kept_to(self, monkeypatch):
-        events, _ = fitted_events(monkeypatch, clear, pretrain_epochs=9)
+        events, *_ = fitted_events(monkeypatch, clear, pretrain_epochs=9)
         assert events == [(4, [5]), (4, []), (9, [5]), ("joint", [5])]
 
     def test_a_quick_fit_tries_one_scaling(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6))
+        events, chosen, _ = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6))
         assert events == [(4, [5, 6]), (4, []), (9, [5, 6]), ("joint", [5, 6])]
         assert (chosen.clear, chosen.spared) == (False, True)
 
     def test_a_thorough_fit_tries_all_at_once(self, monkeypatch):
-        events, _ = fitted_events(monkeypatch, clear, effort="thorough", seeds=(5, 6))
+        events, *_ = fitted_events(monkeypatch, clear, effort="thorough", seeds=(5, 6))
         every = [seed_of(seed, place) for place in range(3) for seed in (5, 6)]
         assert events == [(4, every), (4, []), (9, [5, 6]), ("joint", [5, 6])]
 
     def test_a_scaling_that_was_named_is_trained_to_the_end_at_once_with_the_seeds_themselves(self, monkeypatch):
-        events, chosen = fitted_events(monkeypatch, unclear, scaling="minmax", seeds=(5, 6))
+        events, chosen, _ = fitted_events(monkeypatch, unclear, scaling="minmax", seeds=(5, 6))
         assert events == [(9, [5, 6]), (9, []), (9, [5, 6]), ("joint", [5, 6])]
         assert chosen.asked
 
+    def test_a_training_that_breaks_after_the_trial_has_no_joint_stage(self, monkeypatch):
+        events, chosen, _ = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6), breaks={(9, 5)})
+        assert events[2:] == [(9, [5, 6]), ("joint", [6])]
+        assert [start.tolist() for start in chosen.starts] == [unclear(6).tolist()]
+
+    def test_a_scaling_whose_trainings_break_is_named_and_left_out(self, monkeypatch):
+        events, chosen, _ = fitted_events(monkeypatch, clear, breaks={(4, 5)})
+        assert [seeds for _, seeds in events[:2]] == [[5], [seed_of(5, 1), seed_of(5, 2)]]
+        assert (chosen.failed, set(chosen.evidence)) == (["mixed"], {"standard", "minmax"})
+
     def test_one_training_that_is_not_clear_is_enough_to_try_more(self, monkeypatch):
-        events, _ = fitted_events(monkeypatch, lambda seed: clear(0) if seed == 5 else unclear(seed), seeds=(5, 6))
+        events, *_ = fitted_events(monkeypatch, lambda seed: clear(0) if seed == 5 else unclear(seed), seeds=(5, 6))
         assert [len(seeds) for _, seeds in events[:2]] == [2, 4]
 
 
@@ -112,6 +150,14 @@ def matched_share(labels, other, k):
 def level_of(shared, k):
     above = ((shared - 1 / k) / (1 - 1 / k) - 0.2) / 0.8
     return 1 / k + (1 - 1 / k) * min(max(above, 0.01), 0.995)
+
+
+@pytest.mark.parametrize(("agreed", "settled"), [(0.8, True), (0.79, False), (None, False)])
+def test_trainings_that_agree_from_a_bound_on_are_settled(monkeypatch, agreed, settled):
+    monkeypatch.setattr(fit_module, "agreement", lambda own, others: agreed)
+    nothing = fit_module._Chosen([], [np.zeros(3)], {}, [], asked=False, clear=False, spared=False)
+    assert nothing.settled == settled
+    assert nothing._replace(clear=True).settled
 
 
 @pytest.fixture
@@ -159,13 +205,17 @@ def scores_of(runs, found):
     return [literal.agreement(own.tolist(), ids) * literal.entropy(own.tolist(), 3) for own in found]
 
 
-def test_of_several_trainings_the_best_is_kept_and_compared_with_the_others(watched_fit):
+def test_of_several_trainings_the_best_is_kept_and_compared_with_the_others(watched_fit, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(estimator, "cluster_stability", lambda model, z, labels, seed: seeds.append(seed))
     model, ended, references = watched_fit(scaling="standard", n_init=3, pretrain_epochs=2, joint_epochs=1)
     runs = [run for run, *_ in ended]
     found = [reference.student_t(z.numpy(), c.numpy()).argmax(axis=1) for _, z, c in ended]
     scores = scores_of(runs, found)
     best = max(range(3), key=lambda i: scores[i])
+    assert best > 0
     assert model._model.network is runs[best].network
+    assert seeds == [runs[best].seed]
     assert model.objectives_ == [run.history["total"][-1] for run in runs]
     assert model.history_ is runs[best].history
     assert np.array_equal(model.embedding_, ended[best][1].numpy())
@@ -204,7 +254,70 @@ def search_of(scaling="auto", seeds=(5,), n=60, **settings):
 
 
 @pytest.mark.usefixtures("three_scalings")
+@pytest.mark.parametrize(
+    ("clear", "params", "facts", "agreed"),
+    [
+        (-1.0, {}, (True, False, False), False),
+        (9.0, {"effort": "quick"}, (False, True, False), True),
+        (-1.0, {"scaling": "minmax"}, (False, False, True), False),
+    ],
+)
+def test_why_other_scalings_were_spared(watched_fit, monkeypatch, clear, params, facts, agreed):
+    monkeypatch.setattr(rules, "CLEAR", clear)
+    model, *_ = watched_fit(n_init=2, pretrain_epochs=1, joint_epochs=0, **params)
+    scaling = model.decisions_["scaling"]
+    assert (scaling["clear"], scaling["quick"], scaling["asked"]) == facts
+    assert list(model.decisions_["pretraining"]["evidence"]) == ["agreement"] * agreed
+
+
+def test_one_scaling_of_several_is_compared_as_it_was_when_it_was_chosen(watched_fit, monkeypatch):
+    tried, pretrain = [], fit_module.pretrain
+
+    def seen(runs, until, **ways):
+        pretrain(runs, until, **ways)
+        tried.extend((run, run.clusters.numpy().copy()) for run in runs if not any(run is own for own, _ in tried))
+
+    monkeypatch.setattr(fit_module, "pretrain", seen)
+    model, [(kept, z, centers)], _ = watched_fit(pretrain_epochs=1, joint_epochs=2, learning_rate=0.005)
+    start = next(own for run, own in tried if run is kept)
+    others = [own for run, own in tried if run is not kept]
+    last = reference.student_t(z.numpy(), centers.numpy()).argmax(axis=1)
+    assert not np.array_equal(start, last)
+    verdict = model.decisions_["reliability"]
+    assert verdict["evidence"]["agreement"] == pytest.approx(np.mean([adjusted_rand_score(start, o) for o in others]))
+    assert (verdict["trainings"], verdict["final"], verdict["alone"]) == (len(others) + 1, False, True)
+    assert model.stability_ == pytest.approx(np.mean([matched(model.labels_, other) for other in others], axis=0))
+    assert model.decisions_["pretraining"]["evidence"]["agreement"] == verdict["evidence"]["agreement"]
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, monkeypatch, learned):
+    asked = []
+
+    def taught(embedding, labels, n_clusters):
+        asked.append((labels, n_clusters))
+        return embedding[[0, 20, 40]] if learned else None
+
+    monkeypatch.setattr(fit_module, "centers_of", taught)
+    scores = iter([0.1, 0.9])
+    monkeypatch.setattr(fit_module, "partition_score", lambda labels, ids, k: next(scores))
+    model, [(run, z, _)], references = watched_fit(scaling="minmax", pretrain_epochs=1, joint_epochs=0)
+    assert (asked[0][0].tolist(), asked[0][1]) == (references[0].tolist(), 3)
+    assert model.decisions_["clusters"]["chosen"] == ("k-means" if learned else "network")
+    assert model.decisions_["clusters"]["evidence"] == {"network": 0.1, "k-means": 0.9}
+    centers = z[[0, 20, 40]].numpy() if learned else run.network.centers.detach().numpy()
+    assert np.array_equal(model.cluster_centers_, centers)
+    assert np.array_equal(model.labels_, reference.student_t(z.numpy(), centers).argmax(axis=1))
+    before = run.clusters.numpy()
+    other = before if learned else references[0].numpy()
+    assert model.stability_.tolist() == matched(model.labels_, other).tolist()
+    shared = matched_share(before, references[0].numpy(), 3)
+    assert model.decisions_["confidence"]["evidence"]["shared_with_kmeans"] == pytest.approx(shared)
+
+
+@pytest.mark.usefixtures("three_scalings")
 def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch):
+    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(GROUPS))
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
     assert search_of().most_epochs(4) == 3 * 4 + 5 + 6
     assert search_of(seeds=(5, 6)).most_epochs(4) == 2 * (3 * 4 + 5 + 6)
@@ -239,7 +352,7 @@ def test_a_training_that_would_be_repeated_is_taken_over():
             weights.data.fill_(0.5)
         return other
 
-    for wrong in (begun(seed=6), begun(epochs=3), begun(scale=2.0), begun(hidden_dim=12)):
+    for wrong in (begun(seed=6), begun(epochs=3), begun(epochs=1), begun(scale=2.0), begun(hidden_dim=12)):
         take_over([search], wrong, 2)
         assert run.n_epochs == 0
     right = begun()

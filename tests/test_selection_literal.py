@@ -221,9 +221,27 @@ def test_a_point_that_is_met_again_is_drawn_only_when_nothing_else_is_left():
     assert found[0] == found[1] != found[2] == found[3]
 
 
+def test_whether_centres_still_move_is_asked_every_fourth_round(monkeypatch):
+    rounds, own = [], partitions_by_k._distances
+    monkeypatch.setattr(partitions_by_k, "_distances", lambda *args: rounds.append(args) or own(*args))
+    partitions(torch.tensor([[0.0], [0.0], [1.0], [1.0]]), [2], generator())
+    assert len(rounds) == 4 + 1  # settled at once, and placed at the end
+
+
+def test_a_centre_without_points_stays_where_it_is():
+    points, weights = np.array([[5.0], [5.0], [9.0], [9.0], [0.5]]), np.array([1.0, 1.0, 1.0, 1.0, 0.0])
+    given = [torch.from_numpy(own).float() for own in (points, weights)]
+    (found,) = partitions(given[0], [3], generator(), given[1])
+    assert found.tolist() == literal.partitions(points, [3], generator(), weights)[0].tolist()
+    assert found[4] == found[0] == found[1]
+
+
 @pytest.mark.parametrize("depth", [2, 9])
 def test_the_spectrum_is_that_of_the_graph_written_out(depth):
-    samples, _, mask = gappy(24)
+    _, values, mask = gappy(24)
+    mask[6], values = mask[5], [np.concatenate([view[:6], view[5:6], view[7:]]) for view in values]
+    samples = index_training_set([torch.from_numpy(view) for view in values], torch.from_numpy(mask), 9)
+    assert (samples.neighbor_ids[6] == 6).any()  # equal samples have one list, so one is its own neighbour
     found = spectrum(samples, depth, 30)
     np.testing.assert_allclose(found, literal.spectrum(samples.neighbor_ids, mask, depth, 30), atol=1e-5)
 
@@ -274,7 +292,7 @@ def test_the_views_with_the_lowest_draws_stay_half_of_those_that_are_there():
 
 
 def test_the_measures_of_every_number_are_written_out():
-    samples, values, mask = gappy(45)
+    samples, values, mask = gappy(45, (14, 16))  # more columns than components
     rng = np.random.default_rng(0)
     embedding = rng.normal(size=(45, 5)) * [5, 3, 2, 1, 1] + 50
     hidden = embedding + rng.normal(size=(45, 5))
@@ -302,6 +320,14 @@ def test_a_sample_without_donors_gets_the_mean_of_all_that_have_the_view():
     present = torch.tensor([[True, False]] * 3 + [[False, True]] * 2)
     samples = index_training_set(values, present, 9)
     assert filled_table(samples, torch.tensor([0, 4])).tolist() == [[1.0, 8.0], [3.0, 9.0]]
+
+
+def test_only_samples_without_donors_get_that_mean():
+    values = [[1.0, 2.0, 8.0, 0.0, 0.0], [0.0, 10.0, 40.0, 0.0, 100.0], [0.0] * 5]
+    mask = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 0]], dtype=bool)
+    samples = index_training_set([torch.tensor(view)[:, None] for view in values], torch.from_numpy(mask), 9)
+    # The second and the third sample are donors of the first one; the fourth meets nobody.
+    assert filled_table(samples, torch.arange(5))[:, 1].tolist() == [25.0, 10.0, 40.0, 50.0, 100.0]
 
 
 def test_limits_of_the_evidence_are_what_they_are_said_to_be():

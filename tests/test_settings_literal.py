@@ -186,8 +186,8 @@ def test_a_sample_at_the_bound_is_not_uncertain():
 
 
 def test_empty_clusters_are_counted():
-    with pytest.warns(EmptyClusterWarning, match="^2 of 4 clusters are empty; ask for fewer clusters, or do less$"):
-        warn_of_empty_clusters(np.array([3, 3, 1]), 4, ", or do less")
+    with pytest.warns(EmptyClusterWarning, match="^3 of 5 clusters are empty; ask for fewer clusters, or do less$"):
+        warn_of_empty_clusters(np.array([3, 3, 1]), 5, ", or do less")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_empty_clusters(np.array([1, 0]), 2)

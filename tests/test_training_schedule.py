@@ -64,13 +64,13 @@ class Watch:
         self.events.append(("restore", self.number))
 
 
-def joint_events(monkeypatch, length, *, stops_after=99, watched=True, epoch=None):
+def joint_events(monkeypatch, length, *, stop=(99, 99), watched=True, epoch=None):
     settings = Config(n_clusters=3, joint_epochs="auto" if watched else length, **TINY)
     stored, recorder = stored_samples(), Recorder(epoch)
     runs = [init_state(stored, settings, seed) for seed in (0, 1)]
     for run in runs:
         run_past(run, 3, GROUPS)
-    watches = [Watch(recorder, r, run.joint_stage, stops_after) for r, run in enumerate(runs)] if watched else []
+    watches = [Watch(recorder, r, run.joint_stage, stop[r]) for r, run in enumerate(runs)] if watched else []
     monkeypatch.setattr(
         training, "Replicates", lambda runs, joint: recorder.events.append(("joint", joint)) or recorder
     )
@@ -99,7 +99,7 @@ def test_a_joint_stage_is_looked_at_eight_times(monkeypatch, length, looks):
 
 
 def test_the_events_of_a_watched_stage(monkeypatch):
-    events, _ = joint_events(monkeypatch, 16, stops_after=7)
+    events, _ = joint_events(monkeypatch, 16, stop=(7, 7))
     assert events == [
         ("joint", True), ("stage", "joint", 2), ("judge", 0, 3), ("judge", 1, 3),
         ("joint", 3), ("keep", 4, False),
@@ -108,6 +108,12 @@ def test_the_events_of_a_watched_stage(monkeypatch):
         ("joint", 6), "unstack", "embed", ("evaluate", 0, 7, ""), ("evaluate", 1, 7, "broke"), ("keep", 7, True),
         "finish", ("restore", 0), ("restore", 1),
     ]  # fmt: skip
+
+
+def test_a_stage_lasts_until_every_training_has_stopped(monkeypatch):
+    events, _ = joint_events(monkeypatch, 16, stop=(5, 9))
+    assert [event[1] for event in events if event[0] == "joint"] == [True, 3, 4, 5, 6, 7, 8]
+    assert [event[1:] for event in events if event[0] == "keep" and event[2]] == [(9, True)]
 
 
 def test_a_stage_that_is_taken_up_again_does_not_judge_its_start(monkeypatch):
@@ -143,7 +149,7 @@ def test_pretraining_ends_with_centres_a_weight_and_clusters(monkeypatch):
     assert starts[0][1:3] == (3, 4)
     centers = run.network.centers.detach().numpy()
     assert run.clusters.tolist() == reference.student_t(embedding.numpy(), centers).argmax(axis=1).tolist()
-    assert (run.numbers["clustering_weight"], run.joint_stage.kept) == (pytest.approx(0.7), 3)
+    assert (run.numbers["clustering_weight"], run.joint_stage.kept) == (pytest.approx(0.7 / 3), 3)
 
 
 def test_jobs_are_the_trainings_that_are_not_there_yet(monkeypatch):
