@@ -42,7 +42,7 @@ from viewfuse.distributed.training import train_on_all
 from viewfuse.engine import early_stopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.loop import TrainState
-from viewfuse.errors import DataError, Diverged, SettingError, ViewfuseError
+from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError
 from viewfuse.utils import memory
 
 __all__ = ["prepared"]  # a fixture
@@ -290,6 +290,22 @@ def test_all_on_which_results_depend():
         "noise": 0.1, "rows": 90, "views": ["v0", "v1"], "shards": "abc", "version of viewfuse": __version__,
         "version of torch": str(torch.__version__), "device": "cpu",
     }  # fmt: skip
+
+
+def test_every_row_that_is_left_out_is_told_of():
+    own = job()
+    with pytest.warns(EmptySampleWarning, match="1 of 90 rows have no view at all"):
+        own._tell_lost(SimpleNamespace(n_rows=89))
+    own._tell_lost(SimpleNamespace(n_rows=90))
+
+
+def test_columns_that_are_not_looked_at_are_named():
+    own = job()
+    own.shards.ignored = [f"c{i}" for i in range(9)]
+    with pytest.warns(
+        SuspiciousDataWarning, match=r"9 column\(s\) .* not looked at: c0, c1, c2, c3, c4, c5, c6, c7; name"
+    ):
+        own._tell_ignored()
 
 
 def test_seconds_are_rounded(monkeypatch):
