@@ -329,6 +329,67 @@ def test_no_more_rows_are_kept_than_are_trained_on(monkeypatch, tmp_path, bank, 
     assert asked == [(90, expected, bank)]
 
 
+def test_the_fit_of_the_bank_has_a_checkpoint_and_the_seed_of_the_run(tmp_path, monkeypatch):
+    events = []
+
+    class Fit:
+        def __init__(self, n_clusters, **options):
+            events.append((n_clusters, options))
+
+        def fit(self, views):
+            events.append((views.ids.tolist(), [view.tolist() for view in views.arrays]))
+            return self
+
+        def save(self, folder):
+            events.append(folder)
+
+        @staticmethod
+        def load(folder, device):
+            return folder, device
+
+    monkeypatch.setattr(fit_module, "URRL", Fit)
+    own, told = job(verbose=True), []
+    own.out, own.processes.together = tmp_path, lambda work: work()
+    reader = SimpleNamespace(bank=lambda: (["x", "y"], np.arange(10, dtype=np.float32).reshape(2, 5)))
+    folder = tmp_path / "checkpoint"
+    assert own._start(reader, SimpleNamespace(tell=told.append)) == (folder / "start", "cpu")
+    options = {"checkpoint": folder / "fit", "verbose": True, "noise": 0.1, "random_state": 7, "device": "cpu"}
+    views = [[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]], [[3.0, 4.0], [8.0, 9.0]]]
+    assert events == [(3, options), (["x", "y"], views), folder / "start"]
+    assert told == ["fitting 2 of 90 rows"]
+    (folder / "start").mkdir(parents=True)
+    (folder / "start" / "manifest.json").write_text("{}")
+    own._start(reader, None)  # what is done is not done again
+    assert len(events) == 3
+
+
+def test_the_training_on_all_rows_has_what_was_asked_for(prepared, tmp_path, monkeypatch):
+    events, model = [], prepared[0]
+    rows = SimpleNamespace(prepare=lambda *args: events.append(args[1:]), counts=lambda n: [30] * n)
+    monkeypatch.setattr(fit_module, "PreparedRows", lambda *args: events.append(args) or rows)
+    monkeypatch.setattr(
+        fit_module, "_state", lambda start, seed: events.append(seed) or SimpleNamespace(method=model.method)
+    )
+    monkeypatch.setattr(fit_module, "train_on_all", lambda run, *args: events.append(args))
+    monkeypatch.setattr(fit_module, "_finish", lambda start, run: events.append("finish"))
+    start = SimpleNamespace(_model=model, save=events.append)
+    own, waited = job(), []
+    own.out, own.checkpoint, own.processes.wait = tmp_path, Checkpoint(tmp_path / "c", {}), lambda: waited.append(1)
+    own.size(30, 9, 24)
+    reader = SimpleNamespace(buckets=SimpleNamespace(number=2))
+    own._train(start, reader, SimpleNamespace(tell=lambda line: None))
+    depth = model.stored.neighbor_ids.shape[2]
+    assert events[:3] == [(tmp_path / "checkpoint" / "prepared", [3, 2], depth), (LAYOUT, model, own.processes), 7]
+    given, plan, processes, checkpoint, _ = events[3]
+    size = model.method.config.batch_size
+    assert (given, processes, plan) == (rows, own.processes, Plan.of([30, 30], size, 24, 9, 7))
+    assert checkpoint._prefix == "all-"
+    assert checkpoint._clock is own.checkpoint._clock
+    assert events[4:] == ["finish", tmp_path / "model"]
+    assert list(own.seconds) == ["neighbours", "training"]
+    assert waited == [1]
+
+
 def test_what_the_training_takes_over_from_the_bank(prepared):
     model = prepared[0]
     evidence = {"joint_stage": {"evidence": {"clustering_weight": 0.125}}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -225,15 +226,18 @@ def test_of_ids_that_appear_twice_the_first_by_hash_is_named(tmp_path, few):
 # --- a whole run
 
 
-@pytest.mark.filterwarnings("ignore::viewfuse.errors.EmptyCellsWarning")
+@pytest.mark.filterwarnings("ignore::viewfuse.errors.EmptyCellsWarning")  # of what the model predicts below
 def test_a_run_counts_all_rows_and_labels_each_as_its_model_does(data, tmp_path, few, monkeypatch):
     """Shards of one row, of many, and with rows without a view."""
     options = {name: value for name, value in SMALL.items() if name not in ("device", "random_state")}
-    with pytest.warns(EmptySampleWarning, match="2 of 72 rows have no view at all and are left out"):
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always")
         summary = fit_large(
             data, tmp_path / "run", 3, bank=40, steps=2, batch_size=64, random_state=9, device="cpu", **options
         )
     model, found, (wide, ids) = load(tmp_path / "run" / "model", device="cpu"), written(tmp_path / "run"), wide_rows()
+    assert [one.category for one in noticed] == [EmptySampleWarning]  # the empty cell is not in the bank
+    assert str(noticed[0].message).startswith("2 of 72 rows have no view at all and are left out")
     there = [i for i in range(72) if i not in (50, 71)]
     assert sorted(found["id"].to_pylist()) == sorted(ids[i] for i in there)
     rows = {name: place for place, name in enumerate(found["id"].to_pylist())}
