@@ -35,7 +35,7 @@ from viewfuse.distributed import training
 from viewfuse.distributed.fit_large import _Job
 from viewfuse.distributed.processes import Processes, was_restarted
 from viewfuse.distributed.rows import row_buckets
-from viewfuse.distributed.rows.prepared_rows import Plan, Visit
+from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows, Visit
 from viewfuse.distributed.rows.row_buckets import Buckets
 from viewfuse.distributed.rows.shards import Layout
 from viewfuse.distributed.training import train_on_all
@@ -140,6 +140,33 @@ def test_groups_are_runs_of_rows_and_the_rest_is_left_out(prepared):
         assert torch.equal(own, view[places])
     assert torch.equal(some.present, every.present[places])
     assert torch.equal(some.neighbor_ids, every.neighbor_ids[places])
+
+
+def test_buckets_are_made_once_and_what_they_were_made_of_goes(tmp_path):
+    rows, events = PreparedRows(tmp_path, [3, 2], 4), []
+    rows._records = lambda values, *_: events.append(("make", values)) or np.zeros(values, rows._record)
+    reader = SimpleNamespace(
+        rows=lambda b: (None, 10 + b), forget=lambda b: events.append(("forget", b)), buckets=SimpleNamespace(number=4)
+    )
+    np.save(rows.path(2), np.zeros(5, rows._record), allow_pickle=False)
+    model = SimpleNamespace(stored=SimpleNamespace(present=torch.zeros(1)))
+    waited = []
+    second = SimpleNamespace(own=lambda items: items[::2], wait=lambda: waited.append(list(events)))
+    rows.prepare(reader, LAYOUT, model, second)
+    assert events == [("make", 10), ("forget", 0), ("forget", 2)]
+    assert waited == [events]
+    np.save(rows.path(1), np.zeros(7, rows._record), allow_pickle=False)
+    assert rows.counts(3) == [10, 7, 5]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["0000.npy", "0001.npy", "0002.npy"]
+
+
+def test_a_checksum_weighs_every_weight_by_its_place(prepared):
+    model, _, counts, _ = prepared
+    run = state(model)
+    step = training.SharedStep(run, Plan.of(counts, GROUP, 12, 1, SEED), ALONE)
+    bits = [int(bit) for one in run.network.parameters() for bit in one.detach().numpy().ravel().view(np.int32)]
+    expected = sum(bit * (2 * place + 1) for place, bit in enumerate(bits))
+    assert step.checksum() % 2**64 == expected % 2**64
 
 
 # --- the schedule

@@ -150,7 +150,7 @@ def test_ids_are_hashed_by_all_their_bytes_wherever_they_lie():
 def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch):
     monkeypatch.setattr(row_buckets, "_ROWS_PER_BUCKET", 20)
     wide, ids = wide_rows()
-    buckets = Buckets.of(72, 50, 15)
+    buckets = Buckets.of(72, 50, 25)  # the bank is more than a bucket
     assert buckets.number == 3
     stale = tmp_path / "rows"
     stale.mkdir()
@@ -167,7 +167,7 @@ def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch
         keys, values = reader.rows(bucket)
         assert keys.tolist() == [hashed(ids[i]) for i in expected] == reader.keys(bucket).tolist()
         np.testing.assert_array_equal(values, wide[expected])
-    bank = [i for i in kept if hashed(ids[i]) <= int(15 / 72 * 2.0**64)]
+    bank = [i for i in kept if hashed(ids[i]) <= int(25 / 72 * 2.0**64)]
     names, values = reader.bank()
     assert names == [ids[i] for i in bank]
     np.testing.assert_array_equal(values, wide[bank])
