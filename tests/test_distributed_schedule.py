@@ -34,7 +34,7 @@ from viewfuse.distributed import processes as processes_module
 from viewfuse.distributed import training
 from viewfuse.distributed.fit_large import _Job
 from viewfuse.distributed.processes import Processes, was_restarted
-from viewfuse.distributed.rows import row_buckets
+from viewfuse.distributed.rows import prepared_rows, row_buckets, shards
 from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows, Visit
 from viewfuse.distributed.rows.row_buckets import Buckets
 from viewfuse.distributed.rows.shards import Layout
@@ -284,9 +284,8 @@ def test_there_are_eight_epochs():
 
 
 def job(kind="cpu", size=1, **options):
-    shards = SimpleNamespace(layout=LAYOUT, paths=["a", "b"], digest=lambda: "abc", ignored=[], __len__=lambda self: 90)
-    own = type("Fake", (), {"__len__": lambda self: 90})()
-    own.__dict__ = shards.__dict__
+    own = type("NinetyRows", (), {"__len__": lambda self: 90})()
+    own.layout, own.paths, own.digest, own.ignored = LAYOUT, ["a", "b"], lambda: "abc", []
     processes = SimpleNamespace(device=torch.device(kind), size=size, is_first=True, from_first=lambda value: value)
     return _Job(own, "out", processes, 3, 7, True, {"noise": 0.1}, **options)
 
@@ -505,4 +504,5 @@ def test_processes_share_the_gpus_of_their_machine(monkeypatch):
 
 def test_limits_by_size_are_these():
     assert (row_buckets._ROWS_PER_BUCKET, row_buckets._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
+    assert (shards._ROWS, memory._ROWS_AT_A_TIME, prepared_rows._SHARE) == (16_384, 65_536, 4)
     assert processes_module._PATIENCE.total_seconds() == 86_400
