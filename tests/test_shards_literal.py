@@ -142,9 +142,21 @@ def test_ids_are_hashed_by_all_their_bytes_wherever_they_lie():
     assert hashed_ids(ids.slice(1), "f").tolist() == [hashed(name) for name in names[1:]]
     assert hashed_ids(ids.slice(2, 2), "f").tolist() == [hashed("ab"), hashed("ba")]
     assert hashed_ids(ids.slice(1).dictionary_encode(), "f").tolist() == [hashed(name) for name in names[1:]]
+    whole = pa.array([name.encode() for name in names], pa.large_binary())  # of which a part is not copied
+    assert hashed_ids(whole.slice(2, 3), "f").tolist() == [hashed(name) for name in names[2:5]]
     assert hashed_ids(pa.array([-1, 0, 7]), "f").tolist() == [mixed(0), mixed(1), mixed(8)]
     with pytest.raises(DataError, match="a row has an empty id"):
         hashed_ids(ids, "f")
+
+
+def test_a_bucket_is_what_all_processes_wrote(tmp_path):
+    for rank, keys in ((0, [5, 9]), (1, []), (2, [1, 7, 6])):
+        np.array(keys, np.uint64).tofile(tmp_path / f"0003-{rank}.keys")
+        np.array([[key, -key] for key in keys], np.float32).tofile(tmp_path / f"0003-{rank}.rows")
+    reader = BucketReader(tmp_path, Buckets(4, 2**64 - 1, 6), 2)
+    assert reader.keys(3).tolist() == [1, 5, 6, 7, 9]
+    assert reader.rows(3)[0].tolist() == [1, 5, 6, 7, 9]
+    assert reader.rows(3)[1].tolist() == [[1, -1], [5, -5], [6, -6], [7, -7], [9, -9]]
 
 
 def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch):
@@ -281,6 +293,22 @@ def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
     assert files.write(ALONE).tolist() == [2, 2, 0, 0]
     two = SimpleNamespace(own=lambda pairs: pairs[1::2], gather=lambda sizes: [sizes, np.array([0, 5, 0, 1])])
     assert files.write(two).tolist() == [1, 5, 0, 1]
+
+
+def test_a_table_of_labels_has_room_for_many_clusters():
+    files = label_files.LabelFiles.__new__(label_files.LabelFiles)
+    files._arrow, files._with_embedding = pa, True
+    kinds = [("id", pa.string()), ("label", pa.int32()), ("confidence", pa.float32()), ("out_of_range", pa.bool_())]
+    files._schema = lambda: pa.schema([*kinds, ("embedding", pa.list_(pa.float32(), 2))])
+    chances = (0.75 * np.eye(300) + 0.25 / 300)[[7, 299]].astype(np.float32)
+    placed = chances, np.array([True, False]), np.array([[1, 2], [3, 4]], np.float32)
+    files._placed = lambda shard, rows: placed
+    found = files._table("f", SimpleNamespace(ids=pa.array(["a", "b"]))).to_pylist()
+    sure = pytest.approx(0.75 + 0.25 / 300)
+    assert found == [
+        {"id": "a", "label": 7, "confidence": sure, "out_of_range": True, "embedding": [1.0, 2.0]},
+        {"id": "b", "label": 299, "confidence": sure, "out_of_range": False, "embedding": [3.0, 4.0]},
+    ]
 
 
 def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):
