@@ -9,29 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sharded_data import rows, write_shards
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.id_hash import hashed_ids, lowest, parts_of
 from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.prepared_rows import Plan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards
-from viewfuse.errors import DataError, SettingError
+from viewfuse.errors import DataError
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 PATH = Path("x.parquet")
-
-
-@given(st.lists(st.text("ab07é_", min_size=1), min_size=1, max_size=30, unique=True), st.integers(0, 5))
-def test_a_hash_tells_ids_apart_and_hangs_on_nothing_else(ids, cut):
-    whole = hashed_ids(pa.array(ids), PATH)
-    assert len(set(whole.tolist())) == len(ids)
-    parts = [hashed_ids(pa.array(ids).slice(0, cut), PATH), hashed_ids(pa.array(ids).slice(cut), PATH)]
-    assert np.array_equal(np.concatenate(parts), whole)
-    assert np.array_equal(hashed_ids(pa.array(ids).dictionary_encode(), PATH), whole)
 
 
 def test_hashes_are_spread_evenly():
@@ -166,27 +154,3 @@ def test_processes_leave_no_trace_either(one_shard, tmp_path, monkeypatch):
     reader = BucketReader(tmp_path / "out", buckets, 13)
     ids, values = reader.bank()
     assert (ids, values.tobytes(), reader.rows(0)[1].tobytes()) == expected[1:]
-
-
-@given(
-    st.lists(st.integers(20, 400), min_size=1, max_size=4), st.integers(1, 16), st.integers(1, 60), st.integers(0, 40)
-)
-def test_batches_are_the_same_however_many_processes_share_them(counts, size, batch_size, steps):
-    plan = Plan.of(counts, size, batch_size, steps, seed=1)
-    epochs = plan.epochs(5)
-    assert sum(visit.n_batches for epoch in epochs for visit in epoch) == steps
-    assert len(epochs) <= 5
-    for visit in [visit for epoch in epochs for visit in epoch]:
-        whole = plan.groups_of(visit, ALONE)
-        assert whole.shape == (visit.n_batches, plan.groups)
-        assert len(np.unique(whole)) == whole.size
-        assert whole.max() < counts[visit.bucket] // plan.size
-        for n in range(2, min(4, plan.groups) + 1):
-            shares = [plan.groups_of(visit, Processes(r, n, ALONE.device)) for r in range(n)]
-            assert np.array_equal(np.sort(np.concatenate(shares, axis=1)), np.sort(whole))
-
-
-def test_too_many_processes_are_refused():
-    plan = Plan.of([100], 10, 20, 5, seed=0)
-    with pytest.raises(SettingError, match="2 groups of 10 rows, too few for 3 processes"):
-        plan.groups_of(plan.epochs(1)[0][0], Processes(0, 3, ALONE.device))

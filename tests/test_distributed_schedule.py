@@ -34,15 +34,15 @@ from viewfuse.distributed import processes as processes_module
 from viewfuse.distributed import training
 from viewfuse.distributed.fit_large import _Job
 from viewfuse.distributed.processes import Processes, was_restarted
-from viewfuse.distributed.rows import row_buckets
-from viewfuse.distributed.rows.prepared_rows import Plan, Visit
+from viewfuse.distributed.rows import prepared_rows, row_buckets, shards
+from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows, Visit
 from viewfuse.distributed.rows.row_buckets import Buckets
 from viewfuse.distributed.rows.shards import Layout
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine import early_stopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.loop import TrainState
-from viewfuse.errors import DataError, Diverged, SettingError, ViewfuseError
+from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError
 from viewfuse.utils import memory
 
 __all__ = ["prepared"]  # a fixture
@@ -140,6 +140,33 @@ def test_groups_are_runs_of_rows_and_the_rest_is_left_out(prepared):
         assert torch.equal(own, view[places])
     assert torch.equal(some.present, every.present[places])
     assert torch.equal(some.neighbor_ids, every.neighbor_ids[places])
+
+
+def test_buckets_are_made_once_and_what_they_were_made_of_goes(tmp_path):
+    rows, events = PreparedRows(tmp_path, [3, 2], 4), []
+    rows._records = lambda values, *_: events.append(("make", values)) or np.zeros(values, rows._record)
+    reader = SimpleNamespace(
+        rows=lambda b: (None, 10 + b), forget=lambda b: events.append(("forget", b)), buckets=SimpleNamespace(number=4)
+    )
+    np.save(rows.path(2), np.zeros(5, rows._record), allow_pickle=False)
+    model = SimpleNamespace(stored=SimpleNamespace(present=torch.zeros(1)))
+    waited = []
+    second = SimpleNamespace(own=lambda items: items[::2], wait=lambda: waited.append(list(events)))
+    rows.prepare(reader, LAYOUT, model, second)
+    assert events == [("make", 10), ("forget", 0), ("forget", 2)]
+    assert waited == [events]
+    np.save(rows.path(1), np.zeros(7, rows._record), allow_pickle=False)
+    assert rows.counts(3) == [10, 7, 5]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["0000.npy", "0001.npy", "0002.npy"]
+
+
+def test_a_checksum_weighs_every_weight_by_its_place(prepared):
+    model, _, counts, _ = prepared
+    run = state(model)
+    step = training.SharedStep(run, Plan.of(counts, GROUP, 12, 1, SEED), ALONE)
+    bits = [int(bit) for one in run.network.parameters() for bit in one.detach().numpy().ravel().view(np.int32)]
+    expected = sum(bit * (2 * place + 1) for place, bit in enumerate(bits))
+    assert step.checksum() % 2**64 == expected % 2**64
 
 
 # --- the schedule
@@ -257,9 +284,8 @@ def test_there_are_eight_epochs():
 
 
 def job(kind="cpu", size=1, **options):
-    shards = SimpleNamespace(layout=LAYOUT, paths=["a", "b"], digest=lambda: "abc", ignored=[], __len__=lambda self: 90)
-    own = type("Fake", (), {"__len__": lambda self: 90})()
-    own.__dict__ = shards.__dict__
+    own = type("NinetyRows", (), {"__len__": lambda self: 90})()
+    own.layout, own.paths, own.digest, own.ignored = LAYOUT, ["a", "b"], lambda: "abc", []
     processes = SimpleNamespace(device=torch.device(kind), size=size, is_first=True, from_first=lambda value: value)
     return _Job(own, "out", processes, 3, 7, True, {"noise": 0.1}, **options)
 
@@ -292,6 +318,22 @@ def test_all_on_which_results_depend():
     }  # fmt: skip
 
 
+def test_every_row_that_is_left_out_is_told_of():
+    own = job()
+    with pytest.warns(EmptySampleWarning, match="1 of 90 rows have no view at all"):
+        own._tell_lost(SimpleNamespace(n_rows=89))
+    own._tell_lost(SimpleNamespace(n_rows=90))
+
+
+def test_columns_that_are_not_looked_at_are_named():
+    own = job()
+    own.shards.ignored = [f"c{i}" for i in range(9)]
+    with pytest.warns(
+        SuspiciousDataWarning, match=r"9 column\(s\) .* not looked at: c0, c1, c2, c3, c4, c5, c6, c7; name"
+    ):
+        own._tell_ignored()
+
+
 def test_seconds_are_rounded(monkeypatch):
     clock = iter([1.0, 3.26])
     monkeypatch.setattr(fit_module.time, "perf_counter", lambda: next(clock))
@@ -311,6 +353,67 @@ def test_no_more_rows_are_kept_than_are_trained_on(monkeypatch, tmp_path, bank, 
     with pytest.raises(KeyError):
         own._run(SimpleNamespace(tell=lambda line: None))
     assert asked == [(90, expected, bank)]
+
+
+def test_the_fit_of_the_bank_has_a_checkpoint_and_the_seed_of_the_run(tmp_path, monkeypatch):
+    events = []
+
+    class Fit:
+        def __init__(self, n_clusters, **options):
+            events.append((n_clusters, options))
+
+        def fit(self, views):
+            events.append((views.ids.tolist(), [view.tolist() for view in views.arrays]))
+            return self
+
+        def save(self, folder):
+            events.append(folder)
+
+        @staticmethod
+        def load(folder, device):
+            return folder, device
+
+    monkeypatch.setattr(fit_module, "URRL", Fit)
+    own, told = job(verbose=True), []
+    own.out, own.processes.together = tmp_path, lambda work: work()
+    reader = SimpleNamespace(bank=lambda: (["x", "y"], np.arange(10, dtype=np.float32).reshape(2, 5)))
+    folder = tmp_path / "checkpoint"
+    assert own._start(reader, SimpleNamespace(tell=told.append)) == (folder / "start", "cpu")
+    options = {"checkpoint": folder / "fit", "verbose": True, "noise": 0.1, "random_state": 7, "device": "cpu"}
+    views = [[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]], [[3.0, 4.0], [8.0, 9.0]]]
+    assert events == [(3, options), (["x", "y"], views), folder / "start"]
+    assert told == ["fitting 2 of 90 rows"]
+    (folder / "start").mkdir(parents=True)
+    (folder / "start" / "manifest.json").write_text("{}")
+    own._start(reader, None)  # what is done is not done again
+    assert len(events) == 3
+
+
+def test_the_training_on_all_rows_has_what_was_asked_for(prepared, tmp_path, monkeypatch):
+    events, model = [], prepared[0]
+    rows = SimpleNamespace(prepare=lambda *args: events.append(args[1:]), counts=lambda n: [30] * n)
+    monkeypatch.setattr(fit_module, "PreparedRows", lambda *args: events.append(args) or rows)
+    monkeypatch.setattr(
+        fit_module, "_state", lambda start, seed: events.append(seed) or SimpleNamespace(method=model.method)
+    )
+    monkeypatch.setattr(fit_module, "train_on_all", lambda run, *args: events.append(args))
+    monkeypatch.setattr(fit_module, "_finish", lambda start, run: events.append("finish"))
+    start = SimpleNamespace(_model=model, save=events.append)
+    own, waited = job(), []
+    own.out, own.checkpoint, own.processes.wait = tmp_path, Checkpoint(tmp_path / "c", {}), lambda: waited.append(1)
+    own.size(30, 9, 24)
+    reader = SimpleNamespace(buckets=SimpleNamespace(number=2))
+    own._train(start, reader, SimpleNamespace(tell=lambda line: None))
+    depth = model.stored.neighbor_ids.shape[2]
+    assert events[:3] == [(tmp_path / "checkpoint" / "prepared", [3, 2], depth), (LAYOUT, model, own.processes), 7]
+    given, plan, processes, checkpoint, _ = events[3]
+    size = model.method.config.batch_size
+    assert (given, processes, plan) == (rows, own.processes, Plan.of([30, 30], size, 24, 9, 7))
+    assert checkpoint._prefix == "all-"
+    assert checkpoint._clock is own.checkpoint._clock
+    assert events[4:] == ["finish", tmp_path / "model"]
+    assert list(own.seconds) == ["neighbours", "training"]
+    assert waited == [1]
 
 
 def test_what_the_training_takes_over_from_the_bank(prepared):
@@ -401,4 +504,5 @@ def test_processes_share_the_gpus_of_their_machine(monkeypatch):
 
 def test_limits_by_size_are_these():
     assert (row_buckets._ROWS_PER_BUCKET, row_buckets._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
+    assert (shards._ROWS, memory._ROWS_AT_A_TIME, prepared_rows._SHARE) == (16_384, 65_536, 4)
     assert processes_module._PATIENCE.total_seconds() == 86_400

@@ -18,8 +18,8 @@ def free(monkeypatch):
 
     def log(n_bytes, kept=0):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (n_bytes - kept, 2 * n_bytes))
-        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: kept + 7)
-        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 7)
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: kept + 10**9)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 10**9)
 
     return log
 

@@ -18,6 +18,7 @@ from viewfuse.errors import CannotWrite, NotEnoughMemory, SettingError
 from viewfuse.parallel import cores, jobs, parcels, threads, workers
 from viewfuse.parallel.engines import InTurn, opened, run, use
 from viewfuse.parallel.jobs import Job, Outcome, limited, perform, perform_apart, report
+from viewfuse.parallel.on_ray import OnRay
 from viewfuse.parallel.parcels import Parcel, unpacked
 from viewfuse.parallel.workers import Workers, _Spread
 from viewfuse.utils import atomic, console, folders, memory, process_memory
@@ -318,6 +319,77 @@ def test_results_come_in_the_order_of_the_jobs_whoever_is_first(monkeypatch):
     monkeypatch.setattr("viewfuse.parallel.engines._made", lambda *args: Backwards())
     with use():
         assert run([Job(pow, (2, k)) for k in range(4)]) == [1, 2, 4, 8]
+
+
+# --- Ray, of which only what it is asked for is looked at
+
+
+class FakeRay:
+    """Tasks end in the order that is given."""
+
+    def __init__(self, ends, outcomes):
+        self.events, self._ends, self._outcomes = [], list(ends), outcomes
+        self.cloudpickle = SimpleNamespace(dumps=lambda what: what, loads=lambda what: what)
+        self._begun = 0
+
+    def put(self, what):
+        self.events.append(("put", what))
+        return ("shared", what)
+
+    def remote(self, function):
+        return self
+
+    def options(self, **asked):
+        self.events.append(("ask", *asked.values()))
+        return SimpleNamespace(remote=self._task)
+
+    def _task(self, facts, function, *args):
+        self._begun += 1
+        return self._begun - 1
+
+    def wait(self, tasks, num_returns, timeout=None):
+        done = [task for task in self._ends if task in tasks][:num_returns]
+        return done, [task for task in tasks if task not in done]
+
+    def cancel(self, task, force):
+        self.events.append(("cancel", task, force))
+
+
+def on_ray(ends, outcomes, cpus=4, gpus=0):
+    own = OnRay.__new__(OnRay)
+    own._ray, own._cpus, own._gpus, own._own = FakeRay(ends, outcomes), cpus, gpus, False
+    own._outcome = lambda task: outcomes[task]
+    return own
+
+
+def test_tasks_of_ray_ask_for_what_they_need():
+    table = "a large table"
+    own = on_ray([1, 0, 2], [Outcome(i, news=(f"news {i}",)) for i in range(3)])
+    given = [Job(pow, (table, 1), threads=2), Job(pow, (table, 2), threads=9), Job(pow, (table,), threads=None)]
+    told = []
+    assert list(own.as_done(given, told.append, None)) == [(1, 1), (0, 0), (2, 2)]
+    assert own._ray.events == [
+        ("put", table), ("put", 1), ("ask", 2, 0, 2), ("put", 2), ("ask", 4, 0, 2), ("ask", 1, 0, 2),
+    ]  # fmt: skip
+    assert told == ["news 1", "news 0", "news 2"]
+    with pytest.raises(SettingError, match="no machine of the Ray cluster has a GPU"):
+        list(own.as_done([Job(pow, gpus=1)], None, None))
+
+
+def test_of_tasks_that_fail_the_first_is_raised_when_those_before_are_done():
+    broken = [Outcome(error=ValueError(f"job {i}")) for i in range(5)]
+    own = on_ray([3, 0, 1, 2, 4], [Outcome(0), broken[1], Outcome(2), broken[3], Outcome(4)])
+    found = []
+    with pytest.raises(ValueError, match="job 1"):
+        found.extend(own.as_done([Job(pow)] * 5, None, None))
+    assert [event for event in own._ray.events if event[0] == "cancel"] == [("cancel", 4, True), ("cancel", 2, True)]
+
+
+def test_where_somebody_wants_to_stop_the_tasks_of_ray_come_to_a_good_end():
+    own = on_ray([0, 1, 2], [Outcome(i) for i in range(3)])
+    with pytest.raises(KeyboardInterrupt):
+        list(own.as_done([Job(pow)] * 3, None, lambda: True))
+    assert [event for event in own._ray.events if event[0] == "cancel"] == [("cancel", i, False) for i in range(3)]
 
 
 # --- parcels

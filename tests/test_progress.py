@@ -31,18 +31,6 @@ def test_a_terminal_gets_one_bar_with_all_epochs_of_the_fit(terminal, capsys):
     assert "epochs in" not in shown
 
 
-def test_a_log_gets_one_line_per_stage(capsys):
-    with Progress(shown=True) as progress:
-        progress.expect(9)
-        progress.begin("pre-training")
-        progress.advance(0.5)
-        progress.advance(0.4)
-        progress.begin("joint training")
-    first, second = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"pre-training: 2 epochs in \d+ s", first)
-    assert re.fullmatch(r"joint training: 0 epochs in \d+ s", second)
-
-
 def test_what_is_expected_may_shrink(terminal, capsys):
     with Progress(shown=True) as progress:
         progress.expect(100)

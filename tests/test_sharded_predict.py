@@ -18,7 +18,6 @@ from conftest import make_blobs
 from viewfuse import URRL, Views, load
 from viewfuse.cli import main
 from viewfuse.distributed import sharded_predict
-from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite
 from viewfuse.io.prefixed_columns import split_by_prefix
@@ -247,18 +246,6 @@ def test_mistakes_are_one_line(model, shards, tmp_path):
         assert message in result.stderr
         assert result.stderr.count("\n") == 1
         assert not out.exists()
-
-
-def test_rows_per_second_and_the_time_left_are_told(capsys):
-    now = [0.0]
-    with ShardProgress([100, 300], shown=True, clock=lambda: now[0]) as progress:
-        now[0] = 10.0
-        progress.advance(1000, 100, files=1)
-        assert capsys.readouterr().err == ""
-        assert str(progress) == "1 of 2 files, 1,000 rows, 100 rows/s, 30 s left"
-        now[0] = 40.0
-        progress.advance(3000, 100)
-    assert capsys.readouterr().err == "1 of 2 files, 4,000 rows, 100 rows/s, 40 s left\n"
 
 
 def test_without_ray_one_line_says_what_to_install(model, shards, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -141,15 +142,27 @@ def test_ids_are_hashed_by_all_their_bytes_wherever_they_lie():
     assert hashed_ids(ids.slice(1), "f").tolist() == [hashed(name) for name in names[1:]]
     assert hashed_ids(ids.slice(2, 2), "f").tolist() == [hashed("ab"), hashed("ba")]
     assert hashed_ids(ids.slice(1).dictionary_encode(), "f").tolist() == [hashed(name) for name in names[1:]]
+    whole = pa.array([name.encode() for name in names], pa.large_binary())  # of which a part is not copied
+    assert hashed_ids(whole.slice(2, 3), "f").tolist() == [hashed(name) for name in names[2:5]]
     assert hashed_ids(pa.array([-1, 0, 7]), "f").tolist() == [mixed(0), mixed(1), mixed(8)]
     with pytest.raises(DataError, match="a row has an empty id"):
         hashed_ids(ids, "f")
 
 
+def test_a_bucket_is_what_all_processes_wrote(tmp_path):
+    for rank, keys in ((0, [5, 9]), (1, []), (2, [1, 7, 6])):
+        np.array(keys, np.uint64).tofile(tmp_path / f"0003-{rank}.keys")
+        np.array([[key, -key] for key in keys], np.float32).tofile(tmp_path / f"0003-{rank}.rows")
+    reader = BucketReader(tmp_path, Buckets(4, 2**64 - 1, 6), 2)
+    assert reader.keys(3).tolist() == [1, 5, 6, 7, 9]
+    assert reader.rows(3)[0].tolist() == [1, 5, 6, 7, 9]
+    assert reader.rows(3)[1].tolist() == [[1, -1], [5, -5], [6, -6], [7, -7], [9, -9]]
+
+
 def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch):
     monkeypatch.setattr(row_buckets, "_ROWS_PER_BUCKET", 20)
     wide, ids = wide_rows()
-    buckets = Buckets.of(72, 50, 15)
+    buckets = Buckets.of(72, 50, 25)  # the bank is more than a bucket
     assert buckets.number == 3
     stale = tmp_path / "rows"
     stale.mkdir()
@@ -166,7 +179,7 @@ def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch
         keys, values = reader.rows(bucket)
         assert keys.tolist() == [hashed(ids[i]) for i in expected] == reader.keys(bucket).tolist()
         np.testing.assert_array_equal(values, wide[expected])
-    bank = [i for i in kept if hashed(ids[i]) <= int(15 / 72 * 2.0**64)]
+    bank = [i for i in kept if hashed(ids[i]) <= int(25 / 72 * 2.0**64)]
     names, values = reader.bank()
     assert names == [ids[i] for i in bank]
     np.testing.assert_array_equal(values, wide[bank])
@@ -211,29 +224,36 @@ def test_an_infinite_value_is_named(tmp_path, few, value, column):
         run_pass_zero(Shards(folder), tmp_path / "rows", Buckets.of(72, 72, 20), ALONE)
 
 
-def test_of_ids_that_appear_twice_the_first_by_hash_is_named(tmp_path, few):
+def test_of_ids_that_appear_twice_the_first_by_hash_is_named(tmp_path, few, monkeypatch):
+    """One lies in the first bucket, another one in the last."""
+    monkeypatch.setattr(row_buckets, "_ROWS_PER_BUCKET", 36)
     views, mask, ids = rows_with_gaps()
-    ids[30], ids[60], ids[61] = ids[20], ids[2], ids[2]
+    by_hash = sorted(range(2, 40), key=lambda i: hashed(ids[i]))
+    first, last = by_hash[0], by_hash[-1]
+    assert hashed(ids[first]) < 2**63 < hashed(ids[last])
+    ids[60] = ids[61] = ids[first]
+    ids[62] = ids[last]
     folder = write_parts(tmp_path / "data", as_table(views, mask, ids))
-    first = min((2, 20), key=lambda i: hashed(ids[i]))
-    told = {2: f"id '{ids[2]}' appears 3 times, in part1.parquet and part2.parquet; keep one row",
-            20: f"id '{ids[20]}' appears 2 times, in part1.parquet; keep one row"}  # fmt: skip
-    with pytest.raises(DataError, match=told[first]):
+    told = f"id '{ids[first]}' appears 3 times, in part1.parquet and part2.parquet; keep one row"
+    with pytest.raises(DataError, match=told):
         run_pass_zero(Shards(folder), tmp_path / "rows", Buckets.of(72, 72, 20), ALONE)
 
 
 # --- a whole run
 
 
-@pytest.mark.filterwarnings("ignore::viewfuse.errors.EmptyCellsWarning")
+@pytest.mark.filterwarnings("ignore::viewfuse.errors.EmptyCellsWarning")  # of what the model predicts below
 def test_a_run_counts_all_rows_and_labels_each_as_its_model_does(data, tmp_path, few, monkeypatch):
     """Shards of one row, of many, and with rows without a view."""
     options = {name: value for name, value in SMALL.items() if name not in ("device", "random_state")}
-    with pytest.warns(EmptySampleWarning, match="2 of 72 rows have no view at all and are left out"):
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always")
         summary = fit_large(
             data, tmp_path / "run", 3, bank=40, steps=2, batch_size=64, random_state=9, device="cpu", **options
         )
     model, found, (wide, ids) = load(tmp_path / "run" / "model", device="cpu"), written(tmp_path / "run"), wide_rows()
+    assert [one.category for one in noticed] == [EmptySampleWarning]  # the empty cell is not in the bank
+    assert str(noticed[0].message).startswith("2 of 72 rows have no view at all and are left out")
     there = [i for i in range(72) if i not in (50, 71)]
     assert sorted(found["id"].to_pylist()) == sorted(ids[i] for i in there)
     rows = {name: place for place, name in enumerate(found["id"].to_pylist())}
@@ -273,6 +293,22 @@ def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
     assert files.write(ALONE).tolist() == [2, 2, 0, 0]
     two = SimpleNamespace(own=lambda pairs: pairs[1::2], gather=lambda sizes: [sizes, np.array([0, 5, 0, 1])])
     assert files.write(two).tolist() == [1, 5, 0, 1]
+
+
+def test_a_table_of_labels_has_room_for_many_clusters():
+    files = label_files.LabelFiles.__new__(label_files.LabelFiles)
+    files._arrow, files._with_embedding = pa, True
+    kinds = [("id", pa.string()), ("label", pa.int32()), ("confidence", pa.float32()), ("out_of_range", pa.bool_())]
+    files._schema = lambda: pa.schema([*kinds, ("embedding", pa.list_(pa.float32(), 2))])
+    chances = (0.75 * np.eye(300) + 0.25 / 300)[[7, 299]].astype(np.float32)
+    placed = chances, np.array([True, False]), np.array([[1, 2], [3, 4]], np.float32)
+    files._placed = lambda shard, rows: placed
+    found = files._table("f", SimpleNamespace(ids=pa.array(["a", "b"]))).to_pylist()
+    sure = pytest.approx(0.75 + 0.25 / 300)
+    assert found == [
+        {"id": "a", "label": 7, "confidence": sure, "out_of_range": True, "embedding": [1.0, 2.0]},
+        {"id": "b", "label": 299, "confidence": sure, "out_of_range": False, "embedding": [3.0, 4.0]},
+    ]
 
 
 def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):

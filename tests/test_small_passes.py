@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from viewfuse import URRL
-from viewfuse.engine.passes import rows_for_all, rows_per_pass
+from viewfuse.engine.passes import rows_per_pass
 from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.neighbors.samples import index_training_set
 
@@ -97,15 +95,3 @@ def test_missing_views_are_not_out_of_range(model, data):
     far = [view[60:63].copy() for view in data]
     far[1][2] = 1e6
     assert model.out_of_range(far).tolist() == [False, False, True]
-
-
-@given(n=st.integers(1, 5000))
-@example(n=2000)
-def test_large_passes_are_few_and_hardly_filled_up(n):
-    size = rows_for_all(n, torch.device("cpu"))
-    count = -(-n // size)
-    assert size % 64 == 0
-    assert 64 <= size <= 256
-    assert count == -(-n // 256)
-    assert count * size - n < 64 * count
-    assert rows_for_all(n, torch.device("cuda")) is None

@@ -41,7 +41,6 @@ from viewfuse.errors import (
     CannotWrite,
     DataError,
     Diverged,
-    EmptyCellsWarning,
     EmptySampleWarning,
     SettingError,
     SuspiciousDataWarning,
@@ -275,8 +274,7 @@ class _Job:
         """The joint stage on all rows; afterwards the model is there."""
         model, processes = start._model, self.processes
         rows = PreparedRows(self.out / CHECKPOINT / "prepared", _widths(start), model.stored.neighbor_ids.shape[2])
-        with self.timed("neighbours"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", EmptyCellsWarning)
+        with self.timed("neighbours"):
             progress.tell("finding the neighbours of all rows in the bank")
             rows.prepare(reader, self.shards.layout, model, processes)
         run = _state(start, self.seed)
