@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -41,14 +42,15 @@ def job(one: Defect | Mutant, selection: Selection) -> Job:
 
 
 def _tests_of_mutant(one: Mutant, selection: Selection) -> tuple[str, ...]:
-    return selection.ordered(selection.of_mutant(one), MOST_SECONDS)
+    about = f"{one.file} {one.place.where} {one.old}"
+    return selection.ordered(selection.of_mutant(one), about, MOST_SECONDS)
 
 
 def _tests_of_defect(one: Defect, text: str, selection: Selection) -> tuple[str, ...]:
     listed = selection.of_files(one.tests)
     first = text[: text.index(one.old)].count("\n") + 1
     covering = selection.of_lines(one.file, range(first, first + one.old.count("\n") + 1)) & listed
-    found = selection.ordered(covering or listed, math.inf)
+    found = selection.ordered(covering or listed, f"{one.file} {one.breaks} {one.old}", math.inf)
     if not found:
         raise SystemExit(f"no test passes without the defect: {' '.join(one.tests)}")
     return tuple(test for test in found if test in listed)
@@ -118,6 +120,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="how many are drawn")
     parser.add_argument("--jobs", type=int, default=cores(), help="how many at a time")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that no fork is left behind
     is_kept, began = asked.what == "kept", time.perf_counter()
     every = all_defects() if is_kept else drawn(all_mutants(), asked.count, asked.seed)
     changes = [one for one in every if asked.only in spoken(one)]

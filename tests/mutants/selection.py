@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
+from itertools import accumulate
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,9 @@ class Selection:
     def __init__(self, data: Any, seconds: dict[str, float]) -> None:
         self.seconds = seconds
         self._tests_by_line = cache(lambda file: data.contexts_by_lineno(f"{PACKAGE}/{file}"))
+        self._words = _words_by_function()
+        counts = Counter(word for words in self._words.values() for word in words)
+        self._rarity = {word: log(len(self._words) / count) for word, count in counts.items()}
         self._texts = {path.relative_to(ROOT / PACKAGE).as_posix(): path.read_text() for path in _sources()}
 
     def of_lines(self, file: str, lines: Iterable[int]) -> set[str]:
@@ -66,25 +73,54 @@ class Selection:
 
     def of_files(self, names: Collection[str]) -> set[str]:
         """All tests of files inside of the folder of the tests, or those of one function."""
-        return {test for test in self.seconds if _file(test) in names or test.partition("[")[0][6:] in names}
+        return {test for test in self.seconds if _file(test) in names or _function(test)[6:] in names}
 
-    def ordered(self, tests: Collection[str], most: float) -> tuple[str, ...]:
-        """File by file, the quickest first, then what else is in these files; `most` seconds in all."""
+    def ordered(self, tests: Collection[str], about: str, most: float) -> tuple[str, ...]:
+        """Those that speak most of the same things per second come first, and file by file; `most` seconds in all.
+
+        Parameters
+        ----------
+        about : text of the change; what else is in the files of the tests follows where there is time
+        """
         others = self.of_files({_file(test) for test in tests}) - set(tests)
-        order = [*self._by_file(tests), *self._by_file(others)]
-        taken, total = list[str](), 0.0
-        for test in order:
-            total += self.seconds[test]
-            if taken and total > most:
-                break
-            taken.append(test)
-        return tuple(taken)
+        found = [*self._by_worth(tests, about), *self._by_worth(others, about)]
+        ends = accumulate(self.seconds[test] for test in found)
+        taken = [test for test, end in zip(found, ends, strict=True) if end <= most] or found[:1]
+        # Fixtures of a module are made once where its tests run together.
+        place = {name: i for i, name in reversed(list(enumerate(map(_file, taken))))}
+        return tuple(sorted(taken, key=lambda test: place[_file(test)]))
 
-    def _by_file(self, tests: Collection[str]) -> list[str]:
-        quickest = dict[str, float]()
-        for test in tests:
-            quickest[_file(test)] = min(self.seconds[test], quickest.get(_file(test), 1e9))
-        return sorted(tests, key=lambda test: (quickest[_file(test)], _file(test), self.seconds[test], test))
+    def _by_worth(self, tests: Collection[str], about: str) -> list[str]:
+        own = _words(about)
+
+        def worth(test: str) -> float:
+            shared = sum(self._rarity[word] for word in own & self._words[_function(test)])
+            return (1 + shared) / (0.1 + self.seconds[test])
+
+        return sorted(tests, key=lambda test: (-worth(test), test))
+
+
+def _words(text: str) -> set[str]:
+    """The names in a text, and their parts."""
+    names = set(re.findall(r"[a-z][a-z_]+", text.lower()))
+    return names | {part for name in names for part in name.split("_") if len(part) > 2}
+
+
+def _function(test: str) -> str:
+    return test.partition("[")[0]
+
+
+def _words_by_function() -> dict[str, set[str]]:
+    """The words of each test, those of its file's name among them."""
+    found = {}
+    for path in _test_files():
+        text = path.read_text(encoding="utf-8")
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                lines = text.splitlines()[first - 1 : node.end_lineno]
+                found[f"tests/{path.name}::{node.name}"] = _words("\n".join([path.stem, *lines]))
+    return found
 
 
 def _file(test: str) -> str:
