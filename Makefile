@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants bench docs dist test-dist check format clean
+.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants mutants-random bench docs dist test-dist check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
@@ -42,7 +42,11 @@ fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(PY) tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 mutants: $(READY)
-	$(PY) tests/mutants/run.py
+	$(PY) tests/mutants/run.py kept
+
+# MUTANTS="--seed 1 --count 100" draws others.
+mutants-random: $(READY)
+	$(PY) tests/mutants/run.py random $(MUTANTS)
 
 bench: $(READY)
 	$(PY) -m viewfuse bench speed --out bench-output --force

@@ -1,4 +1,4 @@
-"""The deliberate defects can still be put into the code, and the tests that must notice them are there."""
+"""The deliberate defects can still be put into the code, their tests are there, and random ones are what they say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mutants.defects import ROOT, Defect, DefectGone, all_defects
+from mutants.defects import PACKAGE, ROOT, Defect, DefectGone, all_defects
+from mutants.mutations import Finder, drawn, equivalents
 from mutants.run import verdict
 
 DEFECTS = all_defects()
@@ -44,13 +45,81 @@ def test_a_defect_that_is_not_found_exactly_once_is_loud(text):
     assert defect().applied("a = 1\n") == "a = 2\n"
 
 
-def test_survivors_are_told_and_need_a_reason():
-    many = [defect(str(i)) for i in range(99)]
-    caught = ["caught"] * 98 + ["timed out"]
-    assert verdict(many, caught)[1]
-    assert verdict([*many, defect()], [*caught, "survived"]) == (
-        "99 of 100 defects were caught (99.0%)\nsurvived: x.py: something: NO REASON GIVEN", False,
+def test_survivors_are_listed_and_those_with_a_reason_do_not_count():
+    many = [defect(str(i)) for i in range(20)]
+    caught = [True] * 19 + [False]
+    assert verdict(many, caught, [""] * 20, 0.95) == (
+        "survived: x.py: something\n19 of 20 were caught (95.0%); 0 more cannot be noticed", True,
     )  # fmt: skip
-    assert verdict([*many, defect(survives="equivalent")], [*caught, "survived"])[1]
-    assert not verdict([*many, defect(survives="equivalent")], [*caught, "caught"])[1]
-    assert not verdict([defect(survives="equivalent")] * 10, ["survived"] * 10)[1]
+    assert not verdict(many, caught, [""] * 20, 0.96)[1]
+    assert verdict(many, caught, [""] * 19 + ["equivalent"], 1.0)[1]
+    assert not verdict(many, [True] * 20, [""] * 19 + ["equivalent"], 0.95)[1]  # caught after all
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a = b + c", ["a = b - c"]),
+        ("a = (b) @ (c)", ["a = (b) * (c)"]),
+        ("a = b < c not in d", ["a = b <= c not in d", "a = b < c in d"]),
+        ("a = b is  not c", ["a = b is c"]),
+        ("a = b and c and d", ["a = b or c and d"]),
+        ("a = not b", ["a = (b)"]),
+        ("a = (3, True, 0.5, 'x')", ["a = (4, True, 0.5, 'x')", "a = (2, True, 0.5, 'x')",
+         "a = (3, False, 0.5, 'x')", "a = (3, True, 1.5, 'x')", "a = (3, True, (-0.5), 'x')"]),
+        ("a.b = c", ["pass"]),
+        ("a += b", ["pass"]),
+        ("f(x, é='ä', key=y)", ["pass", "f(x, é='ä')"]),
+        ("f(a, strict=True)", ["pass"]),
+        ("a = b if c else d", ["a = b if not (c) else d"]),
+        ("while b:\n    break", ["continue"]),
+        ("raise E(f'{a + 1}')", ["pass"]),
+        ("warn(a + 1)", ["pass"]),
+        ("a: Literal[1] = b", []),
+        ("if TYPE_CHECKING:\n    a = 1", []),
+        ("from a import b", []),
+        ("'words'", []),
+    ],
+)  # fmt: skip
+def test_every_operator_changes_what_it_says(old, new):
+    assert [one.new for one in Finder("x.py", old).mutants()] == new
+
+
+def test_a_mutant_says_where_it_is_and_changes_nothing_else():
+    lines = (
+        "class A:",
+        '    """Ä."""',
+        "",
+        "    def f(self, n=1):",
+        "        if n:",
+        "            return (n +  # why",
+        " g)",
+    )
+    text = "\n".join(lines)
+    first, _, negated, last = Finder("x.py", text).mutants()
+    assert (first.line, first.place.where, first.place.lines) == (4, "A.f", (5, 7))
+    assert (negated.line, negated.place.lines) == (5, (5, 5))
+    assert (last.line, last.place.where, last.place.lines) == (6, "A.f", (6, 7))
+    assert last.key == ("x.py", "A.f", "return (n +  # why", "return (n -  # why")
+    assert last.applied(text) == text.replace("n +", "n -")
+
+
+def test_draws_can_be_repeated_and_compile():
+    file = "selection/rules.py"
+    text = (ROOT / PACKAGE / file).read_text(encoding="utf-8")
+    every = list(Finder(file, text).mutants())
+    assert len(every) > 50
+    for one in every:
+        compile(one.applied(text), file, "exec")
+    assert drawn(every, 20, 3) == drawn(every, 20, 3) != drawn(every, 20, 4)
+
+
+def test_every_equivalent_mutant_is_still_there():
+    known = equivalents()
+    there = {
+        one.key
+        for file in {key[0] for key in known}
+        for one in Finder(file, (ROOT / PACKAGE / file).read_text(encoding="utf-8")).mutants()
+    }
+    assert not known.keys() - there
+    assert all(known.values())

@@ -1,1 +1,1 @@
-"""Deliberate defects that the tests must notice: `make mutants`."""
+"""Changes of the code that the tests must notice: `make mutants`, `make mutants-random`."""

@@ -51,6 +51,6 @@ def all_defects() -> list[Defect]:
     """Those of all lists beside this file."""
     found = []
     for path in sorted(Path(__file__).parent.glob("*.toml")):
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))["defect"]
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("defect", [])
         found += [Defect(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
     return found

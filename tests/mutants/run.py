@@ -1,29 +1,31 @@
-"""Puts one defect after another into copies of the code, and tells which ones the tests notice: `make mutants`."""
+"""Puts one change after another into copies of the code, and says which ones the tests notice.
+
+`kept` takes the defects that were written by hand, `random` draws changes: `make mutants`, `make mutants-random`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import Queue
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mutants.defects import ROOT, Defect, all_defects
+from mutants.mutations import Mutant, all_mutants, drawn, equivalents
+from mutants.runner import Job, Outcome, copy_tree, preload, run_all
+from mutants.selection import CACHE, Selection, measured
 
-LEAST_SHARE = 0.95
-"""Of the defects that must be noticed."""
-COPIED = ("src", "tests", "pyproject.toml")
-FAILED = 1
-"""What pytest ends with where a test failed; 2 where a module could not even be imported."""
+LEAST_KEPT, LEAST_RANDOM = 0.95, 0.85
+"""Shares that must be noticed."""
+MOST_SECONDS = 30.0
+"""Of tests for a change drawn at random, measured on sound code."""
 
 
 def cores() -> int:
@@ -31,112 +33,106 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def copy_tree(target: Path) -> Path:
-    """A copy of what the tests need."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        else:
-            shutil.copy(source, target / name)
-    return target
+def job(one: Defect | Mutant, selection: Selection) -> Job:
+    """The tests that must notice a change, those first that run its lines."""
+    text = (ROOT / one.path).read_text(encoding="utf-8")
+    tests = _tests_of_defect(one, text, selection) if isinstance(one, Defect) else _tests_of_mutant(one, selection)
+    seconds = {test: selection.seconds[test] for test in tests}
+    return Job(tests, one.path, one.applied(text), seconds, limit=120.0 + 10 * sum(seconds.values()))
 
 
-def environment(tree: Path) -> dict[str, str]:
-    """In which Python finds the copy, and leaves no compiled files that would outlive a defect."""
-    own = {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **own}
+def _tests_of_mutant(one: Mutant, selection: Selection) -> tuple[str, ...]:
+    about = f"{one.file} {one.place.where} {one.old}"
+    return selection.ordered(selection.of_mutant(one), about, MOST_SECONDS)
 
 
-def run_tests(tree: Path, tests: Sequence[str], limit: float, output: int | None = subprocess.DEVNULL) -> int | None:
-    """What pytest ends with; None where it takes too long."""
-    names = [f"tests/{test}" for test in tests]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *names]
-    process = subprocess.Popen(
-        command,
-        cwd=tree,
-        env=environment(tree),
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-    )
-    try:
-        return process.wait(limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return None
+def _tests_of_defect(one: Defect, text: str, selection: Selection) -> tuple[str, ...]:
+    listed = selection.of_files(one.tests)
+    first = text[: text.index(one.old)].count("\n") + 1
+    covering = selection.of_lines(one.file, range(first, first + one.old.count("\n") + 1)) & listed
+    found = selection.ordered(covering or listed, f"{one.file} {one.breaks} {one.old}", math.inf)
+    if not found:
+        raise SystemExit(f"no test passes without the defect: {' '.join(one.tests)}")
+    return tuple(test for test in found if test in listed)
 
 
-def outcome(tree: Path, defect: Defect, limit: float) -> str:
-    """Whether a defect was "caught", "timed out" or "survived"."""
-    path = tree / defect.path
-    sound = path.read_text(encoding="utf-8")
-    path.write_text(defect.applied(sound), encoding="utf-8")
-    try:
-        code = run_tests(tree, defect.tests, limit)
-    finally:
-        path.write_text(sound, encoding="utf-8")
-    if code not in (None, 0, FAILED, 2):
-        raise SystemExit(f"pytest ended with {code}: {' '.join(defect.tests)}")
-    return {None: "timed out", 0: "survived"}.get(code, "caught")
+def run(changes: Sequence[Defect | Mutant], selection: Selection, trees: Sequence[Path]) -> list[Outcome]:
+    """The outcome of each change."""
+    found: dict[int, Outcome] = {}
+    jobs = [job(one, selection) for one in changes]
+    runnable = [number for number, one in enumerate(jobs) if one.tests]
+    for place, outcome in run_all([jobs[number] for number in runnable], trees):
+        number = runnable[place]
+        found[number] = outcome
+        word = "caught" if outcome.is_caught else "SURVIVED"
+        print(f"{len(found):4} {word:8} {outcome.seconds:5.1f} s  {spoken(changes[number])}  {outcome.by}", flush=True)
+    return [found.get(number, Outcome(False, "", 0.0, {})) for number in range(len(changes))]
 
 
-def check_sound(tree: Path, defects: Sequence[Defect]) -> None:
-    """Stop unless the copy is what is tested, and passes without a defect."""
-    command = [sys.executable, "-c", "import viewfuse; print(viewfuse.__file__)"]
-    found = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True, check=True).stdout
-    if not Path(found.strip()).is_relative_to(tree):
-        raise SystemExit(f"the tests would test {found.strip()}")
-    if code := run_tests(tree, sorted({test for one in defects for test in one.tests}), 3600, None):
-        raise SystemExit(f"pytest ends with {code} without any defect; run the tests first")
+def spoken(one: Defect | Mutant) -> str:
+    """A change in one line."""
+    if isinstance(one, Defect):
+        return f"{one.file}: {one.breaks}"
+    return f"{one.file}:{one.line}: {' '.join(one.old.split())} -> {' '.join(one.new.split())}"
 
 
-def run_all(defects: Sequence[Defect], trees: Sequence[Path], limit: float) -> list[str]:
-    """The outcome of each defect; as many run at a time as there are copies."""
-    free: Queue[Path] = Queue()
-    for tree in trees:
-        free.put(tree)
-
-    def one(defect: Defect) -> str:
-        tree, began = free.get(), time.perf_counter()
-        try:
-            found = outcome(tree, defect, limit)
-        finally:
-            free.put(tree)
-        print(f"{found:9} {time.perf_counter() - began:5.1f} s  {defect.file}: {defect.breaks}", flush=True)
-        return found
-
-    with ThreadPoolExecutor(len(trees)) as pool:
-        return list(pool.map(one, defects))
+def write_survivors(changes: Sequence[Defect | Mutant], outcomes: Sequence[Outcome]) -> None:
+    """List what survived, with the tests that did not notice, beside the measurements."""
+    survivors = [(one, found.passed) for one, found in zip(changes, outcomes, strict=True) if not found.is_caught]
+    parts = ["\n".join([spoken(one), f"  was: {one.old}", f"  new: {one.new}", *passed]) for one, passed in survivors]
+    (CACHE / "survivors.txt").write_text("\n\n".join(parts), encoding="utf-8")
 
 
-def verdict(defects: Sequence[Defect], outcomes: Sequence[str]) -> tuple[str, bool]:
-    """What is said at the end, and whether it is good enough."""
-    missed = [one for one, found in zip(defects, outcomes, strict=True) if found == "survived"]
-    share = 1 - len(missed) / len(defects)
-    lines = [f"{len(defects) - len(missed)} of {len(defects)} defects were caught ({share:.1%})"]
-    lines += [f"survived: {one.file}: {one.breaks}: {one.survives or 'NO REASON GIVEN'}" for one in missed]
-    stale = [one for one in defects if one.survives and one not in missed]
-    lines += [f"caught after all, so its reason is wrong: {one.file}: {one.breaks}" for one in stale]
-    return "\n".join(lines), share >= LEAST_SHARE and all(one.survives for one in missed) and not stale
+def reasons(changes: Sequence[Defect | Mutant]) -> list[str]:
+    """Why no test can notice each change; empty where one must."""
+    known = equivalents()
+    return [one.survives if isinstance(one, Defect) else known.get(one.key, "") for one in changes]
+
+
+def verdict(
+    changes: Sequence[Defect | Mutant], are_caught: Sequence[bool], why: Sequence[str], least: float
+) -> tuple[str, bool]:
+    """What is said at the end, and whether it is good enough.
+
+    Parameters
+    ----------
+    why : per change why no test can notice it; empty where one must
+    least : share of the changes without such a reason that must be caught
+    """
+    told = list(zip(changes, are_caught, why, strict=True))
+    counted = [is_caught for _, is_caught, reason in told if is_caught or not reason]
+    share = sum(counted) / max(1, len(counted))
+    lines = [f"survived: {spoken(one)}" for one, is_caught, reason in told if not is_caught and not reason]
+    stale = [
+        f"caught after all, so its reason is wrong: {spoken(one)}" for one, caught, reason in told if caught and reason
+    ]
+    excused = len(told) - len(counted)
+    lines.append(f"{sum(counted)} of {len(counted)} were caught ({share:.1%}); {excused} more cannot be noticed")
+    return "\n".join([*lines, *stale]), share >= least and not stale
 
 
 def main() -> int:
     """Run those that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="defects in whose file or description this stands")
+    parser.add_argument("what", choices=("kept", "random"))
+    parser.add_argument("--only", default="", help="changes in whose file or description this stands")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--count", type=int, default=300, help="how many are drawn")
     parser.add_argument("--jobs", type=int, default=cores(), help="how many at a time")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each")
     asked = parser.parse_args()
-    defects = [one for one in all_defects() if asked.only in f"{one.file}: {one.breaks}"]
-    for one in all_defects():
-        one.applied((ROOT / one.path).read_text(encoding="utf-8"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that no fork is left behind
+    is_kept, began = asked.what == "kept", time.perf_counter()
+    every = all_defects() if is_kept else drawn(all_mutants(), asked.count, asked.seed)
+    changes = [one for one in every if asked.only in spoken(one)]
+    preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees = [copy_tree(Path(folder) / str(number)) for number in range(asked.jobs)]
-        check_sound(trees[0], defects)
-        words, is_good = verdict(defects, run_all(defects, trees, asked.limit))
+        outcomes = run(changes, measured(trees), trees)
+    write_survivors(changes, outcomes)
+    are_caught = [one.is_caught for one in outcomes]
+    words, is_good = verdict(changes, are_caught, reasons(changes), LEAST_KEPT if is_kept else LEAST_RANDOM)
     print(words)
+    print(f"{(time.perf_counter() - began) / 60:.1f} minutes")
     return 0 if is_good else 1
 
 
