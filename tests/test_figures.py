@@ -109,7 +109,7 @@ def test_mean_ranks_are_those_of_the_csv(monkeypatch, capsys):
     module = runpy.run_path(str(RESULTS / "methods/ranks.py"))
     module["rank"].__globals__["draw_critical_difference"] = lambda *_, **__: None
     module["main"]()
-    four, ten, _ = re.split(r"^\d+ sets, .*$", capsys.readouterr().out, flags=re.M)[1:]
+    four, ten = re.split(r"^\d+ sets, .*$", capsys.readouterr().out, flags=re.M)[1:]
     text = plain((RESULTS / "methods/README.md").read_text())
     for part in (ten, four):
         found = [

@@ -41,7 +41,8 @@ def main() -> None:
     parts = [
         "Accuracy in percent, mean ± sd of ten masks, by the share of incomplete samples. Paper: what its Table 2 "
         "prints for the mean of the four rates. SURE, DCP and COMPLETER get the first two views of sets with more; for "
-        "the paper two were drawn."
+        "the paper two were drawn. The six networks are of the code of now where half of the samples are incomplete, "
+        "and DSIMVC everywhere; at other rates the other five are of the code before (column `commit` of `gpu.csv`)."
     ]
     parts += [table(dataset, RATES, runs, printed) for dataset in SETS]
     parts += ["## Eight sets that the paper does not have"]

@@ -110,11 +110,18 @@ class PublishedMethod(MultiViewClusterer):
     """Under which saved models and the command line know the method."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published settings by the name of the data set."""
+    former: ClassVar[tuple[str, ...]] = ()
+    """Parameters of earlier versions, which saved models may still name; placing samples does not depend on them."""
     method_builders: ClassVar[Mapping[str, BuildMethod]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.method_builders = {cls.name: lambda settings: PlacingNetwork(cls(**settings))}
+        cls.method_builders = {cls.name: cls._placing}
+
+    @classmethod
+    def _placing(cls, settings: Mapping[str, Any]) -> PlacingNetwork:
+        """The method of a saved model."""
+        return PlacingNetwork(cls(**{name: value for name, value in settings.items() if name not in cls.former}))
 
     @classmethod
     def preset(cls, name: str, n_clusters: int, **params: Any) -> Self:

@@ -146,6 +146,7 @@ class DSIMVC(PublishedMethod):
     weight_rate: float = 4e-4
 
     name: ClassVar[str] = "dsimvc"
+    former: ClassVar[tuple[str, ...]] = ("renew",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "bdgp": {"neighbor_epochs": 30, "iterations": 100},
         "mnist-usps": {"neighbor_epochs": 80},
