@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_CELLS_AT_A_TIME = 30_000
+"""So few that they are still in the processor's cache when they are read."""
 _PLAIN = {float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
 """Types whose objects are numbers, or nothing, without a look at each."""
 _SMALL = {sign: re.compile(rf"{sign}-\d{{3}}") for sign in "eE"}
@@ -64,18 +66,28 @@ def text_as_numbers(rows: Sequence[Sequence[str]]) -> NDArray[np.float64] | None
 
 
 def objects_as_numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
-    """An array of objects as numbers of the same shape, None as NaN; None where a cell is no number."""
-    listed = cells.ravel().tolist()
-    kinds = set(map(type, listed))
+    """An array of objects, of shape (rows, columns), as numbers, None as NaN; None where a cell is no number."""
+    found = np.empty(cells.shape, dtype=np.float64)
+    step = max(1, _CELLS_AT_A_TIME // max(1, cells.shape[1]))
+    for first in range(0, len(cells), step):
+        part = cells[first : first + step]
+        if not _are_numbers(part.ravel().tolist()):
+            return None
+        try:
+            found[first : first + step] = part
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return found
+
+
+def _are_numbers(cells: list[Any]) -> bool:
+    """Whether what `float` may read are numbers; objects of most types, and plain text, need no look at each."""
+    kinds = set(map(type, cells))
     odd = kinds - _PLAIN - {str}
-    if str in kinds and not _is_plain(" ".join(cell for cell in listed if type(cell) is str)):
-        odd.add(str)
-    if odd and not all(is_number(cell) for cell in listed if type(cell) in odd):
-        return None
-    try:
-        return cells.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    if str in kinds:
+        texts = cells if kinds == {str} else [cell for cell in cells if type(cell) is str]
+        odd |= set() if _is_plain(" ".join(texts)) else {str}
+    return not odd or all(is_number(cell) for cell in cells if type(cell) in odd)
 
 
 def _is_plain(text: str) -> bool:
