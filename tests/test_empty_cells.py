@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy import sparse
 from sklearn.impute import KNNImputer
 
 from conftest import make_blobs
@@ -20,7 +19,7 @@ from viewfuse.data.checks import suspicious_columns
 from viewfuse.data.filling import filler as filling
 from viewfuse.data.filling import nearest_rows
 from viewfuse.data.filling.empty_cells import count_empty
-from viewfuse.data.filling.filler import column_medians, fit_filler
+from viewfuse.data.filling.filler import fit_filler
 from viewfuse.data.views import Views
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import DataError, EmptyCellsWarning, SettingError
@@ -87,14 +86,6 @@ def test_columns_count_alike_whatever_their_unit_and_whole_numbers_stay_whole():
     assert np.array_equal(np.delete(found, [0, 39], axis=0), np.delete(table, [0, 39], axis=0).astype(np.float32))
 
 
-def test_medians_where_they_are_asked_for():
-    views = Views([[[1.0, 10.0, 0.0], [2.0, 20.0, 0.0], [3.0, 40.0, 0.0], [NAN, 30.0, NAN]]])
-    found, (cells,) = fit_filler(views, "median").apply(views)
-    assert found.arrays[0][3].tolist() == [2.0, 30.0, 0.0]
-    assert cells.by_column() == {"0": 1, "2": 1}
-    assert cells.by_median == 0  # nothing else was asked for
-
-
 def test_medians_where_nobody_can_help():
     """The only row that could lend its values has no column in common."""
     donors = nearest_rows.NearestRows(np.array([[5, 6, NAN, 8]], np.float32))
@@ -132,25 +123,6 @@ def test_cells_never_come_from_rows_that_lack_the_view():
     mask = np.column_stack([np.arange(12) < 4, np.ones(12, bool)])
     views = Views([table, np.ones((12, 1))], mask=mask)
     assert fit_filler(views).apply(views)[0].arrays[0][0, 1] == 7  # the mean of 6, 7 and 8
-
-
-def test_medians_of_dense_and_sparse_columns_agree():
-    rng = np.random.default_rng(0)
-    table = (rng.poisson(1.0, size=(31, 12)) - rng.integers(0, 2, size=(31, 12))).astype(np.float32)
-    present = rng.random(31) < 0.8
-    wanted = np.rint(np.median(table[present], axis=0))
-    assert np.array_equal(column_medians(table, present), wanted)
-    assert np.array_equal(column_medians(sparse.csr_array(table), present), wanted)
-    assert column_medians(np.full((2, 1), NAN), np.ones(2, bool)).tolist() == [0.0]
-
-
-def test_only_so_many_donors_are_kept(monkeypatch):
-    monkeypatch.setattr(filling, "_MOST_CELLS", 40)
-    table = make_blobs(60, 2, widths=(4,), missing=0.0)[0][0]
-    (donors,) = fit_filler(Views([table])).donors
-    assert np.array_equal(donors.values[[0, -1]], table[[0, -1]])
-    assert len(donors.values) == 10
-    assert len(fit_filler(Views([table])).thinned(3).donors[0].values) == 3
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,6 @@ def test_the_map_is_coloured_by_clusters_by_missing_views_and_by_what_is_given(m
     assert legend(model.plot_map(["a", "b"] * 20, ax=ax)) == ["a (n=20)", "b (n=20)"]
 
 
-@pytest.mark.usefixtures("quick_map")
-def test_numbers_become_a_scale(model, ax):
-    model.plot_map("confidence", ax=ax)
-    assert np.allclose(ax.collections[0].get_array(), model.soft_labels_.max(axis=1))
-    assert ax.get_title() == "40 samples, by confidence"
-
-
 def test_places_are_looked_for_once_and_are_not_saved(model, ax, monkeypatch):
     calls = []
     monkeypatch.setattr(plane, "plane", lambda points: calls.append(len(points)) or points[:, :2].T)

@@ -467,3 +467,14 @@ def test_blocks_in_addresses_are_pairs():
     for wrong in (["a"], ["=x"], ["a="], ["a=1", "a=2"]):
         with pytest.raises(DataError, match="write VIEW=PATTERN, each view once"):
             app._pairs(wrong)
+
+
+def test_a_mask_is_cut_like_the_rows_of_its_chunk():
+    views = [FileView(HERE, name, np.arange(5.0)[:, None], range(1)) for name in "ab"]
+    mask = np.array([[1, 1], [0, 1], [1, 0], [1, 1], [0, 1]])
+    chunks = list(Source(views, mask=mask).chunks(2))
+    assert [chunk.mask.astype(int).tolist() for chunk in chunks] == [
+        mask[:2].tolist(),
+        mask[2:4].tolist(),
+        mask[4:].tolist(),
+    ]

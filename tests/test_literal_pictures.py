@@ -251,7 +251,8 @@ def test_each_dot_of_a_notebook_has_the_colour_of_its_sample(ax):
     _, _, of_sample = find_patterns(MASK)
     shades = [to_hex((0.6, 0.6, 0.6)), *(as_hex(one) for one in distinct_colors(8))]
     assert dots_of(ax) == {at(place): (shades[of_sample[row]], True) for place, row in enumerate(ROWS)}
-    for name, values in (("stability", model.stability_), (np.arange(N) * 2, np.arange(N) * 2.0)):
+    sure = model.soft_labels_.max(axis=1)
+    for name, values in (("stability", model.stability_), ("confidence", sure), (np.arange(N) * 2, np.arange(N) * 2.0)):
         ax = Figure().subplots()
         model.plot_map(name, ax=ax)
         (dots,) = ax.collections

@@ -215,6 +215,7 @@ def test_warnings_begin_where_their_bounds_are():
         "Cluster 1 may be about the missing view rna: 60% of its samples lack it, 0% of the others."
     ]
     assert texts(tiny=4, lacks=4) == texts(tiny=4)
+    assert texts(tiny=10, lacks=20) == []  # all lack it
     assert verdict._listed([*"1234567"]) == "clusters 1, 2, 3, 4, 5, 6 and others"
     assert verdict._listed(["1", "2"]) == "clusters 1 and 2"
 
