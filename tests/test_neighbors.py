@@ -231,7 +231,12 @@ def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
         assert torch.equal(find(part, count), nearest(part, pool, count, same=False))
     assert torch.equal(find(pool, count, same=True), nearest(pool, pool, count, same=True))
     assert "_points" in vars(index)
-    assert set(vars(copy.copy(index))) == {"pool", "_keys", "_lists"}  # copies take no more memory than they need
+    assert set(vars(copy.copy(index))) == {
+        "_view",
+        "_keys",
+        "_rows",
+        "_lists",
+    }  # copies take no more memory than they need
 
 
 def test_large_pools_are_not_kept(monkeypatch):

@@ -330,7 +330,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_places", None)
         if "_model" in state:
-            state["_model"] = copy.deepcopy(state["_model"]).to(torch.device("cpu"))
+            state["_model"] = state["_model"].to(torch.device("cpu"))
         return state
 
     def __sklearn_tags__(self) -> Tags:

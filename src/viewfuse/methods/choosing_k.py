@@ -13,6 +13,7 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.gradients import with_gradients
 from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import SILENT, Progress
@@ -43,6 +44,7 @@ class Choice(NamedTuple):
     run: TrainState | None
 
 
+@with_gradients
 def choose_n_clusters(
     views: Views,
     config: Config,

@@ -21,6 +21,7 @@ from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import max_stacked, network_bytes
+from viewfuse.engine.gradients import with_gradients
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.engine.stages import History
@@ -177,6 +178,7 @@ class PublishedMethod(MultiViewClusterer):
         warn_of_empty_clusters(self.labels_, self.n_clusters_)
         return self
 
+    @with_gradients
     def train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
         """One training per set of samples and seed, all with these settings; on a GPU they run side by side."""
         return checked(self)._train_many(sets, seeds)

@@ -27,9 +27,13 @@ class MultiViewIndex:
         self._rows = [present[:, v].nonzero().squeeze(1) for v in range(len(values))]
         self._keys = content_keys(values, present)
         self._searchers = [
-            ViewIndex(view[rows], row_keys(self._keys[rows], v))
+            ViewIndex(view, row_keys(self._keys[rows], v), None if len(rows) == len(view) else rows)
             for v, (view, rows) in enumerate(zip(values, self._rows, strict=True))
         ]
+
+    def __reduce__(self) -> tuple[type[MultiViewIndex], tuple[Sequence[Tensor], Tensor]]:
+        """Copies and pickles hold the samples, and what finds them is made anew."""
+        return MultiViewIndex, (self.values, self.present)
 
     def neighbors_of_own(self, depth: int) -> Tensor:
         """Neighbours of the samples, none of which is its own, see `table`."""

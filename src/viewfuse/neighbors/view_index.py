@@ -26,17 +26,23 @@ _LEAST_RECALL = 0.98
 
 
 class ViewIndex:
-    """Finds rows of a pool.
+    """Finds rows of a pool: the rows of a view, or some of them, of which it keeps no copy.
 
     Parameters
     ----------
-    pool : tensor of shape (rows, columns)
-    keys : of the rows, see `lots.row_keys`
+    view : tensor of shape (samples, columns)
+    keys : of the rows of the pool, see `lots.row_keys`
+    rows : of the view that are the pool; None if all are
     """
 
-    def __init__(self, pool: Tensor, keys: Tensor) -> None:
-        self.pool, self._keys = pool, keys
+    def __init__(self, view: Tensor, keys: Tensor, rows: Tensor | None = None) -> None:
+        self._view, self._keys, self._rows = view, keys, rows
         self._lists: _InvertedLists | None = None
+
+    @property
+    def pool(self) -> Tensor:
+        """The rows, of shape (rows, columns); a copy where they are not all of the view."""
+        return self._view if self._rows is None else self._view[self._rows]
 
     def nearest(self, queries: Tensor, keys: Tensor, count: int, *, same: bool) -> Tensor:
         """As `nearest`, among the rows of the pool; for large pools nearly so (see `_LEAST_RECALL`).
@@ -45,10 +51,9 @@ class ViewIndex:
         ----------
         keys : of the queries, see `row_lookup.content_keys`
         """
-        kind, lots = self.pool.device.type, Lots(keys, self._keys)
-        wanted = count + same + _SPARE_CANDIDATES
-        if len(self.pool) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
-            if same or not len(queries) or not 0 < self.pool.numel() <= _CELLS_KEPT:
+        kind, lots, wanted = self._view.device.type, Lots(keys, self._keys), count + same + _SPARE_CANDIDATES
+        if len(self._keys) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
+            if same or not len(queries) or not 0 < len(self._keys) * self._view.shape[1] <= _CELLS_KEPT:
                 return nearest(queries, self.pool, lots, count, same=same)
             return nearest_points(queries, self._points, lots, count, same=False)
         if kind == "cuda":
@@ -70,18 +75,20 @@ class ViewIndex:
 
     def among(self, queries: Tensor, candidates: Tensor, lots: Lots, count: int, *, same: bool) -> Tensor:
         """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NO_NEIGHBOR if there is none."""
-        pool = self.pool
-        neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
-        step = max(1, _CELLS_AMONG_CANDIDATES // (candidates.shape[1] * pool.shape[1]))
+        device, width = self._view.device, self._view.shape[1]
+        neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
+        step = max(1, _CELLS_AMONG_CANDIDATES // (candidates.shape[1] * width))
         for start in range(0, len(queries), step):
             rows = candidates[start : start + step]
             chunk = queries[start : start + step].double()[:, None]
-            squares = (pool[rows.clamp(min=0)].double() - chunk).square().sum(dim=2)
+            some = rows.clamp(min=0)
+            there = self._view[some if self._rows is None else self._rows[some]]
+            squares = (there.double() - chunk).square().sum(dim=2)
             whole = squares.div_(grain(self._largest, chunk.square().sum(dim=2))).round_()
             whole.masked_fill_(rows == NO_NEIGHBOR, torch.inf)
             if same:
-                whole[rows == torch.arange(start, start + len(rows), device=pool.device)[:, None]] = torch.inf
-            ranks, found = ranked(whole, rows.clamp(min=0), lots.take(slice(start, start + step)))
+                whole[rows == torch.arange(start, start + len(rows), device=device)[:, None]] = torch.inf
+            ranks, found = ranked(whole, some, lots.take(slice(start, start + step)))
             found = found.masked_fill_(ranks.isinf(), NO_NEIGHBOR)[:, :count]
             neighbor_ids[start : start + step, : found.shape[1]] = found
         return neighbor_ids
@@ -93,14 +100,14 @@ class ViewIndex:
                 import faiss
             except ImportError:
                 hint = "%d rows are searched exactly, which takes long; FAISS is faster: %s"
-                logging.getLogger(__name__).warning(hint, len(self.pool), how_to_install("faiss-cpu", "ann"))
+                logging.getLogger(__name__).warning(hint, len(self._keys), how_to_install("faiss-cpu", "ann"))
                 return None
             self._lists = _InvertedLists(faiss, self.pool, self._keys)
         return self._lists
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies make their own lists when they need them."""
-        return {"pool": self.pool, "_keys": self._keys, "_lists": None}
+        return {"_view": self._view, "_keys": self._keys, "_rows": self._rows, "_lists": None}
 
 
 def _roughly_nearest(queries: Tensor, pool: Tensor, count: int) -> Tensor:

@@ -15,6 +15,7 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.gradients import with_gradients
 from viewfuse.engine.loop import History, TrainState, embed_stored
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.fitted.model import Model
@@ -76,6 +77,7 @@ class Fitted(NamedTuple):
         return self.model.assign(self.embedding).argmax(axis=1)
 
 
+@with_gradients
 def fit_models(
     sets: Sequence[Views],
     config: Config,

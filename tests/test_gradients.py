@@ -1,0 +1,39 @@
+"""Fits inside a caller's `no_grad` or `inference_mode` give what they give elsewhere."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_blobs
+from test_methods import BRIEF
+from viewfuse import URRL
+from viewfuse.methods.registry import estimator_of
+
+SMALL = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "minmax"}
+
+
+TRAINED = ("completer", "sure", "dsimvc", "cpspan", "recformer")
+MODELS = {
+    "URRL": lambda: URRL(3, **SMALL, random_state=0),
+    "URRL that chooses k": lambda: URRL(cluster_range=(2, 3), **SMALL, random_state=0),
+    **{name: partial(estimator_of(name), 3, random_state=0, **BRIEF[name]) for name in TRAINED},
+}
+
+
+@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fit_without_gradients_around_it_is_the_same(name, off):
+    views = make_blobs(60, 3)[0]
+    plain = MODELS[name]().fit(views)
+    with off():
+        model = MODELS[name]().fit(views)
+        inside = model.predict_proba(views)
+        assert not torch.is_grad_enabled()
+    assert np.array_equal(model.embedding_, plain.embedding_)
+    assert np.array_equal(inside, plain.predict_proba(views))
+    assert np.array_equal(model.predict_proba(views), inside)
