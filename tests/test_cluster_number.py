@@ -17,8 +17,8 @@ from viewfuse.selection.cluster_evidence import MEASURES, Look, measured
 from viewfuse.selection.cluster_number import candidate_numbers, curve_of, number_decision
 from viewfuse.selection.filled_kmeans import filled_table
 from viewfuse.selection.messages import told
-from viewfuse.selection.partitions_by_k import best_overlaps, contingency, partitions, principal, rand_index
-from viewfuse.selection.structureless import gaussian_like, spectrum, structureless, with_half_the_views
+from viewfuse.selection.partitions_by_k import best_overlaps, contingency, partitions, rand_index
+from viewfuse.selection.structureless import spectrum, structureless, with_half_the_views
 
 
 def generator(seed=0):
@@ -60,38 +60,6 @@ def test_the_rand_index_is_scikit_learns(pairs):
 def test_overlaps_are_jaccard_indices_of_the_best_match():
     shared = contingency(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 2, 0, 0]), 3)
     np.testing.assert_allclose(best_overlaps(shared), [2 / 3, 1 / 2, np.nan])
-
-
-def test_principal_components_of_wide_and_of_tall_tables_keep_distances():
-    table = torch.from_numpy(np.random.default_rng(0).normal(size=(12, 5))).float()
-    wide = torch.cat([table, torch.zeros(12, 20)], dim=1)
-    np.testing.assert_allclose(torch.cdist(*[principal(table)] * 2), torch.cdist(*[principal(wide)] * 2), atol=1e-3)
-
-
-@pytest.mark.parametrize("shape", [(4000, 3), (40, 60)])
-def test_a_gaussian_has_the_covariance_of_the_data(shape):
-    table = torch.from_numpy(np.random.default_rng(0).normal(size=shape) * np.linspace(1, 9, shape[1]) + 7).float()
-    fake = gaussian_like(table, generator())
-    assert fake.shape == table.shape
-    assert not torch.allclose(fake, table)
-    if shape[0] > shape[1]:
-        np.testing.assert_allclose(torch.cov(fake.T), torch.cov(table.T), atol=4.0)
-        np.testing.assert_allclose(fake.mean(0), table.mean(0), atol=0.5)
-
-
-def test_structureless_samples_lack_the_same_views():
-    samples, _ = blobs()
-    fake = structureless(samples, generator())
-    assert torch.equal(fake.present, samples.present)
-    assert all(not values[~fake.present[:, v]].any() for v, values in enumerate(fake.values))
-
-
-def test_half_of_the_views_are_hidden_and_one_stays():
-    samples, _ = blobs(widths=(3, 3, 3, 3))
-    hidden = with_half_the_views(samples, generator())
-    assert torch.equal(hidden.present.sum(dim=1), (samples.present.sum(dim=1) + 1) // 2)
-    assert not (hidden.present & ~samples.present).any()
-    assert (hidden.neighbor_ids[~hidden.present] == -1).all()
 
 
 def test_the_graph_of_separate_groups_has_an_eigenvalue_of_one_for_each():

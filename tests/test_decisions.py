@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import reference_selection as literal
 from conftest import make_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
@@ -40,41 +41,6 @@ pytestmark = pytest.mark.usefixtures("never_still")
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3}
 
 
-def near_in_words(neighbor_ids, v):
-    """Per sample the neighbours in a view that count."""
-    return [[j for j in own[v][:9] if j != NO_NEIGHBOR] for own in neighbor_ids.tolist()]
-
-
-def shared_in_words(neighbor_ids, v, u):
-    """Which share of the neighbours in one view are neighbours in the other, among those that have both."""
-    first, second = near_in_words(neighbor_ids, v), near_in_words(neighbor_ids, u)
-    both = [i for i in range(len(first)) if first[i] and second[i]]
-    mine = [(i, j) for i in both for j in first[i] if second[j]]
-    theirs = [(i, j) for i in both for j in second[i] if first[j]]
-    return 1.0 if u == v else sum(a == b for a in mine for b in theirs) / max(1, min(len(mine), len(theirs)))
-
-
-def weights_in_words(neighbor_ids):
-    views = range(neighbor_ids.shape[1])
-    return [1 / sum(shared_in_words(neighbor_ids, v, u) ** 2 for u in views) for v in views]
-
-
-def agreement_in_words(labels, neighbor_ids):
-    """The same, one pair at a time."""
-    n, n_views, _ = neighbor_ids.shape
-    kappas, weights, known = [], weights_in_words(neighbor_ids), 0.0
-    for v in range(n_views):
-        near = near_in_words(neighbor_ids, v)
-        members = [i for i in range(n) if near[i]]
-        strangers = [labels[i] == labels[j] for i in members for j in members if i != j]
-        if strangers and not all(strangers):
-            pairs = [labels[i] == labels[j] for i in range(n) for j in near[i]]
-            share, chance = sum(pairs) / len(pairs), sum(strangers) / len(strangers)
-            kappas.append(weights[v] * (share - chance) / (1 - chance))
-            known += weights[v]
-    return sum(kappas) / known if kappas else 0.0
-
-
 def test_a_view_that_comes_twice_counts_once():
     rng = np.random.default_rng(0)
     ids = torch.from_numpy(np.stack([[rng.permutation(60)[:9] for _ in range(60)] for _ in range(2)], axis=1))
@@ -84,29 +50,12 @@ def test_a_view_that_comes_twice_counts_once():
     assert scores.view_weights(ids[:, [0, 1, 1]]) == pytest.approx([1.0, 0.5, 0.5], rel=0.1)
 
 
-def test_of_many_samples_some_show_which_views_repeat_each_other(monkeypatch):
-    ids = torch.arange(400).reshape(200, 1, 2).expand(200, 3, 2) % 200
-    monkeypatch.setattr(scores, "_SEEN", 10)
-    assert scores.view_weights(ids) == pytest.approx([1 / 3] * 3)
-
-
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3), st.sampled_from([0, 1, 4, 12]), st.integers(1, 4))
 def test_neighbor_agreement_is_what_it_says(seed, n, n_views, depth, n_clusters):
     rng = np.random.default_rng(seed)
     labels, neighbor_ids = rng.integers(n_clusters, size=n), rng.integers(-1, n, size=(n, n_views, depth))
     found = neighbor_agreement(torch.from_numpy(labels), torch.from_numpy(neighbor_ids))
-    assert found == pytest.approx(agreement_in_words(labels.tolist(), neighbor_ids), abs=1e-6)
-
-
-@pytest.mark.parametrize("entries", [1, 100, 2**22])
-def test_partitions_that_are_scored_together_score_what_each_does(monkeypatch, entries):
-    monkeypatch.setattr(scores, "_ENTRIES", entries)  # one by one, two at a time, all at once
-    rng = np.random.default_rng(0)
-    ids = torch.from_numpy(rng.integers(-1, 8, size=(8, 2, 3)))
-    partitions = [torch.from_numpy(rng.integers(k, size=8)) for k in (1, 2, 2, 3, 4)]
-    each = [neighbor_agreement(own, ids) for own in partitions]
-    assert scores.partition_agreements(partitions, ids) == each
-    assert len(set(each)) > 3
+    assert found == pytest.approx(literal.agreement(labels.tolist(), neighbor_ids), abs=1e-6)
 
 
 def observed_lists(members, rng, depth=9):
@@ -507,19 +456,6 @@ def test_scalings_that_treat_a_view_alike_count_once_there():
     assert neighbor_agreements(two) == pytest.approx([0.25] * 2)
     third = Candidate("mixed", np.array([0, 0, 1, 1]), pairs.clone(), 1.0)
     assert neighbor_agreements([third, *two]) == pytest.approx([0.25] * 3)
-
-
-def test_consistencies_are_means_over_views_and_their_neighbours():
-    rng = np.random.default_rng(0)
-    neighbor_ids = [torch.from_numpy(rng.integers(0, 20, size=(20, 3, 2))) for _ in range(2)]
-    neighbor_ids[1][:, 1] = neighbor_ids[0][:, 1]
-    neighbor_ids[0][:, 2] = neighbor_ids[1][:, 2] = NO_NEIGHBOR  # a view without neighbours says nothing
-    labels = torch.from_numpy(rng.integers(0, 3, size=20))
-    found = neighbor_agreements(
-        [Candidate(name, labels.numpy(), own, 1.0) for name, own in zip("ab", neighbor_ids, strict=True)]
-    )
-    first = np.mean([neighbor_agreement(labels, own[:, :1]) for own in neighbor_ids])
-    assert found == pytest.approx([(first + neighbor_agreement(labels, neighbor_ids[0][:, 1:2])) / 2] * 2)
 
 
 def pretrained(monkeypatch):

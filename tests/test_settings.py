@@ -62,30 +62,6 @@ def test_no_joint_stage_without_the_clustering_module():
     assert Config(pretrain_epochs=3, joint_epochs=5, clustering_module=False).epochs(100) == (3, 0)
 
 
-@pytest.mark.parametrize(
-    ("n", "epochs"),
-    [
-        (1, (170, 200)),
-        (150, (170, 200)),
-        (1400, (33, 43)),
-        (2000, (22, 30)),
-        (8000, (22, 24)),
-        (32_000, (6, 6)),
-        (10**6, (1, 1)),
-    ],
-)
-def test_small_sets_get_enough_steps_and_large_ones_not_too_many(n, epochs):
-    assert Config().epochs(n) == epochs
-
-
-@pytest.mark.parametrize(
-    ("n", "epochs"), [(1, 170), (150, 170), (1400, 17), (2000, 11), (8000, 11), (10**5, 1), (10**6, 1)]
-)
-def test_scalings_are_compared_halfway(n, epochs):
-    assert Config().trial_epochs(n) == epochs
-    assert Config(pretrain_epochs=3).trial_epochs(n) == min(3, epochs)
-
-
 @pytest.mark.parametrize(("n", "epochs"), [(150, 100), (2000, 100), (2500, 80), (10**6, 1)])
 def test_the_schedule_of_the_paper(n, epochs):
     assert Config(schedule="paper").epochs(n) == (epochs, epochs)

@@ -153,6 +153,9 @@ def test_seconds_by_hand():
     assert cost.n_steps(100, TINY, 2) == 10 * (2 * 4 + 0 + 3)
     passes, search = 100 / 10 * (2 + 10) / 3, 2 * 100 * 100 * 8 * 2 / 1e11
     assert cost.fit_seconds(100, WIDTHS, TINY, 2) == pytest.approx((110 + passes) * step + search)
+    few = 1e-3 + 2 * 5e-4 + 3 * 2 * (10 * 1448 + 5 * (240 + 7 * 4)) / 1e11 + parameters() / 5e8  # a batch of five
+    expected = (1 * (4 + 3) + 5 / 5 * (1 + 10) / 3) * few + 2 * 5 * 5 * 8 / 1e11
+    assert cost.fit_seconds(5, WIDTHS, TINY, 1) == pytest.approx(expected)
     many = 64_000
     passes, search = many / 10 * (1 + 10) / 3, 2 * many * 30_000 * 8 / 1e11
     steps = 6_400 * (4 + 3)

@@ -197,21 +197,6 @@ def test_drawn_starts_are_samples_far_apart():
     assert torch.equal(starts, same)
 
 
-def test_heavier_points_are_drawn_more_often():
-    points = torch.tensor([[0.0], [1.0]])
-    state, weights = np.random.RandomState(0), torch.tensor([1.0, 9.0])
-    drawn = [drawn_centers(points, weights, 1, state).mean() for _ in range(200)]  # the better of two draws is taken
-    assert float(np.mean(drawn)) == pytest.approx(1 - 0.1**2, abs=0.02)
-
-
-def test_heavier_points_are_drawn_more_often_among_those_that_are_left():
-    points, weights = torch.tensor([[0.0], [1.0], [-1.0]]), torch.tensor([1000.0, 1.0, 9.0])
-    state = np.random.RandomState(0)
-    starts = torch.cat([drawn_centers(points, weights, 2, state) for _ in range(200)])
-    second = starts[starts[:, 0, 0] == 0][:, 1, 0]
-    assert float((second == -1).double().mean()) == pytest.approx(1 - 0.1**2, abs=0.02)
-
-
 def test_equal_points_have_starts_too():
     points = torch.ones(5, 2)
     assert torch.equal(drawn_centers(points, torch.ones(5), 3, np.random.RandomState(0)), torch.ones(20, 3, 2))

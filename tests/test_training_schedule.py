@@ -152,6 +152,26 @@ def test_pretraining_ends_with_centres_a_weight_and_clusters(monkeypatch):
     assert (run.numbers["clustering_weight"], run.joint_stage.kept) == (pytest.approx(0.7 / 3), 3)
 
 
+@pytest.mark.parametrize(("broken", "epochs"), [({0: 1}, [0, 1, 2, 3]), ({0: 1, 1: 2}, [0, 1, 2]), ({0: 0, 1: 0}, [0])])
+def test_pretraining_ends_early_only_where_all_have_diverged(monkeypatch, broken, epochs):
+    recorder, settings, ran = Recorder(), Config(n_clusters=3, **TINY), []
+    stored = stored_samples()
+    runs = [init_state(stored, settings, seed) for seed in range(2)]
+
+    def run_epoch(runs, replicates, epoch, stage, progress):
+        ran.append(epoch)
+        for r, at in broken.items():
+            runs[r].diverged = runs[r].diverged or ("it broke" if epoch == at else "")
+
+    monkeypatch.setattr(training, "Replicates", recorder.side_by_side)
+    monkeypatch.setattr(training, "run_epoch", run_epoch)
+    prepared = []
+    monkeypatch.setattr(training, "_prepare_joint_stage", lambda run, embedding: prepared.append(run))
+    training._pretrain_together(runs, range(4), SILENT, recorder)
+    assert ran == epochs
+    assert prepared == [run for r, run in enumerate(runs) if r not in broken]
+
+
 def test_jobs_are_the_trainings_that_are_not_there_yet(monkeypatch):
     settings = Config(n_clusters=3, **TINY)
     stored, jobs = stored_samples(), []
@@ -171,3 +191,22 @@ def test_jobs_are_the_trainings_that_are_not_there_yet(monkeypatch):
     monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 4))
     training.train_jointly(runs[1:3])
     assert [job.args[2] for job in jobs] == [range(2, 6), range(5, 9)]
+
+
+def test_what_is_said_of_the_stages_of_a_training(monkeypatch):
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (7, 9))
+    run = init_state(stored_samples(), Config(n_clusters=3, **TINY), 0)
+    run_past(run, 8, GROUPS)
+    run.history["stage"][3:] = ["joint"] * 5
+    run.numbers["clustering_weight"], stage = 0.25, run.joint_stage
+    stage.kept, stage.seen, stage.size_entropy, stage.ended = 6, {3: 0.1, 6: 0.2}, {3: 1.0, 6: 0.9}, "it broke"
+    assert training.pretraining_decision(run, 0.5) == {"chosen": 3, "planned": 7, "evidence": {"agreement": 0.5}}
+    assert training.pretraining_decision(run, None)["evidence"] == {}
+    assert training.joint_stage_decision(run) == {
+        "chosen": 3, "lasted": 5, "planned": 9, "ended": "it broke", "merged": False,
+        "evidence": {
+            "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},
+            "size_entropy_after_epoch": {"3": 1.0, "6": 0.9},
+            "clustering_weight": 0.25,
+        },
+    }  # fmt: skip
