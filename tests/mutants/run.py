@@ -76,11 +76,11 @@ def spoken(one: Defect | Mutant) -> str:
     return f"{one.file}:{one.line}: {' '.join(one.old.split())} -> {' '.join(one.new.split())}"
 
 
-def write_survivors(changes: Sequence[Defect | Mutant], outcomes: Sequence[Outcome]) -> None:
-    """List what survived, with the tests that did not notice, beside the measurements."""
+def write_survivors(path: Path, changes: Sequence[Defect | Mutant], outcomes: Sequence[Outcome]) -> None:
+    """List what survived, with the tests that did not notice."""
     survivors = [(one, found.passed) for one, found in zip(changes, outcomes, strict=True) if not found.is_caught]
     parts = ["\n".join([spoken(one), f"  was: {one.old}", f"  new: {one.new}", *passed]) for one, passed in survivors]
-    (CACHE / "survivors.txt").write_text("\n\n".join(parts), encoding="utf-8")
+    path.write_text("\n\n".join(parts), encoding="utf-8")
 
 
 def reasons(changes: Sequence[Defect | Mutant]) -> list[str]:
@@ -128,7 +128,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees = [copy_tree(Path(folder) / str(number)) for number in range(asked.jobs)]
         outcomes = run(changes, measured(trees), trees)
-    write_survivors(changes, outcomes)
+    write_survivors(CACHE / f"survivors-{asked.what}-{asked.seed}.txt", changes, outcomes)
     are_caught = [one.is_caught for one in outcomes]
     words, is_good = verdict(changes, are_caught, reasons(changes), LEAST_KEPT if is_kept else LEAST_RANDOM)
     print(words)
