@@ -347,7 +347,7 @@ def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_pat
     assert [[1.75, 0], [1.75, pytest.approx(below - 0.55)], [0.85, pytest.approx(below - 0.55)]] in lines
     assert [[3.0, 0], [3.0, pytest.approx(below)], [3.15, pytest.approx(below)]] in lines
     assert [texts[str(rank)][0] for rank in (1, 2, 3)] == [1, 2, 3]
-    assert "mean ranks over 8 comparisons" in figures[0]._suptitle.get_text()
+    assert "mean ranks over 8 data sets" in figures[0]._suptitle.get_text()
     assert "Friedman p = 0.012" in figures[0]._suptitle.get_text()
 
 

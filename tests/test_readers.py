@@ -48,7 +48,9 @@ def test_npz_of_the_shared_sets(shared_data):
     for path in sorted(shared_data.glob("*.npz")):
         if "masks" not in path.name:
             with np.load(path) as data:
-                assert same(read_views(path), Views({k: data[k] for k in data.files if k.startswith("view_")}))
+                views = {name: data[name] for name in data.files if name.startswith("view_")}
+                mask = data["mask"].astype(bool) if "mask" in data.files else None
+                assert same(read_views(path), Views(views, mask=mask, ids=data["ids"] if "ids" in data.files else None))
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])

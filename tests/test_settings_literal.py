@@ -20,11 +20,13 @@ DEFAULTS = {
     "batch_size": 64, "learning_rate": 3e-4, "weight_decay": 4e-5, "view_dropout": "auto", "noise": 0.05,
     "feature_dropout": 0.05, "robustness_weight": 1e-3, "clustering_weight": "auto", "imputed_bias": -10.0,
     "knn_imputation": True, "augmentation": True, "distance_code": True, "three_level_mask": True,
-    "clustering_module": True, "early_stopping": True, "center_start": "best", "neighbor_output": "first",
+    "clustering_module": True, "early_stopping": True, "calibration": True, "center_start": "best",
+    "neighbor_output": "first",
     "view_output": "mean",
 }  # fmt: skip
 PAPER = {
     "schedule": "paper", "donor_depth": 1, "hidden_dim": 256, "clustering_weight": 0.1, "early_stopping": False,
+    "calibration": False,
     "center_start": "ward",
 }  # fmt: skip
 """What the paper's appendix has, or what it needs, where that is not the default."""

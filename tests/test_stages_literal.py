@@ -23,20 +23,21 @@ SEEDS, N, RATE = (3, 11), 9, 0.25
 STAGES = [
     Stage("first", 2, 4, 0.01),
     Stage("nothing", 0, 4, 0.5),
-    Stage("second", 1, 5, None),
-    Stage("third", 2, 4, 0.1, drop_last=True),
+    Stage("second", 1, 5, 0.7, same_adam=True),
+    Stage("third", 2, 4, 0.1, "drop short"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("n", "size", "drop_last", "expected"),
+    ("last", "expected"),
     [
-        (9, 4, False, (3, 3)), (8, 4, False, (2, 4)), (3, 4, False, (1, 3)), (10, 4, False, (3, 3)),
-        (9, 4, True, (2, 4)), (8, 4, True, (2, 4)), (11, 4, True, (2, 4)), (3, 4, True, (1, 3)),
+        ("spread", {3: (1, 3), 4: (1, 4), 8: (2, 4), 9: (3, 3), 10: (3, 3)}),
+        ("drop short", {3: (1, 3), 4: (1, 4), 8: (2, 4), 9: (2, 4), 11: (2, 4)}),
+        ("drop", {3: (1, 3), 4: (1, 4), 8: (1, 4), 9: (2, 4), 12: (2, 4), 13: (3, 4)}),
     ],
-)  # fmt: skip
-def test_steps_of_an_epoch(n, size, drop_last, expected):
-    assert Stage("any", 1, size, None, drop_last).steps(n) == expected
+)
+def test_steps_of_an_epoch(last, expected):
+    assert {n: Stage("any", 1, 4, 0.1, last).steps(n) for n in expected} == expected
 
 
 def samples(seed):
@@ -67,7 +68,7 @@ class Literal:
         self.epochs, self.rows, self.adam = 0, [], None
 
     def run(self, stage):
-        if stage.epochs and stage.rate is not None:
+        if stage.epochs and not stage.same_adam:
             self.adam = Adam(self.network.parameters(), lr=stage.rate)
         for _ in range(stage.epochs):
             for_draws, for_order = keys(self.seed, self.epochs)

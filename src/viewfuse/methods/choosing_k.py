@@ -13,7 +13,6 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.gradients import with_gradients
 from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import SILENT, Progress
@@ -25,6 +24,7 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.search import check_memory
 from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.views import Asked
 from viewfuse.selection.cluster_evidence import Look, measured
 from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision

@@ -21,7 +21,6 @@ from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import max_stacked, network_bytes
-from viewfuse.engine.gradients import with_gradients
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.engine.stages import History
@@ -33,6 +32,7 @@ from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
 from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.dense import start_weights
+from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.views import check_reduction
 from viewfuse.selection.messages import told
 from viewfuse.utils import memory

@@ -15,7 +15,6 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.gradients import with_gradients
 from viewfuse.engine.loop import History, TrainState, embed_stored
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.fitted.model import Model
@@ -30,6 +29,7 @@ from viewfuse.methods.urrl.training import (
     pretraining_decision,
     train_jointly,
 )
+from viewfuse.nn.gradients import with_gradients
 from viewfuse.parallel import opened
 from viewfuse.reduction.views import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
