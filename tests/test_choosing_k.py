@@ -20,22 +20,28 @@ from viewfuse.selection.cluster_number import curve_of
 from viewfuse.selection.structureless import structureless, with_half_the_views
 
 
-@pytest.mark.parametrize(("within", "alone"), [((1, 4), True), ((2, 4), True), ((3, 4), False)])
+@pytest.mark.parametrize(("within", "alone"), [((1, 30), True), ((2, 30), True), ((3, 30), False)])
 def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch, within, alone):
     monkeypatch.setattr(choosing_k, "_ROWS", 40)
     seen = {}
     monkeypatch.setattr(choosing_k, "evidence_curve", lambda run, ks: seen.update(run=run, ks=ks) or ["curve"])
     monkeypatch.setattr(choosing_k, "number_decision", lambda curve, *, alone: {"curve": curve, "alone": alone})
-    monkeypatch.setattr(choosing_k, "pretrained", lambda source, config, *rest, **_: seen.update(rest=rest) or
-                        SimpleNamespace(source=source, config=config))  # fmt: skip
+
+    def pretrained(source, config, *rest, **ways):
+        seen.update(rest=rest, ways=ways)
+        return SimpleNamespace(source=source, config=config)
+
+    monkeypatch.setattr(choosing_k, "pretrained", pretrained)
     views = Views(make_blobs(60, 3)[0])
     settings = Config(n_clusters=7, **TINY)
-    found = choosing_k.choose_n_clusters(views, settings, within, "standard", 9, CPU)
+    kept = SimpleNamespace(part=lambda name: f"part {name}")
+    found = choosing_k.choose_n_clusters(views, settings, within, "standard", 9, CPU, checkpoint=kept, threads=3)
     rows = np.sort(np.random.default_rng([9, 3]).choice(60, 40, replace=False))
     assert found.run.source.reduced.ids.tolist() == views.ids[rows].tolist()
     assert found.run.config.n_clusters == 1
     assert seen["rest"] == ("standard", 9, CPU)
-    assert seen["ks"] == [*range(max(within[0], 2), 5)]
+    assert (seen["ways"]["checkpoint"], seen["ways"]["threads"]) == ("part choice", 3)
+    assert seen["ks"] == [*range(max(within[0], 2), 9)]  # one for five of the forty
     assert found.decision == {"curve": ["curve"], "alone": alone}
 
 

@@ -194,3 +194,23 @@ def test_weights_start_as_the_table_says():
         elif isinstance(module, torch.nn.PReLU):
             assert module.weight.tolist() == [0.25]
     assert (network.centers == 0).all()
+
+
+def test_the_layers_are_those_that_are_written_down():
+    config = Config(n_clusters=3, n_neighbors=2, embedding_dim=8, hidden_dim=5, n_heads=4, feedforward_ratio=3)
+    network = build_network([6, 4], config, torch.Generator().manual_seed(0))
+
+    def written(layers):
+        return [(one.in_features, one.out_features) if hasattr(one, "in_features") else "PReLU" for one in layers]
+
+    assert [encoder.block.n_heads for encoder in network.neighbor_encoders] == [1, 1]
+    assert network.view_encoder.block.n_heads == 4
+    for v, width in enumerate((6, 4)):
+        before = written(network.view_encoder.embed[v])  # two distances stand beside the columns
+        assert before == [(width + 2, 5), "PReLU", (5, 5), "PReLU", (5, 8)]
+        after = written(network.decoders[v])
+        assert after == [(8, 5), "PReLU", (5, 5), "PReLU", (5, 5), "PReLU", (5, width)]
+    inner = [network.neighbor_encoders[0].block, network.neighbor_encoders[1].block, network.view_encoder.block]
+    assert [block.feedforward[0].out_features for block in inner] == [24, 18, 24]
+    assert network.centers.shape == (3, 8)
+    assert (network.view_encoder.output.choice, network.neighbor_encoders[0].output.choice) == ("mean", "first")

@@ -306,6 +306,16 @@ def test_the_measures_of_every_number_are_written_out():
         assert found[name] == pytest.approx(own, abs=1e-4), name
 
 
+def test_both_the_embedding_and_the_filled_views_are_resampled_as_components(monkeypatch):
+    seen, own = [], cluster_evidence._resampled
+    monkeypatch.setattr(cluster_evidence, "_resampled", lambda points, *rest: seen.append(points) or own(points, *rest))
+    samples, values, mask = gappy(45, (14, 16))
+    embedding = torch.from_numpy(cloud(45))
+    measured(Look(samples, embedding, embedding), [2], generator())
+    for points, table in zip(seen, (cloud(45), literal.filled_table(values, mask)), strict=True):
+        np.testing.assert_allclose(points.abs(), np.abs(literal.principal(table)), atol=1e-3)
+
+
 def test_missing_views_are_the_means_of_five_donors_in_the_units_of_their_view():
     samples, values, mask = gappy()
     found = filled_table(samples, torch.arange(40))

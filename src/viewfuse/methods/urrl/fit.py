@@ -205,7 +205,7 @@ class _Chosen(NamedTuple):
         placed = soft.argmax(axis=1)
         # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
         own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
-        final = len(labels) > 1 or np.array_equal(own, labels[best])
+        final = np.array_equal(own, labels[best])
         agreed = agreement(own, others or [reference])
         assert agreed is not None
         compared = others or [labels[best] if clusters["chosen"] == "k-means" else reference]
