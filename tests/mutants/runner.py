@@ -220,6 +220,7 @@ def _run_tests(job: Job, tree: Path, notes: Path) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started this in the background
         log = os.open(tree.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)

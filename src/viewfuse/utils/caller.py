@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-_INSIDE = ("viewfuse", "sklearn")
+_INSIDE = ("viewfuse", "sklearn", "torch")
 
 
 def outside() -> int:
