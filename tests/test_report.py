@@ -18,7 +18,7 @@ from run_folders import RELIABILITY, write_run
 from viewfuse import metrics
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.report import page
-from viewfuse.report.comparison import columns_for, crossed_with, pair_of, read_known
+from viewfuse.report.comparison import Column, columns_for, crossed_with, pair_of, read_known
 from viewfuse.report.html import tag
 from viewfuse.report.page import write_report
 from viewfuse.report.payload import points_of
@@ -136,6 +136,14 @@ def test_a_large_run_is_thinned_until_the_page_is_small_enough(tmp_path, monkeyp
     write_report([folder], tmp_path / "small.html")
     assert len((tmp_path / "small.html").read_bytes()) <= bare - 9_000
     assert payload((tmp_path / "small.html").read_text())["runs"][0]["points"]["id"] == []
+
+
+@pytest.mark.parametrize(("levels", "is_compared"), [(1, False), (2, True), (50, True), (51, False)])
+def test_columns_of_two_to_fifty_classes_are_compared(folder, levels, is_compared):
+    run = read_run(folder)
+    names = tuple(f"c{i}" for i in range(levels))
+    column = Column("class", names, (np.arange(len(run.labels)) % levels).astype(float))
+    assert (crossed_with(run, column) is not None) == is_compared
 
 
 def test_known_columns_are_compared_as_score_compares(folder, tmp_path):

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from conftest import make_blobs
 from viewfuse import URRL, Views, load
 from viewfuse.cli import main
+from viewfuse.cli import predict as predict_verb
 from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite
@@ -291,3 +292,11 @@ def test_a_real_ray_writes_the_same(model, shards, tmp_path, monkeypatch):
     predict_shards(model, shards, tmp_path / "there", device="cpu", engine="ray")
     for path in (tmp_path / "here").glob("*.csv"):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_pattern_is_one_unless_a_file_is_called_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a[1].parquet").touch()
+    (tmp_path / "plain.parquet").touch()
+    files = ["a*.parquet", "b[1].parquet", "a[1].parquet", "plain.parquet", "absent.parquet"]
+    assert [predict_verb._is_pattern(Path(file)) for file in files] == [True, True, False, False, False]
