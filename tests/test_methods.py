@@ -6,11 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import viewfuse
 from conftest import make_blobs
 from viewfuse import DataError, NotEnoughMemory, SettingError, Views, metrics
+from viewfuse.methods.network import PlacingNetwork
 from viewfuse.methods.registry import ESTIMATORS, estimator_of
+from viewfuse.neighbors.samples import Samples
 
 _MLP = {"hidden_dims": (16,), "latent_dim": 8}
 BRIEF = {
@@ -157,3 +160,21 @@ def test_nemo_is_refused_where_its_matrices_have_no_room(blobs, monkeypatch):
 def test_stages_are_told_of_where_that_is_asked_for(blobs, capsys):
     brief("cpspan", verbose=True).fit(blobs[0])
     assert "alignment" in capsys.readouterr().err
+
+
+def test_the_influence_of_a_view_is_how_far_its_loss_moves_the_embedding():
+    """Per sample and view; a view that is the only one counts 1, a missing one nothing."""
+    values = [torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]), torch.tensor([[5.0], [0.0], [7.0]])]
+    present = torch.tensor([[True, True], [True, False], [False, True]])
+    samples = Samples(values, present, torch.zeros(3, 2, 0, dtype=torch.int64))
+
+    class Network:
+        def embed(self, given, stored):
+            """Values side by side, and how many views there are; nothing may be left of a view that is taken away."""
+            assert all((view[~given.present[:, v]] == 0).all() for v, view in enumerate(given.values))
+            return torch.cat([*given.values, 10.0 * given.present.sum(dim=1, keepdim=True)], dim=1)
+
+    found = PlacingNetwork(estimator_of("completer")(2)).view_influence(Network(), samples, samples)
+    first, second = (1 + 4 + 100) ** 0.5, (25 + 100) ** 0.5
+    expected = torch.tensor([[first, second], [1.0, -torch.inf], [-torch.inf, 1.0]])
+    assert torch.allclose(found, expected)
