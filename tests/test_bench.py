@@ -241,3 +241,8 @@ def test_same_losses_on_handwritten():
 )
 def test_an_axis_has_two_numbers_at_least(low, high, expected):
     assert picture._round_numbers(low, high) == pytest.approx(expected)
+
+
+def test_what_is_measured_is_the_default():
+    assert Config(n_clusters=10).search_depth == speed._NEIGHBORS
+    assert (speed.FULL.seeds, speed.FULL.portions) == ((0, 1, 2), 9)

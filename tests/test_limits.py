@@ -529,3 +529,39 @@ def test_a_line_that_nobody_takes_costs_nothing(monkeypatch):
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
     console.tell("a line")  # a ValueError inside
+
+
+class Cluster:
+    """A Ray that notes what it is asked for."""
+
+    def __init__(self, running, answers=True):
+        self.asked, self._running, self._answers = [], running, answers
+
+    def is_initialized(self):
+        return self._running
+
+    def init(self, address, **ways):
+        self.asked.append((address, ways))
+        if address == "auto" and not self._answers:
+            raise ConnectionError("nothing runs")
+
+    def nodes(self):
+        sizes = [({"CPU": 8.0, "GPU": 1.0}, True), ({"CPU": 16.0}, True), ({"CPU": 64.0, "GPU": 4.0}, False)]
+        return [{"Resources": resources, "Alive": alive} for resources, alive in sizes]
+
+
+@pytest.mark.parametrize(
+    ("running", "answers", "address", "asked"),
+    [(True, True, "auto", []), (False, True, None, ["auto"]), (False, False, None, ["auto", "local"]),
+     (False, True, "ray://there", ["ray://there"])],
+)  # fmt: skip
+def test_a_ray_that_runs_is_used_and_another_is_started(monkeypatch, running, answers, address, asked):
+    cluster = Cluster(running, answers)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    own = OnRay(address)
+    assert [where for where, _ in cluster.asked] == asked
+    assert all(ways["log_to_driver"] is False for _, ways in cluster.asked)
+    assert [ways["include_dashboard"] for where, ways in cluster.asked if where == "local"] == [False] * (
+        "local" in asked
+    )
+    assert (own._own, own._cpus, own._gpus) == (not running, 16.0, 1.0)

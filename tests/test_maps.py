@@ -176,3 +176,18 @@ def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, caps
     assert line.startswith("k.png is not there: matplotlib failed (TypeError:")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["choice.json"]
     assert why_not_drawn(lambda: None) is None
+
+
+@pytest.mark.parametrize("n_known", [3, 5, 8])
+def test_a_sample_lies_at_the_weighted_mean_of_its_five_nearest_however_few_there_are(n_known, monkeypatch):
+    monkeypatch.setattr(plane, "_ROWS_AT_A_TIME", 2)
+    rng = np.random.default_rng(1)
+    known, xy = rng.normal(size=(n_known, 4)).astype(np.float32), rng.normal(size=(2, n_known)).astype(np.float32)
+    points = 3 * rng.normal(size=(5, 4)).astype(np.float32)
+    expected = []
+    for point in points:
+        apart = [float(((point - other) ** 2).sum()) for other in known]
+        nearest = sorted(range(n_known), key=lambda i: apart[i])[:5]
+        weights = [1 / (apart[i] + 1e-6 * float((known**2).sum(axis=1).mean())) for i in nearest]
+        expected.append(sum(w * xy[:, i] for w, i in zip(weights, nearest, strict=True)) / sum(weights))
+    np.testing.assert_allclose(plane._between_nearest(points, known, xy), np.transpose(expected), rtol=1e-4, atol=1e-5)

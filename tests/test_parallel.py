@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -25,9 +26,9 @@ from viewfuse.cli import main
 from viewfuse.engine import checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
-from viewfuse.parallel import Job, cores, threads_for, workers
+from viewfuse.parallel import Job, cores, threads_for, worker, workers
 from viewfuse.parallel import jobs as jobs_module
-from viewfuse.parallel.jobs import limited
+from viewfuse.parallel.jobs import Outcome, limited
 from viewfuse.parallel.parcels import Parcel, unpacked
 from viewfuse.parallel.workers import Workers
 
@@ -457,3 +458,24 @@ def test_a_worker_has_no_names_that_a_script_may_have():
     scope = {}
     exec(code, scope)
     assert set(scope) == {"__builtins__"}
+
+
+class Unreadable(Exception):
+    """Can be pickled, but not be read again: its argument is not what it was made of."""
+
+    def __init__(self, one, other):
+        super().__init__(one)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome(error=Unreadable(1, 2)), Outcome(notices=((Unreadable(1, 2), UserWarning, "a", 1),))]
+)
+def test_what_cannot_be_read_again_is_told_by_the_worker(outcome):
+    found = pickle.loads(worker._pickled(outcome)).error
+    assert isinstance(found, RuntimeError)
+    assert str(found).startswith("a worker cannot hand back ")
+
+
+def test_what_can_travel_does():
+    outcome = Outcome(3, notices=(("careful", UserWarning, "a.py", 1),), news=("news",))
+    assert pickle.loads(worker._pickled(outcome)) == outcome

@@ -124,7 +124,11 @@ def _processor_seconds() -> float:
 
 
 def copy_tree(target: Path) -> Path:
-    """A copy of what the tests need."""
+    """A copy of what the tests need; beside it the folder of real data and golden numbers, where there is one."""
+    beside = ROOT.parent / "shared"
+    if beside.is_dir() and not (target.parent / "shared").exists():
+        target.parent.mkdir(exist_ok=True)
+        (target.parent / "shared").symlink_to(beside)
     for source in [*(ROOT / name for name in COPIED), *ROOT.glob("*.md")]:
         if source.is_dir():
             shutil.copytree(source, target / source.name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))

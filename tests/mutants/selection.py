@@ -19,6 +19,12 @@ from mutants.mutations import Mutant
 from mutants.runner import Job, run_all
 
 CACHE = ROOT / "build" / "mutants"
+ELSEWHERE = {
+    "io/": "io/isolated/client.py",
+    "parallel/": "parallel/workers.py",
+    "distributed/": "distributed/processes.py",
+}
+"""Packages that other processes run as well, unseen by coverage.py, and the module that starts these."""
 
 
 class Selection:
@@ -48,7 +54,11 @@ class Selection:
         place = mutant.place
         found = self.of_names(place.names) if place.is_import else set()
         first, last = place.lines
-        return found or self.of_lines(mutant.file, range(first, last + 1)) or self.of_module(mutant.file)
+        found = found or self.of_lines(mutant.file, range(first, last + 1))
+        for package, starter in ELSEWHERE.items():
+            if mutant.file.startswith(package):
+                found |= self.of_module(starter)
+        return found or self.of_module(mutant.file)
 
     def of_names(self, names: Sequence[str]) -> set[str]:
         """The tests that run a line on which one of the names stands."""
