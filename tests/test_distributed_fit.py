@@ -111,7 +111,10 @@ def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whol
     (run / "checkpoint").mkdir()  # as a kill may leave it
     assert quick_fit(data, run, verbose=True) == json.loads(json.dumps(summary))
     assert not (run / "checkpoint").exists()
-    assert capsys.readouterr().err == f"{run} is finished already, by the same call; nothing is done again\n"
+    told = f"{run} is finished already, by the same call; nothing is done again\n"
+    assert capsys.readouterr().err == f"reading 330 rows again, to see whether they have changed\n{told}"
+    quick_fit(data, run, verbose=True, trust_unchanged=True)
+    assert capsys.readouterr().err == told
     (tmp_path / "mine.txt").touch()
     with pytest.raises(CannotWrite, match="exists already; give another --out, or --force"):
         quick_fit(data, tmp_path)
