@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from sharded_data import quick_fit, rows, write_shards
+from viewfuse import URRL
 from viewfuse.distributed import fit_large as fit_module
 from viewfuse.distributed.label_files import LabelFiles
 from viewfuse.distributed.processes import Processes
@@ -20,8 +21,11 @@ from viewfuse.distributed.rows.contents import content_of
 from viewfuse.distributed.rows.pass_zero import run_pass_zero
 from viewfuse.distributed.rows.row_buckets import Buckets
 from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError
 
+TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard",
+        "random_state": 0, "device": "cpu"}  # fmt: skip
 ALONE = Processes(0, 1, torch.device("cpu"))
 
 
@@ -80,6 +84,10 @@ def change(path, how):
     return Shards(path).digest() == looks and path.stat().st_mtime_ns == before.st_mtime_ns
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
@@ -113,12 +121,8 @@ def test_finished_results_are_not_those_of_changed_data(finished, how):
 @pytest.mark.parametrize(("place", "name"), [(fit_module._Job, "_start"), (LabelFiles, "_table")])
 def test_a_checkpoint_does_not_go_on_with_changed_data(tmp_path, monkeypatch, place, name):
     data = plain_shards(tmp_path / "rows", rows()[0])
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(place, name, stop)
+        patch.setattr(place, name, interrupt)
         with pytest.raises(KeyboardInterrupt):
             quick_fit(data, tmp_path / "run")
     whole = (data / "part2.parquet").read_bytes()
@@ -155,6 +159,73 @@ def test_a_shard_of_another_name_is_another(finished, tmp_path):
             quick_fit(data, finished[1])
     finally:
         (data / "z.parquet").rename(data / "part0.parquet")
+
+
+# --- predict over many files
+
+
+def test_labels_of_a_changed_file_are_made_anew(tmp_path):
+    rng = np.random.default_rng(0)
+    data, model, out = tmp_path / "rows", tmp_path / "model", tmp_path / "labels"
+    data.mkdir()
+    values = rng.normal(size=(30, 3)).astype(np.float32)
+    URRL(2, **TINY).fit({"a": values}).save(model)
+    for number in range(2):
+        np.savez(data / f"{number}.npz", a=values[15 * number : 15 * number + 15])
+    files = sorted(data.iterdir())
+    asked = {"device": "cpu", "reading": {"trusted": True}}
+    predict_shards(model, files, out, **asked)
+    before, times = (out / "1.csv").read_bytes(), files[1].stat()
+    np.savez(files[1], a=values[15:][::-1])
+    os.utime(files[1], ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert files[1].stat().st_size == times.st_size
+    assert predict_shards(model, files, out, trust_unchanged=True, **asked)["skipped"] == 2
+    assert predict_shards(model, files, out, **asked)["skipped"] == 1
+    assert (out / "1.csv").read_bytes() != before
+    os.utime(files[0])  # a copy, say
+    assert predict_shards(model, files, out, **asked)["skipped"] == 2
+
+
+def test_a_checkpoint_of_a_fit_is_not_gone_on_with_where_values_change_places(tmp_path, monkeypatch):
+    values = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    model = URRL(2, **TINY, checkpoint=tmp_path / "kept")
+    with monkeypatch.context() as patch:
+        patch.setattr("viewfuse.methods.urrl.estimator.URRL._take_over", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit([values])
+    with pytest.raises(CheckpointDiffers, match="digest of the data"):
+        model.fit([values[[1, 0, *range(2, 40)]]])
+    model.fit([values])
+
+
+# --- many changes
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("seed", range(5))
+def test_forty_changes_of_a_shard_are_all_seen(tmp_path, seed):
+    """Two rows of a view change places; sizes, footers and times stay."""
+    rng = np.random.default_rng(seed)
+    data = plain_shards(tmp_path / "rows", rows(seed=seed)[0])
+    quick_fit(data, tmp_path / "run")
+    summary = (tmp_path / "run" / "summary.json").read_bytes()
+    for _ in range(8):
+        path = data / f"part{rng.integers(3)}.parquet"
+        whole, times = path.read_bytes(), path.stat()
+
+        def places(cells):
+            there = [i for i, cell in enumerate(cells) if cell is not None]
+            one, other = rng.choice(there, 2, replace=False)
+            cells[one], cells[other] = cells[other], cells[one]
+            return cells
+
+        assert change(path, places)
+        with pytest.raises(CannotWrite, match=f"{path.name} has changed since"):
+            quick_fit(data, tmp_path / "run")
+        path.write_bytes(whole)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    quick_fit(data, tmp_path / "run")
+    assert (tmp_path / "run" / "summary.json").read_bytes() == summary
 
 
 # --- ids

@@ -384,15 +384,16 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     assert found["samples"] == 8
     assert shard.known(asked) == found
     record = json.loads(shard.record.read_text())["of"]
-    stat = (tmp_path / "x.npz").stat()
     assert record == {
-        "file": "x.npz", "bytes": size, "changed": stat.st_mtime_ns, "model": "mark", "uncertain_below": 0.5,
+        "file": "x.npz", "bytes": size, "model": "mark", "uncertain_below": 0.5,
         "view": None, "reading": {}, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
     } | {"uncertain_below": asked.uncertain_below}  # fmt: skip
     for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": {"header": False}}):
         assert shard.known(Asked(**{**vars(asked), **change})) is None
     assert shard.known(Asked(**{**vars(asked), "device": "cuda"})) == found
-    assert Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record).known(asked) is None
+    touched = Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record)
+    assert touched.known(asked) == touched.known(asked, trust=True) == found
+    assert Shard(shard.file, size + 1, shard.changed, shard.labels, shard.record).known(asked) is None
     shard.labels.write_text("cut")
     assert shard.known(asked) is None
 
