@@ -184,6 +184,17 @@ def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:
         )
 
 
+def check_written(ids: NDArray[Any]) -> None:
+    """Refuse ids that differ but are written alike, such as 1 and "1": no file could tell them apart."""
+    if ids.dtype != object:  # all of one type
+        return
+    seen: dict[str, Hashable] = {}
+    for name in ids.tolist():
+        other = seen.setdefault(str(name), name)
+        if other != name:
+            raise DataError(f"two ids are both written {str(name)!r}, {written(other)} and {written(name)}; {CURE}")
+
+
 def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
     """Names as an array that loses nothing: 1 and "1" are two ids, a tuple is one, and so is a number of 64 bits."""
     if len({type(name) for name in names}) == 1 and not isinstance(names[0], tuple):
