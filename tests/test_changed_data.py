@@ -148,6 +148,15 @@ def test_a_shard_that_changes_during_a_run_ends_it(tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
+def test_values_that_change_places_within_a_row_are_seen(tmp_path):
+    data = plain_shards(tmp_path / "rows", rows(40)[0], 1)
+    shard = data / "part0.parquet"
+    known = content_of(Shards(data), shard)
+    assert content_of(Shards(data), shard) == known
+    assert change(shard, lambda cells: [cell and [cell[1], cell[0], *cell[2:]] for cell in cells])
+    assert content_of(Shards(data), shard).digest != known.digest
+
+
 def test_a_shard_of_another_name_is_another(finished, tmp_path):
     data, _ = finished
     shards = Shards(data)

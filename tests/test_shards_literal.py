@@ -321,7 +321,7 @@ def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):
         method=None, network=None, stored=None, assign=lambda z: np.zeros((4, 2)), is_far=lambda *_: np.zeros(4),
     )  # fmt: skip
     monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
-    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None)
+    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None, None, np.arange(4))
     with pytest.raises(DataError, match="f, id 'c': its values are too far"):
         files._placed("f", rows)
 

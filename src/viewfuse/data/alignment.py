@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable, is_annotated
+from viewfuse.data.digits import exact_frame
 from viewfuse.data.id_spelling import CURE, in_words, read_alike, written
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
@@ -100,7 +101,7 @@ def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
         return None
     if isinstance(view, AnnotatedTable):
         return view.in_order(labels)
-    return reindexed(view, labels) if is_sparse_frame(view) else view.reindex(labels)
+    return reindexed(view, labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
 
 
 def has_row_labels(view: Any) -> bool:

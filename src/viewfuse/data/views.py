@@ -92,7 +92,7 @@ class Views:
         check_order(ids, found_ids)
         check_written(self.ids)
         allowed = checked_mask(mask, self.ids, list(given), found_ids)
-        pairs = [present_rows(t, allowed[:, v], self.ids) for v, t in enumerate(tables)]
+        pairs = [present_rows(t, allowed[:, v], self.ids, placed=allow_disjoint) for v, t in enumerate(tables)]
         self.names = tuple(given)
         self.columns = tuple(t.columns for t in tables)
         self.arrays = tuple(values for values, _ in pairs)

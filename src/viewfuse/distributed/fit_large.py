@@ -38,14 +38,7 @@ from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.errors import (
-    CannotWrite,
-    DataError,
-    Diverged,
-    EmptySampleWarning,
-    SettingError,
-    SuspiciousDataWarning,
-)
+from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
@@ -101,8 +94,7 @@ def fit_large(
     batch_size : rows per batch, over all processes; "auto" is 4,096 on a GPU and 1,024 on a CPU
     embedding : whether the label files hold the embedding as well
     device : "cpu", "cuda", ...; "auto" takes a GPU where there is one, each process its own
-    trust_unchanged : whether shards that an earlier call read count as the same where their sizes, footers and times
-        are; by default they are read again, to compare all values
+    trust_unchanged : whether shards of the same sizes, footers and times as before are not read again, to compare them
     params : other parameters of `URRL`, for the fit on the bank
 
     Returns
@@ -186,12 +178,10 @@ class _Job:
 
     def check_contents(self, done: dict[str, Any], progress: Progress) -> None:
         """Refuse results of shards with other rows."""
-        if not self.trust:
-            progress.tell(f"reading {len(self.shards):,} rows again, to see whether they have changed")
+        progress.tell(f"comparing {len(self.shards):,} rows with those of {self.out}")
         changed = changed_shard(self.shards, read_contents(done.get("contents", {})), self.processes, self.trust)
         if changed:
-            cure = "bring the old file back, give another --out, or --force to overwrite it"
-            raise CannotWrite(f"{self.out} has the results of other rows: {changed} has changed since; {cure}")
+            raise CannotWrite(f"{self.out} has the results of other rows: {changed}")
 
     def _facts(self) -> dict[str, Any]:
         """All on which the results depend."""
@@ -239,9 +229,8 @@ class _Job:
         fitted = URRL.load(self.out / MODEL, device=str(self.processes.device))
         with self.timed("labels"):
             progress.tell("writing the labels of all rows")
-            place, model = self.out / LABELS, fitted._model
-            files = LabelFiles(place, self.shards, model, facts.contents, with_embedding=self.embedding)
-            sizes = files.write(self.processes)
+            ways: dict[str, Any] = {"contents": facts.contents, "with_embedding": self.embedding}
+            sizes = LabelFiles(self.out / LABELS, self.shards, fitted._model, **ways).write(self.processes)
         summary = self._summary(fitted, facts, sizes.tolist())
         if self.processes.is_first:
             write_file(self.out / COLUMNS, facts.as_csv(self.shards.layout).encode())

@@ -30,7 +30,7 @@ class LabelFiles:
     with_embedding : whether the embedding of each row is written as well
     """
 
-    def __init__(self, folder: Path, shards: Shards, model: Model, contents: Contents, *, with_embedding: bool) -> None:
+    def __init__(self, folder: Path, shards: Shards, model: Model, *, contents: Contents, with_embedding: bool) -> None:
         self._folder, self._shards, self._model, self._with_embedding = folder, shards, model, with_embedding
         self._contents = contents
         self._arrow, self._parquet = needed("pyarrow", "io", folder), needed("pyarrow.parquet", "io", folder)

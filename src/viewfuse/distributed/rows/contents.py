@@ -72,8 +72,8 @@ def _row_sums(values: NDArray[np.float32]) -> NDArray[np.uint64]:
     return sums
 
 
-def changed_shard(shards: Shards, known: Contents, processes: Processes, trust: bool) -> Path | None:
-    """A shard whose rows are not the known ones, each process looks at its own; None where all are the same.
+def changed_shard(shards: Shards, known: Contents, processes: Processes, trust: bool) -> str | None:
+    """In words, a shard whose rows are not the known ones; None where all are. Each process looks at its own.
 
     Parameters
     ----------
@@ -90,7 +90,9 @@ def changed_shard(shards: Shards, known: Contents, processes: Processes, trust: 
     own = processes.own(list(zip(shards.paths, shards.names, strict=True)))
     found = processes.together(lambda: list(side_by_side(differs, own)))
     changed = [path for (path, _), is_other in zip(own, found, strict=True) if is_other]
-    return next((path for paths in processes.gather(changed) for path in paths), None)
+    paths = [path for own_paths in processes.gather(changed) for path in own_paths]
+    cure = "bring the old file back, give another --out, or --force to begin anew"
+    return f"{paths[0]} has changed since; {cure}" if paths else None
 
 
 def content_of(shards: Shards, path: Path) -> Content:

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.digits import SAMPLED, lost_column, lost_in_words
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.contents import Checksum, Contents, changed_shard, read_contents
+from viewfuse.distributed.rows.id_hash import lowest
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
 from viewfuse.distributed.rows.shards import Layout, Rows, Shards
 from viewfuse.errors import CheckpointDiffers, DataError
@@ -96,16 +98,16 @@ def run_pass_zero(
         known = ColumnFacts.from_saved(json.loads(done.read_text()))
         changed = changed_shard(shards, known.contents, processes, trust)
         if changed:
-            cure = "bring the old file back, give another --out, or --force to begin again"
-            raise CheckpointDiffers(f"{folder.parent} keeps a fit of other rows: {changed} has changed since; {cure}")
+            raise CheckpointDiffers(f"{folder.parent} keeps a fit of other rows: {changed}")
         return known
     if processes.is_first and folder.exists():
         shutil.rmtree(folder)
     processes.wait()
     with BucketWriter(folder, buckets, processes.rank) as writer:
-        facts = processes.together(lambda: _own_rows(shards, writer, processes))
+        facts, sample = processes.together(lambda: _own_rows(shards, writer, processes))
         writer.finish()
     found = _together(processes.gather(facts))
+    _check_digits(shards, [batch for own in processes.gather(sample) for batch in own])
     _check_twice(shards, BucketReader(folder, buckets, len(found.counts)), processes)
     if not found.n_rows:
         raise DataError(f"{shards.paths[0]}: no row of the data set has a view; look at the columns")
@@ -115,8 +117,12 @@ def run_pass_zero(
     return found
 
 
-def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> ColumnFacts:
+def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> tuple[ColumnFacts, list[Any]]:
+    """Facts of the rows of a process, and a few rows as they are in the files."""
+    import pyarrow
+
     nothing = ColumnFacts.of(np.zeros((0, sum(shards.layout.widths)), np.float32))
+    last, sample = np.uint64(lowest(SAMPLED / len(shards))), []
 
     def look(pair: tuple[Path, str]) -> ColumnFacts:
         path, name = pair
@@ -124,13 +130,15 @@ def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> Col
         for rows in shards.read(path):
             facts = ColumnFacts.of(rows.values)
             _check_finite(shards, path, rows, facts)
-            writer.add(*rows)
+            writer.add(rows.ids, rows.keys, rows.values)
             checksum.add(rows)
+            chosen = rows.places[rows.keys <= last]
+            sample.extend([rows.batch.take(pyarrow.array(chosen))] if len(chosen) else [])
             found = found + facts
         return replace(found, contents={name: checksum.content()})
 
     pairs = list(zip(shards.paths, shards.names, strict=True))
-    return _together([nothing, *side_by_side(look, processes.own(pairs))])
+    return _together([nothing, *side_by_side(look, processes.own(pairs))]), sample
 
 
 def _together(parts: Sequence[ColumnFacts]) -> ColumnFacts:
@@ -146,6 +154,14 @@ def _check_finite(shards: Shards, path: Path, rows: Rows, facts: ColumnFacts) ->
             f"{shards.where(path, column)}, id {rows.ids[row].as_py()!r}: the value is infinite, or too large for "
             "32-bit floats; replace it by a finite number, or rescale the column"
         )
+
+
+def _check_digits(shards: Shards, sample: Sequence[Any]) -> None:
+    """Refuse a column that loses digits which tell rows apart when it becomes float32; a few rows are looked at."""
+    for first, cells in shards.exact(sample) if sample else ():
+        found = lost_column(cells, np.ones(len(cells), dtype=bool))
+        if found:
+            raise DataError(f"{shards.where(shards.paths[0], first + found[0])}: {lost_in_words(found[1])}")
 
 
 def _check_twice(shards: Shards, reader: BucketReader, processes: Processes) -> None:
