@@ -111,7 +111,8 @@ def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whol
     (run / "checkpoint").mkdir()  # as a kill may leave it
     assert quick_fit(data, run, verbose=True) == json.loads(json.dumps(summary))
     assert not (run / "checkpoint").exists()
-    assert capsys.readouterr().err == f"{run} is finished already, by the same call; nothing is done again\n"
+    told = f"{run} is finished already, by the same call; nothing is done again\n"
+    assert capsys.readouterr().err == f"comparing 330 rows with those of {run}\n{told}"
     (tmp_path / "mine.txt").touch()
     with pytest.raises(CannotWrite, match="exists already; give another --out, or --force"):
         quick_fit(data, tmp_path)

@@ -321,7 +321,7 @@ def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):
         method=None, network=None, stored=None, assign=lambda z: np.zeros((4, 2)), is_far=lambda *_: np.zeros(4),
     )  # fmt: skip
     monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
-    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None)
+    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None, None, np.arange(4))
     with pytest.raises(DataError, match="f, id 'c': its values are too far"):
         files._placed("f", rows)
 
@@ -384,15 +384,16 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     assert found["samples"] == 8
     assert shard.known(asked) == found
     record = json.loads(shard.record.read_text())["of"]
-    stat = (tmp_path / "x.npz").stat()
     assert record == {
-        "file": "x.npz", "bytes": size, "changed": stat.st_mtime_ns, "model": "mark", "uncertain_below": 0.5,
+        "file": "x.npz", "bytes": size, "model": "mark", "uncertain_below": 0.5,
         "view": None, "reading": {}, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
     } | {"uncertain_below": asked.uncertain_below}  # fmt: skip
     for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": {"header": False}}):
         assert shard.known(Asked(**{**vars(asked), **change})) is None
     assert shard.known(Asked(**{**vars(asked), "device": "cuda"})) == found
-    assert Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record).known(asked) is None
+    touched = Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record)
+    assert touched.known(asked) == touched.known(asked, trust=True) == found
+    assert Shard(shard.file, size + 1, shard.changed, shard.labels, shard.record).known(asked) is None
     shard.labels.write_text("cut")
     assert shard.known(asked) is None
 

@@ -58,6 +58,11 @@ _ENGINE = (
                  help="Of the Ray cluster; auto finds one, or starts Ray here."),
 )  # fmt: skip
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
+trust_unchanged = click.option(
+    "--trust-unchanged",
+    is_flag=True,
+    help="Take files whose sizes and times are those of an earlier run for the same, without reading them again.",
+)
 _INPUTS = (
     click.argument("files", nargs=-1, required=True, type=PATH, metavar="[VIEW=]FILE..."),
     click.option("--id-column", metavar="NAME", help="Column of ids in tables; the first one by default."),

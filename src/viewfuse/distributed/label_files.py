@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
+from viewfuse.distributed.rows.contents import Checksum, Contents
 from viewfuse.distributed.rows.shards import Rows, Shards
 from viewfuse.engine.passes import embed
 from viewfuse.errors import DataError
@@ -25,11 +26,13 @@ class LabelFiles:
     Parameters
     ----------
     folder : where the files go, each called like its shard
+    contents : what the shards held when the model was trained; another one is refused
     with_embedding : whether the embedding of each row is written as well
     """
 
-    def __init__(self, folder: Path, shards: Shards, model: Model, *, with_embedding: bool) -> None:
+    def __init__(self, folder: Path, shards: Shards, model: Model, *, contents: Contents, with_embedding: bool) -> None:
         self._folder, self._shards, self._model, self._with_embedding = folder, shards, model, with_embedding
+        self._contents = contents
         self._arrow, self._parquet = needed("pyarrow", "io", folder), needed("pyarrow.parquet", "io", folder)
         self._turns = turns(model.stored.present.device)
 
@@ -52,8 +55,12 @@ class LabelFiles:
                     temporary, self._schema(), use_dictionary=False, write_statistics=False, compression="NONE"
                 ) as writer,
             ):
+                checksum = Checksum(shard)
                 for rows in self._shards.read(shard):
+                    checksum.add(rows)
                     writer.write_table(self._table(shard, rows))
+                if checksum.content().digest != self._contents[name].digest:
+                    raise DataError(f"{shard} has changed while the model was trained; bring the old file back")
         labels = self._parquet.read_table(path, columns=["label"]).column("label")
         return np.bincount(np.asarray(labels, np.int64), minlength=self._model.method.n_clusters)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -22,6 +23,8 @@ from viewfuse.errors import CannotWrite
 _ROWS_PER_BUCKET = 131_072
 _MOST_BUCKETS = 256
 """Two files of each are open at a time, and systems often allow no more than 1024."""
+_KEYS_PER_PART = 2**20
+_MOST_PARTS = 128
 
 
 class Buckets(NamedTuple):
@@ -31,17 +34,20 @@ class Buckets(NamedTuple):
     ----------
     number : how many buckets there are
     last_trained, last_in_bank : the largest hash of a row that is trained on, and of one that is in the bank
+    parts : of the hashes of other rows, which are only looked through for ids that appear twice
     """
 
     number: int
     last_trained: int
     last_in_bank: int
+    parts: int = 1
 
     @classmethod
     def of(cls, n_rows: int, trained: int, bank: int) -> Buckets:
         """For so many rows, of which about so many are trained on and kept in the bank."""
         count = min(_MOST_BUCKETS, -(-min(trained, n_rows) // _ROWS_PER_BUCKET))
-        return cls(count, lowest(trained / n_rows), lowest(bank / n_rows))
+        parts = min(_MOST_PARTS, -(-n_rows // _KEYS_PER_PART))
+        return cls(count, lowest(trained / n_rows), lowest(bank / n_rows), parts)
 
     def of_rows(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The bucket of each row that is trained on."""
@@ -69,22 +75,21 @@ class BucketWriter:
         known = np.flatnonzero(keys <= np.uint64(self._buckets.last_in_bank))
         if len(known):
             self._ids += zip(keys[known].tolist(), ids.take(known).to_pylist(), strict=True)
-        chosen = np.flatnonzero(keys <= np.uint64(self._buckets.last_trained))
-        places = self._buckets.of_rows(keys[chosen])
-        order = np.argsort(places, kind="stable")
-        ends = np.cumsum(np.bincount(places, minlength=self._buckets.number))
+        is_trained = keys <= np.uint64(self._buckets.last_trained)
+        chosen, others = np.flatnonzero(is_trained), keys[~is_trained]
         try:
-            for bucket, rows in enumerate(np.split(chosen[order], ends[:-1])):
-                if len(rows):
-                    self._append(bucket, keys[rows], values[rows])
+            for bucket, rows in _divided(self._buckets.of_rows(keys[chosen])):
+                self._append(bucket, keys=keys[chosen[rows]], rows=values[chosen[rows]])
+            for part, rows in _divided(parts_of(others, lowest(1.0), self._buckets.parts)):
+                self._append(part, others=others[rows])
         except OSError as error:
             raise CannotWrite(
                 f"{self._folder} cannot be written: {error.strerror}; free some space, or choose another --out"
             ) from error
 
-    def _append(self, bucket: int, keys: NDArray[np.uint64], values: NDArray[np.float32]) -> None:
+    def _append(self, bucket: int, **parts: NDArray[Any]) -> None:
         with self._lock:
-            for kind, numbers in (("keys", keys), ("rows", values)):
+            for kind, numbers in parts.items():
                 if (bucket, kind) not in self._files:
                     file = (self._folder / f"{bucket:04d}-{self._rank}.{kind}").open("wb", buffering=0)
                     self._files[bucket, kind] = self._stack.enter_context(file)
@@ -95,6 +100,15 @@ class BucketWriter:
     def finish(self) -> None:
         """Write the ids of the rows that are in the bank."""
         (self._folder / f"ids-{self._rank}.json").write_text(json.dumps(self._ids))
+
+
+def _divided(places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The places that somebody has, and who has each."""
+    order = np.argsort(places, kind="stable")
+    counts = np.bincount(places)
+    for place, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+        if len(rows):
+            yield place, rows
 
 
 class BucketReader:
@@ -111,6 +125,13 @@ class BucketReader:
     def keys(self, bucket: int) -> NDArray[np.uint64]:
         """Hashes of the rows of a bucket, in order."""
         return np.sort(self._read(bucket, "keys", np.uint64))
+
+    def other_keys(self, bucket: int) -> NDArray[np.uint64]:
+        """A part of the hashes of rows that are not trained on, in order; their files are gone afterwards."""
+        found = np.sort(self._read(bucket, "others", np.uint64))
+        for path in self._paths(bucket, "others"):
+            path.unlink()
+        return found
 
     def rows(self, bucket: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Hashes and values, of shape (rows, columns), of the rows of a bucket, in the order of the hashes."""
