@@ -98,9 +98,9 @@ def test_views_are_written_once_with_a_header_and_all_parts(tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "written"),
-    [("=1", "'=1"), ("-1", "-1"), ("-a", "'-a"), ("+1e5", "+1e5"), ("a=1", "a=1"), ("a;=1", "'a;=1"),
-     ("a, -b", "'a, -b"), ("'=1", "''=1"), ("'a", "'a"), ("\\x", "\\x"), ("\uff20x", "'\uff20x"),
-     ("\tx", "'\tx"), ("a|@b", "'a|@b"), (7, 7), ("", "")],
+    [("=1", "'=1"), ("-1", "-1"), ("-a", "'-a"), ("+1e5", "+1e5"), ("a=1", "a=1"), ("a;=1", "'a;'=1"),
+     ("a, -b", "'a, '-b"), ("'=1", "''=1"), ("'a", "'a"), ("\\x", "\\x"), ("\uff20x", "'\uff20x"),
+     ("\tx", "'\tx"), (" =1", "' =1"), ("a|@b", "'a|'@b"), (7, 7), ("", "")],
 )  # fmt: skip
 def test_cells_that_a_spreadsheet_would_run_are_marked(cell, written):
     assert escaping.marked(cell) == written

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
 from viewfuse.distributed.rows.shards import Layout, Rows, Shards
 from viewfuse.errors import DataError
+from viewfuse.io.escaping import as_csv
 from viewfuse.parallel.threads import side_by_side
 from viewfuse.utils.atomic import write_file
 
@@ -57,13 +56,9 @@ class ColumnFacts:
 
     def as_csv(self, layout: Layout) -> str:
         """A line per column."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(("view", "column", "count", "lowest", "highest"))
         names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
-        for (view, column), *cells in zip(names, self.counts.tolist(), self.low, self.high, strict=True):
-            lines.writerow((view, column, *cells))
-        return text.getvalue()
+        facts = zip(names, self.counts.tolist(), self.low, self.high, strict=True)
+        return as_csv([("view", "column", "count", "lowest", "highest"), *((*name, *own) for name, *own in facts)])
 
     def saved(self) -> dict[str, Any]:
         """In a form that JSON can hold."""
