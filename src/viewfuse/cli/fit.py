@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import tell
+from viewfuse.utils.sealed import parsed
 from viewfuse.utils.wording import in_options
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def check_run_folder(out: Path) -> None:
 def _results_in(out: Path) -> Callable[[str], bool]:
     """Which names an earlier run gave, so that nothing of it is left beside the new results."""
     try:
-        listed = json.loads((out / _SUMMARY).read_bytes())["files"]
+        listed = parsed((out / _SUMMARY).read_bytes())["files"]
         own = {str(name) for name in listed}
     except (OSError, ValueError, KeyError, TypeError):
         own = set()

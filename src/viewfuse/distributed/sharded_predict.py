@@ -34,6 +34,7 @@ from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.sealed import sealed, unsealed
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
@@ -85,7 +86,7 @@ class Shard:
     def known(self, asked: Asked) -> Found | None:
         """What was found when the labels were written; None where they have to be written."""
         try:
-            record = json.loads(self.record.read_bytes())
+            record = unsealed(self.record.read_bytes())
             return record["found"] if record["of"] == self.facts(asked) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -93,7 +94,7 @@ class Shard:
     def model(self) -> str | None:
         """The mark of the model whose labels are recorded; None without a record."""
         try:
-            return str(json.loads(self.record.read_bytes())["of"]["model"])
+            return str(unsealed(self.record.read_bytes())["of"]["model"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -187,7 +188,7 @@ def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = la
 
     placed = predict_parts(fitted, parts(), shard.labels, asked.uncertain_below)
     found = {**placed.facts(), "filled_cells": placed.filled.totals()}
-    write_file(shard.record, as_json({"of": shard.facts(asked), "found": found}, indent=1).encode())
+    write_file(shard.record, sealed({"of": shard.facts(asked), "found": found}))
     return found
 
 

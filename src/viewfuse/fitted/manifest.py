@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.errors import BadModelFile
+from viewfuse.utils.sealed import parsed
 
 FORMAT = 2
 """Format 1 knew one method only, and had no name for it; it can still be read."""
@@ -29,14 +30,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a model folder, checked."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(read_file(path, LONGEST_MANIFEST))
+        manifest = parsed(read_file(path, LONGEST_MANIFEST))
         found, known = manifest["format"], manifest.pop("checksum")
     except (FileNotFoundError, NotADirectoryError):
         inside = " (there is one in its folder 'model')" if (folder / "model" / MANIFEST).is_file() else ""
         raise BadModelFile(
             f"{folder} holds no {MANIFEST}, so it is not a viewfuse model{inside}; check the path"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadModelFile(f"{path} is damaged ({error}); use another copy of the model") from None
     if found not in range(1, FORMAT + 1):
         raise BadModelFile(

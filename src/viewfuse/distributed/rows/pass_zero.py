@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.escaping import as_csv
 from viewfuse.parallel.threads import side_by_side
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.sealed import sealed, unsealed
 
 _DONE = "done.json"
 
@@ -78,8 +78,9 @@ def run_pass_zero(shards: Shards, folder: Path, buckets: Buckets, processes: Pro
     What an earlier pass finished is not done again; what it left unfinished is.
     """
     done = folder / _DONE
-    if processes.from_first(done.exists()):
-        return ColumnFacts.from_saved(json.loads(done.read_text()))
+    known = processes.from_first(_known(done))
+    if known is not None:
+        return known
     if processes.is_first and folder.exists():
         shutil.rmtree(folder)
     processes.wait()
@@ -91,9 +92,17 @@ def run_pass_zero(shards: Shards, folder: Path, buckets: Buckets, processes: Pro
     if not found.n_rows:
         raise DataError(f"{shards.paths[0]}: no row of the data set has a view; look at the columns")
     if processes.is_first:
-        write_file(done, json.dumps(found.saved()).encode())
+        write_file(done, sealed(found.saved()))
     processes.wait()
     return found
+
+
+def _known(done: Path) -> ColumnFacts | None:
+    """What an earlier pass found; None where there was none, or its file is damaged."""
+    try:
+        return ColumnFacts.from_saved(unsealed(done.read_bytes()))
+    except (OSError, ValueError):
+        return None
 
 
 def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> ColumnFacts:
