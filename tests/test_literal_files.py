@@ -16,13 +16,13 @@ from pyarrow import parquet
 from scipy import sparse
 
 from viewfuse.data.filling.empty_cells import EmptyCells
+from viewfuse.data.sparse_check import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
 from viewfuse.io import annotation, escaping, matching, spool, writers
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import blocks, header, mat, mat5, npz
 from viewfuse.io.safety import limits as file_limits
-from viewfuse.io.safety.sparse import check_sparse
 from viewfuse.io.source import FileView, Source, alike
 from viewfuse.serve import answers, app, gate, worker
 from viewfuse.serve.limits import Busy, Limits, TooLarge

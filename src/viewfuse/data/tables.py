@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.data.annotated import AnnotatedTable
 from viewfuse.data.convertible import check_convertible
 from viewfuse.data.numerals import is_number, is_too_small, objects_as_numbers
+from viewfuse.data.sparse_check import check_sparse
 from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,
@@ -70,6 +71,8 @@ def read_table(name: str, view: Any) -> Table:
             f"view {name!r} has no columns: 0 feature(s) (shape={values.shape}) while a minimum of 1 is required; "
             "leave it out, or pass None where nobody has it"
         )
+    if is_sparse(values):
+        check_sparse(f"view {name!r}", values)
     columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
