@@ -16,7 +16,7 @@ from pyarrow import parquet
 from scipy import sparse
 
 from viewfuse.data.filling.empty_cells import EmptyCells
-from viewfuse.data.sparse_check import check_sparse
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
 from viewfuse.io import annotation, escaping, matching, spool, writers

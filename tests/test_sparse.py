@@ -29,7 +29,7 @@ from viewfuse.cli.inspect import describe
 from viewfuse.data import sparse_tables
 from viewfuse.data.checks import data_warnings, suspicious_columns
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.data.sparse_check import check_sparse
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.io.source import FileView, Source
 from viewfuse.missing import apply_mask

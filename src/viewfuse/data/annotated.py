@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.sparse_check import check_sparse
-from viewfuse.data.sparse_tables import canonical, is_sparse, placed_rows
+from viewfuse.data.sparse_tables import canonical, check_sparse, is_sparse, placed_rows
 from viewfuse.errors import DataError
 from viewfuse.utils import memory
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from viewfuse.data.annotated import AnnotatedTable
 from viewfuse.data.convertible import check_convertible
 from viewfuse.data.numerals import is_number, is_too_small, objects_as_numbers
-from viewfuse.data.sparse_check import check_sparse
 from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,
     canonical,
+    check_sparse,
     dense_parts,
     dense_rows,
     is_sparse,
@@ -108,8 +108,17 @@ def _array(name: str, view: Any) -> NDArray[Any]:
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
     pandas = sys.modules.get("pandas")  # which has several values for "nothing"
     if values.dtype.kind == "O" and pandas is not None:
-        values = np.where(pandas.isna(values), np.nan, values)
+        values = np.where(_is_nothing(pandas, values), np.nan, values)
     return values
+
+
+def _is_nothing(pandas: Any, cells: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which cells hold nothing; some numbers, such as Decimal("sNaN"), raise an error when they are compared."""
+    try:
+        return np.asarray(pandas.isna(cells))
+    except ArithmeticError:
+        found = [pandas.isna(cell) is True if type(cell).__module__ != "decimal" else False for cell in cells.ravel()]
+        return np.array(found, dtype=bool).reshape(cells.shape)
 
 
 def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:

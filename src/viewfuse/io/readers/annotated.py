@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.data.annotated import Use, place_of
-from viewfuse.data.sparse_check import check_sparse
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import opened, take_all
 from viewfuse.io.safety.limits import Allowance

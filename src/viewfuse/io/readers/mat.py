@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from viewfuse.data.sparse_check import check_sparse
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import check_links, is_reference, member, numbers, opened
 from viewfuse.io.readers.mat5 import read_version_5

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from viewfuse.data.sparse_check import check_sparse
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.safety.limits import Allowance, bytes_of
