@@ -29,6 +29,7 @@ from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,
     canonical,
+    check_sparse,
     dense_parts,
     dense_rows,
     is_sparse,
@@ -77,6 +78,8 @@ def read_table(name: str, view: Any) -> Table:
             f"view {name!r} has no columns: 0 feature(s) (shape={values.shape}) while a minimum of 1 is required; "
             "leave it out, or pass None where nobody has it"
         )
+    if is_sparse(values):
+        check_sparse(f"view {name!r}", values)
     columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
@@ -114,8 +117,17 @@ def _array(name: str, view: Any) -> NDArray[Any]:
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
     pandas = sys.modules.get("pandas")  # which has several values for "nothing"
     if values.dtype.kind == "O" and pandas is not None:
-        values = np.where(pandas.isna(values), np.nan, values)
+        values = np.where(_is_nothing(pandas, values), np.nan, values)
     return values
+
+
+def _is_nothing(pandas: Any, cells: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which cells hold nothing; some numbers, such as Decimal("sNaN"), raise an error when they are compared."""
+    try:
+        return np.asarray(pandas.isna(cells))
+    except ArithmeticError:
+        found = [pandas.isna(cell) is True if type(cell).__module__ != "decimal" else False for cell in cells.ravel()]
+        return np.array(found, dtype=bool).reshape(cells.shape)
 
 
 def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:

@@ -48,21 +48,35 @@ class LabelFiles:
         """The sizes of the clusters of one shard, whose file is there afterwards."""
         shard, name = pair
         path = self._folder / name
-        if not path.exists():
-            with (
-                writing(path) as temporary,
-                self._parquet.ParquetWriter(
-                    temporary, self._schema(), use_dictionary=False, write_statistics=False, compression="NONE"
-                ) as writer,
-            ):
-                checksum = Checksum(shard)
-                for rows in self._shards.read(shard):
-                    checksum.add(rows)
-                    writer.write_table(self._table(shard, rows))
-                if checksum.content().digest != self._contents[name].digest:
-                    raise DataError(f"{shard} has changed while the model was trained; bring the old file back")
-        labels = self._parquet.read_table(path, columns=["label"]).column("label")
-        return np.bincount(np.asarray(labels, np.int64), minlength=self._model.method.n_clusters)
+        sizes = self._kept(path)
+        if sizes is not None:
+            return sizes
+        sizes = np.zeros(self._model.method.n_clusters, np.int64)
+        ways = {"use_dictionary": False, "write_statistics": False, "compression": "NONE", "write_page_checksum": True}
+        with writing(path) as temporary, self._parquet.ParquetWriter(temporary, self._schema(), **ways) as writer:
+            checksum = Checksum(shard)
+            for rows in self._shards.read(shard):
+                checksum.add(rows)
+                table = self._table(shard, rows)
+                writer.write_table(table)
+                sizes += self._sizes(table)
+            if checksum.content().digest != self._contents[name].digest:
+                raise DataError(f"{shard} has changed while the model was trained; bring the old file back")
+        return sizes
+
+    def _kept(self, path: Path) -> NDArray[np.int64] | None:
+        """The sizes of the clusters in a file that an earlier run wrote; None without, or where it is damaged."""
+        try:
+            table = self._parquet.read_table(path, page_checksum_verification=True)
+            return self._sizes(table) if table.schema.equals(self._schema()) else None
+        except (OSError, ValueError):  # errors of pyarrow are among these
+            return None
+
+    def _sizes(self, table: Any) -> NDArray[np.int64]:
+        labels, count = np.asarray(table.column("label"), np.int64), self._model.method.n_clusters
+        if len(labels) and not 0 <= labels.min() <= labels.max() < count:
+            raise ValueError("labels of other clusters")
+        return np.bincount(labels, minlength=count)
 
     def _schema(self) -> Any:
         arrow, layout = self._arrow, self._shards.layout

@@ -34,6 +34,7 @@ from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.sealed import sealed, unsealed
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
@@ -88,7 +89,7 @@ class Shard:
         With `trust` a file that was not written to since is taken for the same, else its content is compared.
         """
         try:
-            record = json.loads(self.record.read_bytes())
+            record = unsealed(self.record.read_bytes())
             if record["of"] != self.facts(asked):
                 return None
             is_same = (trust and record["changed"] == self.changed) or record["content"] == self.content()
@@ -99,7 +100,7 @@ class Shard:
     def model(self) -> str | None:
         """The mark of the model whose labels are recorded; None without a record."""
         try:
-            return str(json.loads(self.record.read_bytes())["of"]["model"])
+            return str(unsealed(self.record.read_bytes())["of"]["model"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -204,7 +205,7 @@ def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = la
     placed = predict_parts(fitted, parts(), shard.labels, asked.uncertain_below)
     found = {**placed.facts(), "filled_cells": placed.filled.totals()}
     record = {"of": shard.facts(asked), "content": content, "changed": shard.changed, "found": found}
-    write_file(shard.record, as_json(record, indent=1).encode())
+    write_file(shard.record, sealed(record))
     return found
 
 

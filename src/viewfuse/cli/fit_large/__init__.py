@@ -10,11 +10,15 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.cli.fit import int_or_text
 from viewfuse.errors import ViewfuseError
 
 _LONG = ("decisions", "fit", "contents")
-_AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "default": "auto", "show_default": True}
+_AUTO: dict[str, Any] = {
+    "type": options.int_or_text,
+    "metavar": "INTEGER|auto",
+    "default": "auto",
+    "show_default": True,
+}
 
 
 @click.command()

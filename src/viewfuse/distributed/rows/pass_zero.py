@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +20,10 @@ from viewfuse.distributed.rows.id_hash import lowest
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
 from viewfuse.distributed.rows.shards import Layout, Rows, Shards
 from viewfuse.errors import CheckpointDiffers, DataError
+from viewfuse.io.escaping import as_csv
 from viewfuse.parallel.threads import side_by_side
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.sealed import sealed, unsealed
 
 _DONE = "done.json"
 _MOST_TWICE = 1_000
@@ -64,13 +63,9 @@ class ColumnFacts:
 
     def as_csv(self, layout: Layout) -> str:
         """A line per column."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(("view", "column", "count", "lowest", "highest"))
         names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
-        for (view, column), *cells in zip(names, self.counts.tolist(), self.low, self.high, strict=True):
-            lines.writerow((view, column, *cells))
-        return text.getvalue()
+        facts = zip(names, self.counts.tolist(), self.low, self.high, strict=True)
+        return as_csv([("view", "column", "count", "lowest", "highest"), *((*name, *own) for name, *own in facts)])
 
     def saved(self) -> dict[str, Any]:
         """In a form that JSON can hold."""
@@ -94,8 +89,8 @@ def run_pass_zero(
     `trust` is that of `changed_shard`.
     """
     done = folder / _DONE
-    if processes.from_first(done.exists()):
-        known = ColumnFacts.from_saved(json.loads(done.read_text()))
+    known = processes.from_first(_known(done))
+    if known is not None:
         changed = changed_shard(shards, known.contents, processes, trust)
         if changed:
             raise CheckpointDiffers(f"{folder.parent} keeps a fit of other rows: {changed}")
@@ -112,9 +107,17 @@ def run_pass_zero(
     if not found.n_rows:
         raise DataError(f"{shards.paths[0]}: no row of the data set has a view; look at the columns")
     if processes.is_first:
-        write_file(done, json.dumps(found.saved()).encode())
+        write_file(done, sealed(found.saved()))
     processes.wait()
     return found
+
+
+def _known(done: Path) -> ColumnFacts | None:
+    """What an earlier pass found; None where there was none, or its file is damaged."""
+    try:
+        return ColumnFacts.from_saved(unsealed(done.read_bytes()))
+    except (OSError, ValueError):
+        return None
 
 
 def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> tuple[ColumnFacts, list[Any]]:
