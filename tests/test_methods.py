@@ -6,11 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import viewfuse
 from conftest import make_blobs
 from viewfuse import DataError, NotEnoughMemory, SettingError, Views, metrics
+from viewfuse.methods.network import PlacingNetwork
 from viewfuse.methods.registry import ESTIMATORS, estimator_of
+from viewfuse.neighbors.samples import Samples
 
 _MLP = {"hidden_dims": (16,), "latent_dim": 8}
 BRIEF = {
@@ -157,3 +160,21 @@ def test_nemo_is_refused_where_its_matrices_have_no_room(blobs, monkeypatch):
 def test_stages_are_told_of_where_that_is_asked_for(blobs, capsys):
     brief("cpspan", verbose=True).fit(blobs[0])
     assert "alignment" in capsys.readouterr().err
+
+
+class Sums:
+    """Embeds a sample as the sums of its views, those that are missing as zero."""
+
+    def embed(self, samples, stored):
+        assert (samples.present.sum(dim=1) >= 1).all()  # a sample without any view cannot be embedded
+        return torch.stack([values.sum(dim=1) for values in samples.values], dim=1)
+
+
+def test_a_view_moves_the_embedding_by_what_it_brings():
+    present = torch.tensor([[True, True, True], [True, False, True], [False, True, False]])
+    values = [torch.tensor([[3.0, 1.0], [5.0, 0.0], [0.0, 0.0]]), torch.tensor([[7.0], [0.0], [2.0]]),
+              torch.tensor([[0.5], [-6.0], [0.0]])]  # fmt: skip
+    samples = Samples(values, present, torch.empty(3, 3, 0, dtype=torch.int64))
+    found = PlacingNetwork(None).view_influence(Sums(), samples, samples)
+    inf = float("inf")
+    assert found.tolist() == [[4.0, 7.0, 0.5], [5.0, -inf, 6.0], [-inf, 1.0, -inf]]
