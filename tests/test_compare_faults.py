@@ -321,3 +321,18 @@ def test_runs_that_take_long_are_told_of_when_they_begin(views):
     lines = []
     compared(views, {"quick": Strange(), "slow": Slow()}, log=lines.append)
     assert [line.partition(": ")[0] for line in lines] == ["1 of 2", "slow, rate 0, seed 0 begins", "2 of 2"]
+
+
+def test_a_run_with_many_clusters_is_kept_and_labels_of_something_else_are_not(tmp_path):
+    kept = RunFile(tmp_path, "urrl", 0.25, 3, "mark", 5)
+    kept.path.parent.mkdir(parents=True)
+    for labels, is_read in [([0, 7, 99, 2**31 - 1, 1], True), ([0, 1, 2, 3, 2**31], False), ([0, 1, 2, 3, -1], False),
+                            ([0, 1, 2, 3], False), ([0.0, 1.0, 2.0, 3.0, 4.0], False)]:  # fmt: skip
+        kept.write(Run("urrl", 0.25, 3, np.array(labels), seconds=2.0))
+        found = kept.read()
+        assert (found is not None) is is_read
+    kept.write(Run("urrl", 0.25, 3, np.arange(5), held_out=61.5, seconds=2.0))
+    found = kept.read()
+    assert (found.labels.tolist(), found.held_out, found.seconds) == ([0, 1, 2, 3, 4], 61.5, 2.0)
+    assert np.isnan(found.memory_mb)
+    assert RunFile(tmp_path, "urrl", 0.25, 3, "other mark", 5).read() is None

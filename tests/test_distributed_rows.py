@@ -14,9 +14,9 @@ from sharded_data import rows, write_shards
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.id_hash import hashed_ids, lowest, parts_of
 from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
 from viewfuse.distributed.rows.shards import Shards
-from viewfuse.errors import DataError
+from viewfuse.errors import CannotWrite, DataError
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 PATH = Path("x.parquet")
@@ -154,3 +154,16 @@ def test_processes_leave_no_trace_either(one_shard, tmp_path, monkeypatch):
     reader = BucketReader(tmp_path / "out", buckets, 13)
     ids, values = reader.bank()
     assert (ids, values.tobytes(), reader.rows(0)[1].tobytes()) == expected[1:]
+
+
+def test_buckets_that_cannot_be_written_are_told(tmp_path, monkeypatch):
+    def full(self, *_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(BucketWriter, "_append", full)
+    keys = np.array([5, 2**63], dtype=np.uint64)
+    with (
+        BucketWriter(tmp_path / "rows", Buckets(1, 2**64 - 1, 0), 0) as writer,
+        pytest.raises(CannotWrite, match=r"rows cannot be written: No space left on device; free some space"),
+    ):
+        writer.add(pa.array(["a", "b"]), keys, np.zeros((2, 3), np.float32))

@@ -41,7 +41,12 @@ def test_rows_come_in_parts():
 def test_a_quarter_of_the_memory_is_taken(monkeypatch, free, kind):
     monkeypatch.setattr(memory, "available", lambda: free)
     assert type(memory.room((2**18, 4))) is kind  # four bytes each
-    assert type(memory.room((2**18, 1))) is np.ndarray  # little is taken without asking
+
+
+def test_a_megabyte_is_taken_without_asking(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    assert type(memory.room((2**18, 1))) is np.ndarray
+    assert type(memory.room((2**18 + 1, 1))) is np.memmap
 
 
 def test_what_has_no_room_is_refused(monkeypatch):

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import math
+import struct
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import pytest
 from pyarrow import parquet
 from scipy import sparse
 
+from bad_files.corpus import element, version_5
 from viewfuse.data.filling.empty_cells import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
@@ -478,3 +480,13 @@ def test_a_mask_is_cut_like_the_rows_of_its_chunk():
         mask[2:4].tolist(),
         mask[4:].tolist(),
     ]
+
+
+def test_a_shape_of_odd_length_in_a_matlab_file_is_read_as_far_as_it_goes(tmp_path):
+    flags, shape = element(6, struct.pack("<II", 6, 0)), element(5, struct.pack("<iiH", 1, 9, 0))
+    version_5(tmp_path / "odd.mat", element(14, flags + shape + element(1, b"X1") + element(9, bytes(8))))
+    mat5._walk(tmp_path / "odd.mat", "<")  # nine numbers of one byte have room
+    shape = element(5, struct.pack("<iiH", 999, 9, 0))
+    version_5(tmp_path / "large.mat", element(14, flags + shape + element(1, b"X1") + element(9, bytes(8))))
+    with pytest.raises(DataError, match=r"a matrix claims the shape \(999, 9\), but has \d+ bytes"):
+        mat5._walk(tmp_path / "large.mat", "<")
