@@ -52,7 +52,8 @@ class ColumnFacts:
         """Of rows of shape (rows, columns of all views)."""
         none = np.full((1, values.shape[1]), np.nan, np.float32)
         rows = values if len(values) else none
-        counts = len(values) - np.isnan(values).sum(axis=0)
+        empty = np.isnan(values).sum(axis=0, dtype=np.int32)  # in 64 bits it takes twice as long
+        counts = (len(values) - empty).astype(np.int64)
         return cls(len(values), counts, np.fmin.reduce(rows), np.fmax.reduce(rows))
 
     def __add__(self, other: ColumnFacts) -> ColumnFacts:

@@ -184,7 +184,8 @@ class Shards:
                 for name, column in zip(sources, range(place.start, place.stop), strict=True):
                     values[:, column] = _floats(batch.column(name))
         ids = batch.column(self.layout.id_column)
-        there = ~np.isnan(values).all(axis=1)
+        there = ~np.isnan(values[:, 0])  # most rows need no look at all columns
+        there[~there] = ~np.isnan(values[~there]).all(axis=1)
         places = np.flatnonzero(there)
         if there.all():
             return Rows(ids, hashed_ids(ids, path), values, batch, places)
