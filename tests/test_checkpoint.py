@@ -143,7 +143,7 @@ def test_changed_bits_are_noticed(views, tmp_path):
         URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
 
 
-@pytest.mark.parametrize("text", ["[]", "[1]", "3", "null"])
+@pytest.mark.parametrize("text", ["[]", "[1]", "3", "null", "[" * 100_000])
 def test_facts_that_are_none_are_refused(views, tmp_path, text):
     (tmp_path / "fit.json").write_text(text)
     with pytest.raises(CheckpointDiffers):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from viewfuse.comparison import run as runner
 from viewfuse.comparison.folder import data_checksum
 from viewfuse.comparison.tables import cells, note
 from viewfuse.missing import hide_more, paper_mask
+from viewfuse.utils.sealed import sealed, unsealed
 
 SIMPLE = ("kmeans-mean", "kmeans-knn")
 
@@ -127,13 +127,13 @@ def test_what_is_done_is_not_done_again_unless_something_changed(blobs, tmp_path
     (tmp_path / "runs/one/rate-0-seed-1.json").write_text("{")  # cut off
     viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=3, seeds=3, out=tmp_path)
     assert len(Told.seen) == 4
-    plan = json.loads((tmp_path / "plan.json").read_text())
-    (tmp_path / "plan.json").write_text(json.dumps(plan | {"clusters": 2}))  # as if it had always been so
+    plan = unsealed((tmp_path / "plan.json").read_bytes())
+    (tmp_path / "plan.json").write_bytes(sealed(plan | {"clusters": 2}))  # as if it had always been so
     viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 7
     others = [2 * view for view in blobs[0]]
     plan |= {"clusters": 2, "data": data_checksum(Views(others))}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "plan.json").write_bytes(sealed(plan))
     viewfuse.compare(others, {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 10
 

@@ -145,6 +145,44 @@ def test_a_damaged_run_is_done_again(views, tmp_path, damage):
     assert compared(views, out=tmp_path / "out").runs[0].failed == ""
 
 
+def flipped(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_of_a_run_is_noticed(tmp_path):
+    file = RunFile(tmp_path, "one", 0.5, 0, "of these data", N)
+    run = Run("one", 0.5, 0, np.arange(N) % 3, seconds=1.25, memory_mb=7.5)
+    file.write(run)
+    whole = file.path.read_bytes()
+    assert file.read().labels.tolist() == run.labels.tolist()
+    for bit in range(8 * len(whole)):
+        flipped(file.path, bit)
+        assert file.read() is None, bit
+        file.path.write_bytes(whole)
+    for size in range(len(whole)):
+        file.path.write_bytes(whole[:size])
+        assert file.read() is None, size
+
+
+@pytest.mark.fault
+def test_of_three_hundred_comparisons_with_a_flipped_bit_none_has_other_labels(views, tmp_path):
+    expected = compared(views, out=tmp_path / "out").runs[0].labels.tolist()
+    files = list((tmp_path / "out").rglob("*.json"))
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        path = files[rng.integers(len(files))]
+        whole = path.read_bytes()
+        flipped(path, int(rng.integers(8 * len(whole))))
+        if path.name == "plan.json":
+            with pytest.raises(CannotWrite, match="give a new folder"):
+                compared(views, out=tmp_path / "out")
+        else:
+            assert compared(views, out=tmp_path / "out").runs[0].labels.tolist() == expected
+        path.write_bytes(whole)
+
+
 def test_memory_that_cannot_be_measured_is_left_out(views, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "forget_peak", lambda: False)
     for _ in range(2):

@@ -70,6 +70,42 @@ def test_shards_leave_no_trace_in_the_labels(whole, table, tmp_path):
     assert models[0].read_bytes() == models[1].read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "damaged"),
+    [
+        (fit_large._Job, "_start", "checkpoint/rows/*.rows"),
+        (fit_large._Job, "_start", "checkpoint/rows/*.keys"),
+        (fit_large._Job, "_start", "checkpoint/rows/ids-0.json"),
+        (training, "_check_equal", "checkpoint/prepared/*.npy"),
+        (fit_large._Job, "_start", "checkpoint/rows/done.json"),
+        (fit_large._Job, "_summary", "labels/*.parquet"),
+    ],
+)
+def test_files_of_an_interrupted_run_that_were_damaged_change_no_label(
+    whole, tmp_path, monkeypatch, place, name, damaged
+):
+    """Done again where that is possible, or refused with the cure."""
+    data, run, _ = whole
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, raising_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            quick_fit(data, tmp_path / "run")
+    path = sorted((tmp_path / "run").glob(damaged))[0]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 4
+    path.write_bytes(content)
+    if damaged.endswith(("done.json", "parquet")):
+        quick_fit(data, tmp_path / "run")
+        assert written(tmp_path / "run").equals(written(run))
+    else:
+        with pytest.raises(CheckpointDiffers, match=r"is damaged.*delete .*checkpoint to begin anew"):
+            quick_fit(data, tmp_path / "run")
+
+
+def raising_interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
 STOPS = {
     "after reading": (fit_large._Job, "_start", 1),
     "after the fit of the bank": (PreparedRows, "prepare", 1),
@@ -111,7 +147,8 @@ def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whol
     (run / "checkpoint").mkdir()  # as a kill may leave it
     assert quick_fit(data, run, verbose=True) == json.loads(json.dumps(summary))
     assert not (run / "checkpoint").exists()
-    assert capsys.readouterr().err == f"{run} is finished already, by the same call; nothing is done again\n"
+    told = f"{run} is finished already, by the same call; nothing is done again\n"
+    assert capsys.readouterr().err == f"comparing 330 rows with those of {run}\n{told}"
     (tmp_path / "mine.txt").touch()
     with pytest.raises(CannotWrite, match="exists already; give another --out, or --force"):
         quick_fit(data, tmp_path)

@@ -126,7 +126,7 @@ def one_shard(tmp_path_factory):
 def outcome(data, out):
     facts, reader = pass_zero(data, out, bank=60)
     ids, values = reader.bank()
-    return facts.saved(), ids, values.tobytes(), reader.rows(0)[1].tobytes()
+    return {**facts.saved(), "contents": {}}, ids, values.tobytes(), reader.rows(0)[1].tobytes()
 
 
 @pytest.mark.parametrize(("count", "name"), [(1, "other"), (3, "part"), (7, "z")])

@@ -148,14 +148,14 @@ def test_buckets_are_made_once_and_what_they_were_made_of_goes(tmp_path):
     reader = SimpleNamespace(
         rows=lambda b: (None, 10 + b), forget=lambda b: events.append(("forget", b)), buckets=SimpleNamespace(number=4)
     )
-    np.save(rows.path(2), np.zeros(5, rows._record), allow_pickle=False)
+    rows.write(2, np.zeros(5, rows._record))
     model = SimpleNamespace(stored=SimpleNamespace(present=torch.zeros(1)))
     waited = []
     second = SimpleNamespace(own=lambda items: items[::2], wait=lambda: waited.append(list(events)))
     rows.prepare(reader, LAYOUT, model, second)
     assert events == [("make", 10), ("forget", 0), ("forget", 2)]
     assert waited == [events]
-    np.save(rows.path(1), np.zeros(7, rows._record), allow_pickle=False)
+    rows.write(1, np.zeros(7, rows._record))
     assert rows.counts(3) == [10, 7, 5]
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["0000.npy", "0001.npy", "0002.npy"]
 

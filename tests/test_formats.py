@@ -391,9 +391,9 @@ def test_large_numbers_as_ids_keep_all_their_digits(tmp_path):
 
 
 def test_chunks_take_what_the_whole_file_takes(tmp_path):
-    frame = pd.DataFrame({"time": 1.7e9 + 0.01 * np.arange(20_000)})
+    frame = pd.DataFrame({"time": 1.7e9 + 10 * np.arange(20_000)})
     frame.to_csv(tmp_path / "a.csv", index_label="id")
-    assert sum(map(len, read_chunks(tmp_path / "a.csv", 5000))) == len(read_views(tmp_path / "a.csv"))
+    assert sum(map(len, read_chunks(tmp_path / "a.csv", 200))) == len(read_views(tmp_path / "a.csv"))
 
 
 def test_many_columns_take_no_long(tmp_path):

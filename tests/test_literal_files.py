@@ -18,13 +18,13 @@ from scipy import sparse
 
 from bad_files.corpus import element, version_5
 from viewfuse.data.filling.empty_cells import EmptyCells
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
 from viewfuse.io import annotation, escaping, matching, spool, writers
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import blocks, header, mat, mat5, npz
 from viewfuse.io.safety import limits as file_limits
-from viewfuse.io.safety.sparse import check_sparse
 from viewfuse.io.source import FileView, Source, alike
 from viewfuse.serve import answers, app, gate, worker
 from viewfuse.serve.limits import Busy, Limits, TooLarge
@@ -100,9 +100,9 @@ def test_views_are_written_once_with_a_header_and_all_parts(tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "written"),
-    [("=1", "'=1"), ("-1", "-1"), ("-a", "'-a"), ("+1e5", "+1e5"), ("a=1", "a=1"), ("a;=1", "'a;=1"),
-     ("a, -b", "'a, -b"), ("'=1", "''=1"), ("'a", "'a"), ("\\x", "\\x"), ("\uff20x", "'\uff20x"),
-     ("\tx", "'\tx"), ("a|@b", "'a|@b"), (7, 7), ("", "")],
+    [("=1", "'=1"), ("-1", "-1"), ("-a", "'-a"), ("+1e5", "+1e5"), ("a=1", "a=1"), ("a;=1", "'a;'=1"),
+     ("a, -b", "'a, '-b"), ("'=1", "''=1"), ("'a", "'a"), ("\\x", "\\x"), ("\uff20x", "'\uff20x"),
+     ("\tx", "'\tx"), (" =1", "' =1"), ("a|@b", "'a|'@b"), (7, 7), ("", "")],
 )  # fmt: skip
 def test_cells_that_a_spreadsheet_would_run_are_marked(cell, written):
     assert escaping.marked(cell) == written

@@ -387,3 +387,13 @@ def test_the_merge_tree_joins_branches_where_they_are():
     first, second = attributes(drawn, "polyline", "points")
     assert first == "30.0,28.0 97.5,28.0 97.5,46.0 30.0,46.0"
     assert second == "30.0,10.0 300.0,10.0 300.0,37.0 97.5,37.0"
+
+
+def test_marks_of_the_page_are_mirror_images_of_themselves():
+    for shape, corners in charts.CORNERS.items():
+        assert {(-x, y) for x, y in corners} == set(corners), shape
+        assert 4 <= max(abs(number) for corner in corners for number in corner) <= 5, shape
+    for shape in "sDPX":
+        assert {(x, -y) for x, y in charts.CORNERS[shape]} == set(charts.CORNERS[shape])
+        assert {(y, x) for x, y in charts.CORNERS[shape]} == set(charts.CORNERS[shape])
+    assert {(x, -y) for x, y in charts.CORNERS["^"]} == set(charts.CORNERS["v"])

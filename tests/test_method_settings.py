@@ -15,7 +15,6 @@ from conftest import make_blobs
 from test_methods import BRIEF, PLACING, brief
 from viewfuse import BadModelFile, CannotWrite, NotEnoughMemory, SettingError
 from viewfuse.methods import COMPLETER, NEMO, SURE, MeanKMeans
-from viewfuse.methods.registry import estimator_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
 
@@ -163,41 +162,3 @@ def test_methods_without_models_have_none_to_load(blobs, tmp_path, monkeypatch):
     assert not hasattr(NEMO, "load")
     with pytest.raises(BadModelFile, match="its method 'nemo' is unknown"):
         viewfuse.load(tmp_path)
-
-
-DEFAULTS = {
-    "completer": {"batch_size": 256, "entropy_weight": 9.0, "epochs": 500, "hidden_dims": (1024, 1024, 1024),
-                  "latent_dim": 128, "learning_rate": 1e-4, "prediction_start": 100, "prediction_weight": 0.1,
-                  "reconstruction_weight": 0.1, "scaling": "range"},
-    "dcp": {"batch_size": 256, "entropy_weight": 9.0, "epochs": 500, "hidden_dims": (1024, 1024, 1024),
-            "latent_dim": 128, "learning_rate": 1e-4, "prediction_start": 100, "prediction_weight": 0.1,
-            "reconstruction_weight": 0.1, "scaling": "range"},
-    "sure": {"batch_size": 1024, "dropout": 0.2, "epochs": 80, "hidden_dims": (1024, 1024, 1024), "latent_dim": 10,
-             "learning_rate": 1e-3, "n_negatives": 30, "reconstruction_weight": 0.5, "scaling": "minmax"},
-    "dsimvc": {"batch_size": 256, "feature_dim": 128, "hidden_dims": (500, 500, 2000), "iterations": 200,
-               "latent_dim": 512, "learning_rate": 3e-4, "neighbor_epochs": 100, "neighbor_pretrain_epochs": 200,
-               "pretrain_epochs": 100, "scaling": "minmax", "virtual_rate": 1e-3, "weight_rate": 4e-4},
-    "cpspan": {"batch_size": 256, "epochs": 50, "hidden_dims": (500, 500, 2000), "instance_weight": 1e-3,
-               "latent_dim": 10, "learning_rate": 1e-4, "pretrain_epochs": 200, "pretrain_rate": 5e-4,
-               "prototype_weight": 1e-3, "scaling": "minmax"},
-    "recformer": {"batch_size": 128, "feedforward_dim": 2048, "graph_weight": 1.0, "learning_rate": 1e-3, "n_heads": 4,
-                  "n_neighbors": 15, "recover_epochs": 50, "refine_epochs": 51, "scaling": "standard",
-                  "token_dim": 512},
-    "pimvc": {"graph_weight": 1.0, "n_neighbors": 3, "projection_weight": 1e5, "reduction": "auto", "rounds": 100,
-              "scaling": "minmax", "tolerance": 1e-5},
-}  # fmt: skip
-"""What the published programs are run with where nothing else is said; the rest is what every method has."""
-COMMON = {
-    "device": "auto",
-    "fill": "neighbors",
-    "n_clusters": 3,
-    "random_state": None,
-    "reduction": "none",
-    "verbose": False,
-}
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_defaults_are_those_of_the_published_programs(name):
-    params = estimator_of(name)(3).get_params()
-    assert params == {key: value for key, value in COMMON.items() if key in params} | DEFAULTS[name]

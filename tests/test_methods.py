@@ -162,19 +162,19 @@ def test_stages_are_told_of_where_that_is_asked_for(blobs, capsys):
     assert "alignment" in capsys.readouterr().err
 
 
-class Sums:
-    """Embeds a sample as the sums of its views, those that are missing as zero."""
+def test_the_influence_of_a_view_is_how_far_its_loss_moves_the_embedding():
+    """Per sample and view; a view that is the only one counts 1, a missing one nothing."""
+    values = [torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]), torch.tensor([[5.0], [0.0], [7.0]])]
+    present = torch.tensor([[True, True], [True, False], [False, True]])
+    samples = Samples(values, present, torch.zeros(3, 2, 0, dtype=torch.int64))
 
-    def embed(self, samples, stored):
-        assert (samples.present.sum(dim=1) >= 1).all()  # a sample without any view cannot be embedded
-        return torch.stack([values.sum(dim=1) for values in samples.values], dim=1)
+    class Network:
+        def embed(self, given, stored):
+            """Values side by side, and how many views there are; nothing may be left of a view that is taken away."""
+            assert all((view[~given.present[:, v]] == 0).all() for v, view in enumerate(given.values))
+            return torch.cat([*given.values, 10.0 * given.present.sum(dim=1, keepdim=True)], dim=1)
 
-
-def test_a_view_moves_the_embedding_by_what_it_brings():
-    present = torch.tensor([[True, True, True], [True, False, True], [False, True, False]])
-    values = [torch.tensor([[3.0, 1.0], [5.0, 0.0], [0.0, 0.0]]), torch.tensor([[7.0], [0.0], [2.0]]),
-              torch.tensor([[0.5], [-6.0], [0.0]])]  # fmt: skip
-    samples = Samples(values, present, torch.empty(3, 3, 0, dtype=torch.int64))
-    found = PlacingNetwork(None).view_influence(Sums(), samples, samples)
-    inf = float("inf")
-    assert found.tolist() == [[4.0, 7.0, 0.5], [5.0, -inf, 6.0], [-inf, 1.0, -inf]]
+    found = PlacingNetwork(estimator_of("completer")(2)).view_influence(Network(), samples, samples)
+    first, second = (1 + 4 + 100) ** 0.5, (25 + 100) ** 0.5
+    expected = torch.tensor([[first, second], [1.0, -torch.inf], [-torch.inf, 1.0]])
+    assert torch.allclose(found, expected)

@@ -544,27 +544,6 @@ def test_the_checksum_of_the_code_is_that_of_its_files(monkeypatch, tmp_path):
     assert run_folders.code_checksum.__wrapped__() == third  # but not the command line
 
 
-TABLE_1 = {
-    "handwritten": (2000, (240, 76, 216, 47, 64, 6), 10, 4, (100, 100)),
-    "caltech101_7": (1400, (40, 254, 1984, 512, 928), 7, 3, (100, 100)),
-    "aloi_deep": (10800, (2048, 4096, 2048), 100, 2, (15, 0)),
-    "scene15": (4485, (20, 59), 15, 1, (50, 0)),
-    "bdgp": (2500, (1750, 79), 5, 1, (60, 60)),
-    "reuters": (18758, (10, 10), 6, 1, (10, 10)),
-}
-"""Samples, columns, classes, views that an incomplete sample lacks, and epochs."""
-
-
-def test_the_catalogue_has_the_sets_of_the_paper():
-    known = {
-        key: (one.n, one.widths, one.classes, one.missing_number, one.epochs)
-        for key, one in CATALOGUE.items()
-        if one.in_paper
-    }
-    assert known == TABLE_1
-    assert all(1 <= one.missing_number < len(one.widths) for one in CATALOGUE.values())
-
-
 LOSSES = "epoch,stage,total,reconstruction,robustness,clustering\n1,pre-training,4,3,1,0\n2,joint,2,1,0.5,0.5\n"
 
 

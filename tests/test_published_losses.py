@@ -357,20 +357,6 @@ def test_steps_of_an_epoch(last, n, wanted):
 
 
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
-@pytest.mark.parametrize("name", ["completer", "sure", "dsimvc", "cpspan", "recformer"])
-def test_seeds_side_by_side_learn_what_they_learn_alone(name, monkeypatch):
-    views, _, _ = make_blobs(40, 3, missing=0.0)
-    sets = [Views(views, mask=paper_mask(40, 3, 0.5, 1, random_state=seed)) for seed in range(2)]
-    method = estimator_of(name)(3, device="cpu", **BRIEF[name])
-    alone = [method.train_many([one], [seed])[0] for seed, one in zip((5, 6), sets, strict=True)]
-    monkeypatch.setitem(footprint.MAX_STACKED, "cpu", 2)
-    for one, other in zip(alone, method.train_many(sets, [5, 6]), strict=True):
-        np.testing.assert_allclose(one.history["total"], other.history["total"], rtol=1e-3)
-        pairs = zip(one.network.parameters(), other.network.parameters(), strict=True)
-        assert max(float((x - y).detach().abs().max()) for x, y in pairs) < 1e-3
-
-
-@pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
 @pytest.mark.parametrize("name", ["completer", "sure"])
 def test_seeds_side_by_side_place_samples_as_alone_where_those_to_learn_from_are_complete(name, monkeypatch):
     """Biases before a normalisation may differ: they have no effect in the end, and no gradient but rounding.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from run_folders import RELIABILITY, write_run
 from viewfuse import metrics
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
-from viewfuse.report import comparison, page
+from viewfuse.report import page
 from viewfuse.report.comparison import Column, columns_for, crossed_with, pair_of, read_known
 from viewfuse.report.html import tag
 from viewfuse.report.page import write_report
@@ -136,6 +136,14 @@ def test_a_large_run_is_thinned_until_the_page_is_small_enough(tmp_path, monkeyp
     write_report([folder], tmp_path / "small.html")
     assert len((tmp_path / "small.html").read_bytes()) <= bare - 9_000
     assert payload((tmp_path / "small.html").read_text())["runs"][0]["points"]["id"] == []
+
+
+@pytest.mark.parametrize(("levels", "is_compared"), [(1, False), (2, True), (50, True), (51, False)])
+def test_columns_of_two_to_fifty_classes_are_compared(folder, levels, is_compared):
+    run = read_run(folder)
+    names = tuple(f"c{i}" for i in range(levels))
+    column = Column("class", names, (np.arange(len(run.labels)) % levels).astype(float))
+    assert (crossed_with(run, column) is not None) == is_compared
 
 
 def test_known_columns_are_compared_as_score_compares(folder, tmp_path):
@@ -368,14 +376,3 @@ def test_clusters_without_samples_have_no_means(tmp_path):
 
 def test_of_one_cluster_nobody_is_unsure(tmp_path):
     assert how_sure(read_run(write_run(tmp_path / "run", clusters=1))) == []
-
-
-@pytest.mark.parametrize(("n_levels", "is_compared"), [(1, False), (2, True), (5, True), (6, False)])
-def test_a_column_of_two_to_the_most_classes_is_compared(folder, monkeypatch, n_levels, is_compared):
-    monkeypatch.setattr(comparison, "MOST_LEVELS", 5)
-    run = read_run(folder)
-    levels = tuple("abcdef"[:n_levels])
-    crossing = crossed_with(run, Column("class", levels, np.arange(len(run.labels)) % float(n_levels)))
-    assert (crossing is not None) is is_compared
-    if crossing:
-        assert crossing.columns == levels

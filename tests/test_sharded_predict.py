@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from conftest import make_blobs
 from viewfuse import URRL, Views, load
 from viewfuse.cli import main
-from viewfuse.cli.predict import _is_pattern
+from viewfuse.cli import predict as predict_verb
 from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite
@@ -294,11 +294,9 @@ def test_a_real_ray_writes_the_same(model, shards, tmp_path, monkeypatch):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "exists", "is_pattern"),
-    [("a*.npz", False, True), ("a[1].npz", True, False), ("a.npz", False, False), ("a.npz", True, False)],
-)
-def test_a_pattern_has_signs_and_is_no_file(tmp_path, name, exists, is_pattern):
-    if exists:
-        (tmp_path / name).touch()
-    assert _is_pattern(tmp_path / name) is is_pattern
+def test_a_pattern_is_one_unless_a_file_is_called_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a[1].parquet").touch()
+    (tmp_path / "plain.parquet").touch()
+    files = ["a*.parquet", "b[1].parquet", "a[1].parquet", "plain.parquet", "absent.parquet"]
+    assert [predict_verb._is_pattern(Path(file)) for file in files] == [True, True, False, False, False]

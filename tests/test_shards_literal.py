@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import warnings
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,6 +28,7 @@ from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.shard_progress import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Asked, Shard, predict_shard, predict_shards, shards_of
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
+from viewfuse.utils.sealed import sealed
 
 SIZES = (1, 40, 31)
 """Rows per shard; two of the last one's have no view at all."""
@@ -153,6 +155,9 @@ def test_a_bucket_is_what_all_processes_wrote(tmp_path):
     for rank, keys in ((0, [5, 9]), (1, []), (2, [1, 7, 6])):
         np.array(keys, np.uint64).tofile(tmp_path / f"0003-{rank}.keys")
         np.array([[key, -key] for key in keys], np.float32).tofile(tmp_path / f"0003-{rank}.rows")
+        files = [tmp_path / f"0003-{rank}.{kind}" for kind in ("keys", "rows")]
+        checksums = {path.name: zlib.crc32(path.read_bytes()) for path in files}
+        (tmp_path / f"ids-{rank}.json").write_bytes(sealed({"ids": [], "checksums": checksums}))
     reader = BucketReader(tmp_path, Buckets(4, 2**64 - 1, 6), 2)
     assert reader.keys(3).tolist() == [1, 5, 6, 7, 9]
     assert reader.rows(3)[0].tolist() == [1, 5, 6, 7, 9]
@@ -287,6 +292,7 @@ def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
     files._parquet, files._folder = pq, tmp_path
     files._model = SimpleNamespace(method=SimpleNamespace(n_clusters=4))
     files._shards = SimpleNamespace(paths=["a", "b"], names=["a", "b"])
+    files._schema = lambda: pa.schema([("label", pa.int32())])
     for name, labels in (("a", [1, 0, 1]), ("b", [0])):
         pq.write_table(pa.table({"label": pa.array(labels, pa.int32())}), tmp_path / name)
     assert files._written(("a", "a")).tolist() == [1, 2, 0, 0]
@@ -321,7 +327,7 @@ def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):
         method=None, network=None, stored=None, assign=lambda z: np.zeros((4, 2)), is_far=lambda *_: np.zeros(4),
     )  # fmt: skip
     monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
-    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None)
+    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None, None, np.arange(4))
     with pytest.raises(DataError, match="f, id 'c': its values are too far"):
         files._placed("f", rows)
 
@@ -384,15 +390,16 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     assert found["samples"] == 8
     assert shard.known(asked) == found
     record = json.loads(shard.record.read_text())["of"]
-    stat = (tmp_path / "x.npz").stat()
     assert record == {
-        "file": "x.npz", "bytes": size, "changed": stat.st_mtime_ns, "model": "mark", "uncertain_below": 0.5,
+        "file": "x.npz", "bytes": size, "model": "mark", "uncertain_below": 0.5,
         "view": None, "reading": {}, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
     } | {"uncertain_below": asked.uncertain_below}  # fmt: skip
     for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": {"header": False}}):
         assert shard.known(Asked(**{**vars(asked), **change})) is None
     assert shard.known(Asked(**{**vars(asked), "device": "cuda"})) == found
-    assert Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record).known(asked) is None
+    touched = Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record)
+    assert touched.known(asked) == touched.known(asked, trust=True) == found
+    assert Shard(shard.file, size + 1, shard.changed, shard.labels, shard.record).known(asked) is None
     shard.labels.write_text("cut")
     assert shard.known(asked) is None
 

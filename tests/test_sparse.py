@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 import tracemalloc
 
 import mudata
@@ -28,6 +29,7 @@ from viewfuse.cli.inspect import describe
 from viewfuse.data import sparse_tables
 from viewfuse.data.checks import data_warnings, suspicious_columns
 from viewfuse.data.scaling import fit_scaler
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.io.source import FileView, Source
 from viewfuse.missing import apply_mask
@@ -388,3 +390,72 @@ def test_few_numbers_beside_zeros_are_not_taken_for_fill_values(seed):
     marked = table.tolil()
     marked[3, :5] = -999.0
     assert [line for line in data_warnings(Views([sparse.csr_array(marked)])) if "-999" in line]
+
+
+def damaged(kind, **parts):
+    """A matrix whose parts were changed after SciPy had looked at them."""
+    matrix = sparse.random_array((40, 6), density=0.5, rng=0, format=kind)
+    if kind == "bsr":
+        matrix = matrix.tobsr((4, 3))
+    for name, change in parts.items():
+        whole = getattr(matrix, name)
+        setattr(matrix, name, change(whole.copy() if hasattr(whole, "copy") else whole))
+    return matrix
+
+
+def with_first(number):
+    def change(numbers):
+        numbers[len(numbers) // 2] = number
+        return numbers
+
+    return change
+
+
+def with_long_row(rows):
+    rows[3] = [*rows[3], 10**6]
+    return rows
+
+
+DAMAGED = {
+    **{f"{kind} index": damaged(kind, indices=with_first(10**6)) for kind in ("csr", "csc", "bsr")},
+    **{f"{kind} negative": damaged(kind, indices=with_first(-(10**6))) for kind in ("csr", "csc", "bsr")},
+    **{f"{kind} starts": damaged(kind, indptr=with_first(10**6)) for kind in ("csr", "csc", "bsr")},
+    **{f"{kind} falls": damaged(kind, indptr=with_first(-1)) for kind in ("csr", "csc", "bsr")},
+    **{f"{kind} short": damaged(kind, indices=lambda i: i[:3]) for kind in ("csr", "csc", "bsr")},
+    **{f"{kind} kind": damaged(kind, indices=lambda i: i.astype(float)) for kind in ("csr", "csc", "bsr")},
+    "csr no starts": damaged("csr", indptr=lambda i: i[:0]),
+    "csr short data": damaged("csr", data=lambda i: i[:3]),
+    "coo column": damaged("coo", coords=lambda c: (c[0], with_first(10**6)(c[1]))),
+    "coo row": damaged("coo", coords=lambda c: (with_first(-7)(c[0]), c[1])),
+    "coo short": damaged("coo", data=lambda i: i[:3]),
+    "lil": damaged("lil", rows=with_long_row),
+    "lil column": damaged("lil", rows=with_long_row, data=with_long_row),
+    "dia": damaged("dia", data=lambda i: i[:1]),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_matrices_whose_indices_lead_out_of_them_are_one_line(name):
+    """SciPy itself reads there, and ends the process."""
+    with pytest.raises(DataError, match="view 'a' is a sparse matrix whose indices lead out of it"):
+        Views({"a": DAMAGED[name], "b": np.ones((40, 2))})
+
+
+@pytest.mark.parametrize("name", ["csr index", "csc negative", "csr starts"])
+@pytest.mark.parametrize("place", ["X", "layers/l", "obsm/o"])
+def test_annotated_matrices_whose_indices_lead_out_of_them_are_one_line(name, place):
+    cells = AnnData(np.zeros((40, 6)))
+    if place == "X":
+        cells.X = sparse.csr_matrix((40, 6))
+        cells._X = DAMAGED[name]
+    else:
+        getattr(cells, place.split("/")[0])._data[place[-1]] = DAMAGED[name]
+    with pytest.raises(DataError, match=f"view 'a', '{place}' is a sparse matrix whose indices lead out of it"):
+        Views({"a": cells}, use={"a": place})
+
+
+def test_looking_for_damage_costs_little():
+    """Beside one other order of the same values, of which a fit makes several."""
+    matrix = sparse.random_array((20_000, 500), density=0.1, rng=0, format="csr")
+    seconds = [timeit.repeat(what, number=1, repeat=5) for what in (lambda: check_sparse("a", matrix), matrix.tocsc)]
+    assert min(seconds[0]) < min(seconds[1])

@@ -244,8 +244,15 @@ def test_frames_may_overlap_in_a_chain():
     assert views.mask.sum(axis=0).tolist() == [5, 6, 4]
 
 
-def test_ids_of_two_types_stay_apart():
-    assert Views([A, B], ids=[1, "1", 2]).ids.tolist() == [1, "1", 2]
+def test_ids_that_are_written_alike_are_refused():
+    assert Views([A, B], ids=[1, "01", 2]).ids.tolist() == [1, "01", 2]
+    told = r"two ids are both written '1', as numbers \(1\) and as text \('1'\); write ids alike"
+    with pytest.raises(DataError, match=told):
+        Views([A, B], ids=[1, "1", 2])
+    with pytest.raises(DataError, match=told):
+        Views([pd.DataFrame(A, index=[1, 2, "1"])])
+    with pytest.raises(DataError, match=told):
+        Views([pd.DataFrame(A, index=[1, 2, 3]), pd.DataFrame(B, index=[2, 3, "1"])])
 
 
 def test_cells_of_a_matlab_file_are_views():

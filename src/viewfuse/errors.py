@@ -38,7 +38,7 @@ class CheckpointDiffers(ViewfuseError, ValueError):
 
 
 class WorkerLost(ViewfuseError, RuntimeError):
-    """A process that worked for this one ended before its job, several times."""
+    """A job ended its process before it was done, or the process was lost several times."""
 
 
 class MissingPackage(ViewfuseError, ImportError):

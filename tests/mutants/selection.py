@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate
 from math import log
@@ -125,12 +125,20 @@ def _words_by_function() -> dict[str, set[str]]:
     found = {}
     for path in _test_files():
         text = path.read_text(encoding="utf-8")
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef):
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                lines = text.splitlines()[first - 1 : node.end_lineno]
-                found[f"tests/{path.name}::{node.name}"] = _words("\n".join([path.stem, *lines]))
+        for name, node in _functions(ast.parse(text).body):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            lines = text.splitlines()[first - 1 : node.end_lineno]
+            found[f"tests/{path.name}::{name}"] = _words("\n".join([path.stem, *lines]))
     return found
+
+
+def _functions(body: Sequence[ast.stmt], before: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Functions, and those of classes, with the names that pytest gives them."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            yield before + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node.body, f"{before}{node.name}::")
 
 
 def _file(test: str) -> str:

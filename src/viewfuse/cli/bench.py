@@ -56,7 +56,7 @@ _DATA_DIR = click.option(
 @_DATA_DIR
 @options.out("Folder for impute.csv and impute.md.")
 @options.device
-@click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; 3 by default.")
+@click.option("--seeds", type=options.WholeRange(1), help="Number of masks and trainings; 3 by default.")
 @click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable.")
 @click.option(
     "--models", type=options.PATH, metavar="DIR", help="Folder for the models; those there are not fitted again."
@@ -76,8 +76,10 @@ def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
 @_DATA_DIR
 @options.out("Folder for clusters.csv and clusters.md; what it holds already is gone on with.")
 @options.device
-@click.option("--masks", type=click.IntRange(1), default=5, show_default=True, help="Masks per data set and rate.")
-@click.option("--rate", "rates", type=click.FloatRange(0, 1), multiple=True, help="Only this missing rate. Repeatable.")
+@click.option("--masks", type=options.WholeRange(1), default=5, show_default=True, help="Masks per data set and rate.")
+@click.option(
+    "--rate", "rates", type=options.NumberRange(0, 1), multiple=True, help="Only this missing rate. Repeatable."
+)
 @click.option("--data", multiple=True, metavar="NAME", help="Only this data set, or synthetic. Repeatable.")
 def clusters(data_dir: Path, out: Path, rates: Sequence[float], **asked: Any) -> None:
     """Choose the number of clusters of sets in which it is known: ours beside others, all on the same embedding."""
@@ -102,7 +104,7 @@ _PLAN_OPTIONS = (
     options.out("Folder for the runs; one that holds some of them already is gone on with."),
     options.device,
     options.engine,
-    click.option("--seeds", type=click.IntRange(1), help="Number of masks and trainings; by default the plan's."),
+    click.option("--seeds", type=options.WholeRange(1), help="Number of masks and trainings; by default the plan's."),
     click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
     click.option("--method", "methods", multiple=True, type=click.Choice((*METHODS, ALL)),
                  help="Only this one; all of them. Repeatable."),

@@ -27,7 +27,7 @@ _MERGES = 3
 @options.out("Folder for the tables.")
 @click.option(
     "--top",
-    type=click.IntRange(1),
+    type=options.WholeRange(1),
     metavar="N",
     help="Show N features per cluster, and write N per cluster and view to features.csv; by default 1 and 5. "
     "effects.csv has all of them.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,26 +30,11 @@ from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import tell
+from viewfuse.utils.sealed import parsed
 from viewfuse.utils.wording import in_options
 
 if TYPE_CHECKING:
     from viewfuse import URRL
-
-
-def int_or_text(value: str) -> int | str:
-    """Text as a whole number where it is one; the estimator says what else is wrong."""
-    try:
-        return int(value)
-    except ValueError:
-        return value
-
-
-def float_or_text(value: str) -> float | str:
-    """Text as a number where it is one; the estimator says what else is wrong."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 _NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command", "files")
@@ -60,22 +44,25 @@ _RESULTS = (
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
-_METAVARS = {int_or_text: "INTEGER|auto", float_or_text: "FLOAT|auto"}
+_METAVARS = {options.int_or_text: "INTEGER|auto", options.float_or_text: "FLOAT|auto"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
-    "imputed_bias": (float, "Attention bias of views that are filled from donors."),
-    "clustering_weight": (float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
-    "robustness_weight": (float, "Weight of the loss that keeps a sample in place when views are hidden."),
-    "feature_dropout": (float, "Share of the values set to zero in training."),
-    "noise": (float, "Deviation of the noise added in training."),
-    "view_dropout": (float_or_text, "Chance that a view is hidden in training; auto: by the share that is missing."),
-    "weight_decay": (float, "Weight decay of Adam."),
-    "learning_rate": (float, "Learning rate of Adam."),
-    "batch_size": (int, "Samples per step."),
-    "hidden_dim": (int_or_text, "Width of the hidden layers; auto: by the number of clusters."),
-    "embedding_dim": (int, "Width of the embedding."),
-    "n_neighbors": (int, "Length of every neighbour list, the sample itself included."),
-    "joint_epochs": (int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
-    "pretrain_epochs": (int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
+    "imputed_bias": (options.Number(), "Attention bias of views that are filled from donors."),
+    "clustering_weight": (options.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
+    "robustness_weight": (options.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
+    "feature_dropout": (options.Number(), "Share of the values set to zero in training."),
+    "noise": (options.Number(), "Deviation of the noise added in training."),
+    "view_dropout": (
+        options.float_or_text,
+        "Chance that a view is hidden in training; auto: by the share that is missing.",
+    ),
+    "weight_decay": (options.Number(), "Weight decay of Adam."),
+    "learning_rate": (options.Number(), "Learning rate of Adam."),
+    "batch_size": (options.Whole(), "Samples per step."),
+    "hidden_dim": (options.int_or_text, "Width of the hidden layers; auto: by the number of clusters."),
+    "embedding_dim": (options.Whole(), "Width of the embedding."),
+    "n_neighbors": (options.Whole(), "Length of every neighbour list, the sample itself included."),
+    "joint_epochs": (options.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
+    "pretrain_epochs": (options.int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
 }
 
 
@@ -93,8 +80,8 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--clusters",
     "n_clusters",
-    type=int_or_text,
-    metavar=_METAVARS[int_or_text],
+    type=options.int_or_text,
+    metavar=_METAVARS[options.int_or_text],
     default="auto",
     show_default=True,
     help="Number of clusters; auto: what is found again, more than in data without structure.",
@@ -122,14 +109,14 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.random_state
 @click.option(
     "--n-init",
-    type=int_or_text,
-    metavar=_METAVARS[int_or_text],
+    type=options.int_or_text,
+    metavar=_METAVARS[options.int_or_text],
     default="auto",
     show_default=True,
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
 @options.uncertain_below
-@click.option("--keep", type=int, help="Training samples that the saved model keeps; all by default.")
+@click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings
 @options.force
 @options.as_json
@@ -213,7 +200,7 @@ def check_run_folder(out: Path) -> None:
 def _results_in(out: Path) -> Callable[[str], bool]:
     """Which names an earlier run gave, so that nothing of it is left beside the new results."""
     try:
-        listed = json.loads((out / _SUMMARY).read_bytes())["files"]
+        listed = parsed((out / _SUMMARY).read_bytes())["files"]
         own = {str(name) for name in listed}
     except (OSError, ValueError, KeyError, TypeError):
         own = set()

@@ -27,6 +27,7 @@ from viewfuse.errors import CannotWrite, DataError, SettingError
 )
 @options.device
 @options.force
+@options.trust_unchanged
 @options.as_json
 def command(
     model: Path,
@@ -36,11 +37,13 @@ def command(
     engine: str,
     device: str,
     force: bool,
+    trust_unchanged: bool,
     as_json: bool,
 ) -> None:
     """Filled in by the group."""
     if any(map(_is_pattern, inputs.files)):
-        facts = _many(model, inputs, out, force, uncertain_below=uncertain_below, device=device, engine=engine)
+        ways = {"uncertain_below": uncertain_below, "device": device, "engine": engine}
+        facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
     elif engine != "local":
         raise SettingError(f"engine={engine!r} is for many files; give a quoted pattern, such as 'shards/*.parquet'")
     else:

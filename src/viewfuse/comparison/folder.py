@@ -19,11 +19,12 @@ from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite
 from viewfuse.io.writers import as_json
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.sealed import sealed, unsealed
 
 _RUNS = "runs"
 _PLAN = "plan.json"
 _OURS = {"data", "clusters", "missing_number", "device", "version"}
-_BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+_BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 def data_checksum(views: Views) -> str:
@@ -44,7 +45,7 @@ def holds_comparison(folder: Path) -> bool:
 
 def _known_plan(folder: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((folder / _PLAN).read_bytes()))
+        return unsealed((folder / _PLAN).read_bytes())
     except _BROKEN:
         return {}
 
@@ -63,7 +64,7 @@ def take_plan(folder: Path, plan: Mapping[str, Any]) -> None:
         told = ", ".join(f"{name} was {known[name]}, is {own[name]}" for name in differs[:3])
         raise CannotWrite(f"{folder} holds another comparison ({told}); give another folder for this one")
     if known | own != known:
-        write_file(folder / _PLAN, as_json(known | own, indent=1).encode())
+        write_file(folder / _PLAN, sealed(known | own))
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,12 @@ class RunFile:
         """Keep a run."""
         numbers = {name: None if isnan(value := getattr(run, name)) else value for name in (HELD_OUT, *COSTS)}
         labels = None if run.labels is None else run.labels.tolist()
-        write_file(self.path, as_json({**asdict(run), **numbers, "labels": labels, "mark": self.mark}).encode())
+        write_file(self.path, sealed({**asdict(run), **numbers, "labels": labels, "mark": self.mark}))
 
     def read(self) -> Run | None:
-        """The run that was kept; None where there is none, or none that is whole."""
+        """The run that was kept; None where there is none, or a bit of it has changed."""
         try:
-            facts = json.loads(self.path.read_text())
+            facts = unsealed(self.path.read_bytes())
             if facts["mark"] != self.mark or facts["failed"]:
                 return None
             held_out, seconds, memory = (_number(facts[name]) for name in (HELD_OUT, *COSTS))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from viewfuse.comparison.results import BELOW_BEST, COSTS, HELD_OUT, STABILITY, Comparison
+from viewfuse.io.escaping import as_csv
 from viewfuse.utils.atomic import write_file
 
 
@@ -95,12 +94,7 @@ def failures(found: Comparison) -> list[str]:
 
 
 def _as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: _rounded(value) for k, value in row.items()})
-    return text.getvalue().encode()
+    return as_csv([list(rows[0]), *(list(map(_rounded, row.values())) for row in rows)]).encode()
 
 
 def _rounded(value: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable, is_annotated
+from viewfuse.data.digits import exact_frame
 from viewfuse.data.id_spelling import CURE, in_words, read_alike, written
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
@@ -100,7 +101,7 @@ def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
         return None
     if isinstance(view, AnnotatedTable):
         return view.in_order(labels)
-    return reindexed(view, labels) if is_sparse_frame(view) else view.reindex(labels)
+    return reindexed(view, labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
 
 
 def has_row_labels(view: Any) -> bool:
@@ -182,6 +183,17 @@ def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:
         raise DataError(
             "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
         )
+
+
+def check_written(ids: NDArray[Any]) -> None:
+    """Refuse ids that differ but are written alike, such as 1 and "1": no file could tell them apart."""
+    if ids.dtype != object:  # all of one type
+        return
+    seen: dict[str, Hashable] = {}
+    for name in ids.tolist():
+        other = seen.setdefault(str(name), name)
+        if other != name:
+            raise DataError(f"two ids are both written {str(name)!r}, {written(other)} and {written(name)}; {CURE}")
 
 
 def id_array(names: Sequence[Hashable]) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.sparse_tables import canonical, is_sparse, placed_rows
+from viewfuse.data.sparse_tables import canonical, check_sparse, is_sparse, placed_rows
 from viewfuse.errors import DataError
 from viewfuse.utils import memory
 
@@ -164,11 +164,12 @@ def _places(data: Any) -> list[str]:
 def _in_memory(where: str, found: Any) -> Any:
     """An array or a sparse matrix of SciPy; what a backed object holds is read."""
     if is_sparse(found):
+        check_sparse(where, found)
         return canonical(found)
     if isinstance(found, np.ndarray):
         return np.asarray(found)
     if hasattr(found, "backend"):  # a sparse matrix on disk
-        return canonical(found.to_memory())
+        return _in_memory(where, found.to_memory())
     if type(found).__module__.startswith("h5py."):
         memory.require(found.dtype.itemsize * int(np.prod(found.shape)), where, "choose fewer features")
         return found[()]

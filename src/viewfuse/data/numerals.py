@@ -33,7 +33,7 @@ def is_number(cell: Any) -> bool:
         return False
     try:
         value = float(cell)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, ArithmeticError):
         return False
     return value != 0 or not is_too_small(cell)
 
@@ -75,7 +75,7 @@ def objects_as_numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
             return None
         try:
             found[first : first + step] = part
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, ArithmeticError):
             return None
     return found
 

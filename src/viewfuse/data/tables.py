@@ -12,11 +12,24 @@ from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable
 from viewfuse.data.convertible import check_convertible
+from viewfuse.data.digits import (
+    EXACT,
+    ROUNDING,
+    ROWS_THAT_VARY,
+    TOO_CLOSE,
+    are_one_as_floats,
+    exact_frame,
+    has_long_numbers,
+    lost_column,
+    lost_in_words,
+    single,
+)
 from viewfuse.data.numerals import is_number, is_too_small, objects_as_numbers
 from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,
     canonical,
+    check_sparse,
     dense_parts,
     dense_rows,
     is_sparse,
@@ -32,11 +45,6 @@ from viewfuse.utils import memory
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-ROWS_THAT_VARY = 10
-"""A few rows may be alike by chance; only from so many on is a column judged."""
-_ROUNDING = 1e-12
-"""Values that differ by less, relative to their size, are one value up to rounding."""
 
 
 class Table(NamedTuple):
@@ -70,6 +78,8 @@ def read_table(name: str, view: Any) -> Table:
             f"view {name!r} has no columns: 0 feature(s) (shape={values.shape}) while a minimum of 1 is required; "
             "leave it out, or pass None where nobody has it"
         )
+    if is_sparse(values):
+        check_sparse(f"view {name!r}", values)
     columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
@@ -92,6 +102,8 @@ def _array(name: str, view: Any) -> NDArray[Any]:
     check_convertible(name, view)
     if isinstance(view, np.ma.MaskedArray):
         view = filled(view)
+    if hasattr(view, "iloc") and len(view.shape) == 2 and len(set(view.dtypes)) > 1:
+        view = exact_frame(view)
     if isinstance(view, (list, tuple)):
         view = _rows_for_none(view)
     try:
@@ -105,13 +117,23 @@ def _array(name: str, view: Any) -> NDArray[Any]:
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
     pandas = sys.modules.get("pandas")  # which has several values for "nothing"
     if values.dtype.kind == "O" and pandas is not None:
-        values = np.where(pandas.isna(values), np.nan, values)
+        values = np.where(_is_nothing(pandas, values), np.nan, values)
     return values
+
+
+def _is_nothing(pandas: Any, cells: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which cells hold nothing; some numbers, such as Decimal("sNaN"), raise an error when they are compared."""
+    try:
+        return np.asarray(pandas.isna(cells))
+    except ArithmeticError:
+        found = [pandas.isna(cell) is True if type(cell).__module__ != "decimal" else False for cell in cells.ravel()]
+        return np.array(found, dtype=bool).reshape(cells.shape)
 
 
 def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
     """A masked array with NaN where it hides something; what holds no numbers stays as it is."""
     kind = np.float64 if view.dtype.kind in "biuf" else object if view.dtype.kind == "O" else view.dtype
+    kind = object if has_long_numbers(view.data) else kind
     return np.asarray(np.ma.filled(view.astype(kind), np.nan) if kind is not view.dtype else view)
 
 
@@ -135,6 +157,9 @@ def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDA
             f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}: "
             f"{reprlib.repr(cell)} {_fault(cell)}"
         )
+    for column in np.flatnonzero((np.abs(numbers) >= EXACT).any(axis=0)).tolist():
+        if are_one_as_floats(values[:, column]):
+            raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {TOO_CLOSE}")
     return numbers
 
 
@@ -161,24 +186,28 @@ def labelled(row: int, ids: NDArray[Any]) -> str:
     return str(row) if name == row else f"{row} (id {name!r})"
 
 
-def present_rows(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> tuple[Any, NDArray[np.bool_]]:
+def present_rows(
+    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any], *, placed: bool = False
+) -> tuple[Any, NDArray[np.bool_]]:
     """Check the rows that may be looked at; return float32 values, zero where missing, and who is present.
 
     Empty cells of a row that has others stay NaN. A row of a sparse view is missing where all that it stores is NaN;
-    one that stores nothing is zero.
+    one that stores nothing is zero. Samples that a model places (`placed`) may be alike; those that it was fitted on
+    say which digits matter.
     """
     if table.is_none:
         return table.values, np.zeros(len(ids), dtype=bool)
     if is_sparse(table.values):
-        return _present_sparse_rows(table, allowed, ids)
+        return _present_sparse_rows(table, allowed, ids, placed)
     given = _numbers(table, allowed, ids)
-    looks = [_filled_and_infinite(_single(given[rows])) for rows in memory.parts(len(given))]
+    looks = [_filled_and_infinite(single(given[rows])) for rows in memory.parts(len(given))]
     filled, infinite = (np.concatenate(found) for found in zip(*looks, strict=True))
     wrong = np.flatnonzero(allowed & infinite)
     if len(wrong):
         _raise_for_row(table._replace(values=given), int(wrong[0]), ids)
     present = allowed & filled
-    _check_digits(table, given, present)
+    if not placed:
+        _check_digits(table, given, present)
     values = _kept(given, present).view()
     values.flags.writeable = False  # it may be the caller's own memory
     return values, present
@@ -193,25 +222,21 @@ def _filled_and_infinite(rows: NDArray[np.float32]) -> tuple[NDArray[np.bool_], 
 
 
 def _present_sparse_rows(
-    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]
+    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any], placed: bool
 ) -> tuple[csr_array, NDArray[np.bool_]]:
     given = table.values
-    single = with_data(given, _single(given.data))
-    gone = nan_rows(single)
-    wrong = np.flatnonzero(allowed & ~gone & (rows_of_cells(single, ~np.isfinite(single.data)) > 0))
+    stored = with_data(given, single(given.data))
+    gone = nan_rows(stored)
+    wrong = np.flatnonzero(allowed & ~gone & (rows_of_cells(stored, ~np.isfinite(stored.data)) > 0))
     if len(wrong):
         _raise_for_row(table, int(wrong[0]), ids)
     present = allowed & ~gone
-    _check_digits(table, given, present)
-    values = with_empty_rows(single, present)
+    if not placed:
+        _check_digits(table, given, present)
+    values = with_empty_rows(stored, present)
     shown = values.data.view()
     shown.flags.writeable = False  # it may be the caller's own memory
     return with_data(values, shown), present
-
-
-def _single(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return numbers.astype(np.float32, copy=False)
 
 
 def _kept(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -220,7 +245,7 @@ def _kept(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float32
         return given
     values = memory.room((given.shape[0], given.shape[1]))
     for rows in memory.parts(len(given)):
-        values[rows] = np.where(present[rows, None], _single(given[rows]), np.float32(0))
+        values[rows] = np.where(present[rows, None], single(given[rows]), np.float32(0))
     return values
 
 
@@ -243,21 +268,21 @@ def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[An
 
 
 def _check_digits(table: Table, given: Any, present: NDArray[np.bool_]) -> None:
-    """Refuse a column that varies, but not within the digits of float32."""
+    """Refuse a column that varies, but not within the digits of float32: all of its values, or most of them."""
     if present.sum() < ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return
     least, largest = column_bounds(given, present)
     low, high = least.astype(np.float64), largest.astype(np.float64)
-    varies = high - low > _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    varies = high - low > ROUNDING * np.maximum(np.abs(low), np.abs(high))
     if given.dtype.kind in "iu":  # nothing is rounding there
         varies = largest != least
-    lost = varies & (_single(low) == _single(high))
+    lost = varies & (single(low) == single(high))
     if lost.any():
         column = int(np.flatnonzero(lost)[0])
-        raise DataError(
-            f"view {table.name!r}, column {called(table.columns, column)}: its values differ by less than 32-bit "
-            "floats can tell; subtract their mean, or rescale them"
-        )
+        raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {TOO_CLOSE}")
+    found = lost_column(given, present)
+    if found:
+        raise DataError(f"view {table.name!r}, column {called(table.columns, found[0])}: {lost_in_words(found[1])}")
 
 
 def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:

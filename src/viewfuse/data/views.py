@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import aligned, check_order, checked_ids, checked_mask, is_table, named_views
+from viewfuse.data.alignment import (
+    aligned,
+    check_order,
+    check_written,
+    checked_ids,
+    checked_mask,
+    is_table,
+    named_views,
+)
 from viewfuse.data.annotated import Use, opened
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
@@ -82,8 +90,9 @@ class Views:
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
         self.ids = checked_ids(ids if ids is not None else found_ids, n)
         check_order(ids, found_ids)
+        check_written(self.ids)
         allowed = checked_mask(mask, self.ids, list(given), found_ids)
-        pairs = [present_rows(t, allowed[:, v], self.ids) for v, t in enumerate(tables)]
+        pairs = [present_rows(t, allowed[:, v], self.ids, placed=allow_disjoint) for v, t in enumerate(tables)]
         self.names = tuple(given)
         self.columns = tuple(t.columns for t in tables)
         self.arrays = tuple(values for values, _ in pairs)

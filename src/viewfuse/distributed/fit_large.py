@@ -27,6 +27,7 @@ import torch
 from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles
 from viewfuse.distributed.processes import Processes, joined, was_restarted
+from viewfuse.distributed.rows.contents import changed_shard, read_contents
 from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
 from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
@@ -37,14 +38,7 @@ from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.errors import (
-    CannotWrite,
-    DataError,
-    Diverged,
-    EmptySampleWarning,
-    SettingError,
-    SuspiciousDataWarning,
-)
+from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
@@ -80,6 +74,7 @@ def fit_large(
     device: str = "auto",
     random_state: int = 0,
     force: bool = False,
+    trust_unchanged: bool = False,
     verbose: bool = False,
     **params: Any,
 ) -> dict[str, Any]:
@@ -99,6 +94,7 @@ def fit_large(
     batch_size : rows per batch, over all processes; "auto" is 4,096 on a GPU and 1,024 on a CPU
     embedding : whether the label files hold the embedding as well
     device : "cpu", "cuda", ...; "auto" takes a GPU where there is one, each process its own
+    trust_unchanged : whether shards of the same sizes, footers and times as before are not read again, to compare them
     params : other parameters of `URRL`, for the fit on the bank
 
     Returns
@@ -109,11 +105,12 @@ def fit_large(
     with joined(device) as processes:
         check_apart(paths, Path(out))
         shards = Shards(paths, id_column, blocks)
-        job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, verbose)
+        job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, trust_unchanged, verbose)
         job.size(bank, steps, batch_size)
         done = job.begin(force)
         with Progress(shown=verbose and processes.is_first) as progress:
             if done is not None:
+                job.check_contents(done, progress)
                 progress.tell(f"{out} is finished already, by the same call; nothing is done again")
                 return done
             return job.run(progress)
@@ -128,6 +125,7 @@ class _Job:
     seed: int
     embedding: bool
     params: dict[str, Any]
+    trust: bool = False
     verbose: bool = False
     bank: int = 0
     steps: int = 0
@@ -178,6 +176,13 @@ class _Job:
             raise CannotWrite(f"{self.out} has the results of another fit: {told}; {cure}")
         return found
 
+    def check_contents(self, done: dict[str, Any], progress: Progress) -> None:
+        """Refuse results of shards with other rows."""
+        progress.tell(f"comparing {len(self.shards):,} rows with those of {self.out}")
+        changed = changed_shard(self.shards, read_contents(done.get("contents", {})), self.processes, self.trust)
+        if changed:
+            raise CannotWrite(f"{self.out} has the results of other rows: {changed}")
+
     def _facts(self) -> dict[str, Any]:
         """All on which the results depend."""
         own = {"n_clusters": self.n_clusters, "random_state": self.seed, "batch_size": self.batch_size}
@@ -214,7 +219,7 @@ class _Job:
         folder, widths = self.out / CHECKPOINT, self.shards.layout.widths
         progress.tell(f"reading {len(self.shards):,} rows of {len(self.shards.paths):,} shards")
         with self.timed("reading"):
-            facts = run_pass_zero(self.shards, folder / "rows", buckets, self.processes)
+            facts = run_pass_zero(self.shards, folder / "rows", buckets, self.processes, trust=self.trust)
             self._tell_lost(facts)
         reader = BucketReader(folder / "rows", buckets, sum(widths))
         with self.timed("fit of the bank"):
@@ -224,8 +229,8 @@ class _Job:
         fitted = URRL.load(self.out / MODEL, device=str(self.processes.device))
         with self.timed("labels"):
             progress.tell("writing the labels of all rows")
-            files = LabelFiles(self.out / LABELS, self.shards, fitted._model, with_embedding=self.embedding)
-            sizes = files.write(self.processes)
+            ways: dict[str, Any] = {"contents": facts.contents, "with_embedding": self.embedding}
+            sizes = LabelFiles(self.out / LABELS, self.shards, fitted._model, **ways).write(self.processes)
         summary = self._summary(fitted, facts, sizes.tolist())
         if self.processes.is_first:
             write_file(self.out / COLUMNS, facts.as_csv(self.shards.layout).encode())
@@ -303,6 +308,7 @@ class _Job:
             "peak_memory_mb": round(max(self.processes.gather(memory_peak()))),
             "decisions": fitted.decisions_,
             "fit": self._facts(),
+            "contents": {name: list(own) for name, own in facts.contents.items()},
         }
 
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
+from viewfuse.distributed.rows.contents import Checksum, Contents
 from viewfuse.distributed.rows.shards import Rows, Shards
 from viewfuse.engine.passes import embed
 from viewfuse.errors import DataError
@@ -25,11 +26,13 @@ class LabelFiles:
     Parameters
     ----------
     folder : where the files go, each called like its shard
+    contents : what the shards held when the model was trained; another one is refused
     with_embedding : whether the embedding of each row is written as well
     """
 
-    def __init__(self, folder: Path, shards: Shards, model: Model, *, with_embedding: bool) -> None:
+    def __init__(self, folder: Path, shards: Shards, model: Model, *, contents: Contents, with_embedding: bool) -> None:
         self._folder, self._shards, self._model, self._with_embedding = folder, shards, model, with_embedding
+        self._contents = contents
         self._arrow, self._parquet = needed("pyarrow", "io", folder), needed("pyarrow.parquet", "io", folder)
         self._turns = turns(model.stored.present.device)
 
@@ -45,17 +48,35 @@ class LabelFiles:
         """The sizes of the clusters of one shard, whose file is there afterwards."""
         shard, name = pair
         path = self._folder / name
-        if not path.exists():
-            with (
-                writing(path) as temporary,
-                self._parquet.ParquetWriter(
-                    temporary, self._schema(), use_dictionary=False, write_statistics=False, compression="NONE"
-                ) as writer,
-            ):
-                for rows in self._shards.read(shard):
-                    writer.write_table(self._table(shard, rows))
-        labels = self._parquet.read_table(path, columns=["label"]).column("label")
-        return np.bincount(np.asarray(labels, np.int64), minlength=self._model.method.n_clusters)
+        sizes = self._kept(path)
+        if sizes is not None:
+            return sizes
+        sizes = np.zeros(self._model.method.n_clusters, np.int64)
+        ways = {"use_dictionary": False, "write_statistics": False, "compression": "NONE", "write_page_checksum": True}
+        with writing(path) as temporary, self._parquet.ParquetWriter(temporary, self._schema(), **ways) as writer:
+            checksum = Checksum(shard)
+            for rows in self._shards.read(shard):
+                checksum.add(rows)
+                table = self._table(shard, rows)
+                writer.write_table(table)
+                sizes += self._sizes(table)
+            if checksum.content().digest != self._contents[name].digest:
+                raise DataError(f"{shard} has changed while the model was trained; bring the old file back")
+        return sizes
+
+    def _kept(self, path: Path) -> NDArray[np.int64] | None:
+        """The sizes of the clusters in a file that an earlier run wrote; None without, or where it is damaged."""
+        try:
+            table = self._parquet.read_table(path, page_checksum_verification=True)
+            return self._sizes(table) if table.schema.equals(self._schema()) else None
+        except (OSError, ValueError):  # errors of pyarrow are among these
+            return None
+
+    def _sizes(self, table: Any) -> NDArray[np.int64]:
+        labels, count = np.asarray(table.column("label"), np.int64), self._model.method.n_clusters
+        if len(labels) and not 0 <= labels.min() <= labels.max() < count:
+            raise ValueError("labels of other clusters")
+        return np.bincount(labels, minlength=count)
 
     def _schema(self) -> Any:
         arrow, layout = self._arrow, self._shards.layout

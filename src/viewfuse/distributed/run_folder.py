@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from viewfuse.engine.checkpoint import FACTS
 from viewfuse.errors import CannotWrite
+from viewfuse.utils.sealed import parsed
 
 CHECKPOINT, MODEL, LABELS, SUMMARY, COLUMNS = NAMES = "checkpoint", "model", "labels", "summary.json", "columns.csv"
 """All that a run writes there."""
@@ -17,7 +17,7 @@ CHECKPOINT, MODEL, LABELS, SUMMARY, COLUMNS = NAMES = "checkpoint", "model", "la
 def summary_of(out: Path) -> dict[str, Any] | None:
     """What a run wrote when it was done; None where there is none."""
     try:
-        found: dict[str, Any] = json.loads((out / SUMMARY).read_text())
+        found: dict[str, Any] = parsed((out / SUMMARY).read_bytes())
         return {**found, "fit": dict(found["fit"])}
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -34,6 +34,7 @@ from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.sealed import sealed, unsealed
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
@@ -82,24 +83,35 @@ class Shard:
     labels: Path
     record: Path
 
-    def known(self, asked: Asked) -> Found | None:
-        """What was found when the labels were written; None where they have to be written."""
+    def known(self, asked: Asked, trust: bool = False) -> Found | None:
+        """What was found when the labels were written; None where they have to be written.
+
+        With `trust` a file that was not written to since is taken for the same, else its content is compared.
+        """
         try:
-            record = json.loads(self.record.read_bytes())
-            return record["found"] if record["of"] == self.facts(asked) else None
+            record = unsealed(self.record.read_bytes())
+            if record["of"] != self.facts(asked):
+                return None
+            is_same = (trust and record["changed"] == self.changed) or record["content"] == self.content()
+            return record["found"] if is_same else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def model(self) -> str | None:
         """The mark of the model whose labels are recorded; None without a record."""
         try:
-            return str(json.loads(self.record.read_bytes())["of"]["model"])
+            return str(unsealed(self.record.read_bytes())["of"]["model"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def content(self) -> str:
+        """A checksum of all bytes of the file."""
+        with guarded(self.file), self.file.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
     def facts(self, asked: Asked) -> dict[str, Any]:
-        """What tells these labels from those of a changed file, of another model or other options, or from a part."""
-        own = {"file": self.file.name, "bytes": self.n_bytes, "changed": self.changed}
+        """What tells these labels from those of a longer file, of another model or other options, or from a part."""
+        own = {"file": self.file.name, "bytes": self.n_bytes}
         return json.loads(as_json({**own, **asked.facts(), "bytes_of_labels": self.labels.stat().st_size}))
 
 
@@ -110,6 +122,7 @@ def predict_shards(
     *,
     engine: str = "local",
     again: bool = False,
+    trust_unchanged: bool = False,
     verbose: bool = False,
     **asked: Any,
 ) -> Found:
@@ -121,6 +134,8 @@ def predict_shards(
     files : each with all views of its samples
     engine : "local", or "ray" for one task per file on a Ray cluster, all of which sees the same paths
     again : whether files that are done are done again
+    trust_unchanged : whether files of the same size and time as those that were done count as the same; by default
+        they are read, to compare their contents
     verbose : whether rows per second and the time left are shown
     asked : other attributes of `Asked`
 
@@ -136,7 +151,8 @@ def predict_shards(
     with exclusive(out, patience=0):
         if not again:
             _check_model(out, shards, wanted.mark)
-        known = {} if again else {shard: found for shard in shards if (found := shard.known(wanted)) is not None}
+        asked_before = [] if again else [(shard, shard.known(wanted, trust_unchanged)) for shard in shards]
+        known = {shard: found for shard, found in asked_before if found is not None}
         todo = [shard for shard in shards if shard not in known]
         began = time.monotonic()
         done = _predicted(wanted, todo, engine, verbose)
@@ -178,6 +194,7 @@ def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
 def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = lambda rows, size: None) -> Found:
     """Write the labels of one shard, and then that they are there."""
     shard.record.unlink(missing_ok=True)  # whatever was there is true no longer
+    content = shard.content()  # before it is read: a file that changes meanwhile is done again
     source = split_by_prefix(asked.open(shard.file), fitted.view_names_)
 
     def parts() -> Iterator[Views]:
@@ -187,7 +204,8 @@ def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = la
 
     placed = predict_parts(fitted, parts(), shard.labels, asked.uncertain_below)
     found = {**placed.facts(), "filled_cells": placed.filled.totals()}
-    write_file(shard.record, as_json({"of": shard.facts(asked), "found": found}, indent=1).encode())
+    record = {"of": shard.facts(asked), "content": content, "changed": shard.changed, "found": found}
+    write_file(shard.record, sealed(record))
     return found
 
 

@@ -31,6 +31,7 @@ from viewfuse.engine.loop import TrainState
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.nn.optimizers import Adam
 from viewfuse.utils.atomic import write_file, writing
+from viewfuse.utils.sealed import parsed
 
 _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100
@@ -282,11 +283,12 @@ def is_ours(folder: Path) -> bool:
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: str = "null") -> str:
-    """Of names, numbers and facts: a file whose bits were changed must not be gone on with."""
+    """Of names, kinds, shapes, numbers and facts: a file whose bits were changed must not be gone on with."""
     found = zlib.crc32(facts.encode())
     for name in sorted(tensors):
         numbers: Any = tensors[name].reshape(-1).view(torch.uint8).numpy()
-        found = zlib.crc32(numbers, zlib.crc32(name.encode(), found))
+        what = f"{name} {tensors[name].dtype} {list(tensors[name].shape)}"
+        found = zlib.crc32(numbers, zlib.crc32(what.encode(), found))
     return f"{found:08x}"
 
 
@@ -300,7 +302,7 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         facts = metadata.get("facts", "null")
         if metadata.get("checksum") != _checksum(tensors, facts):
             raise ValueError("its checksum is wrong")
-        return tensors, json.loads(facts)
+        return tensors, parsed(facts.encode())
     except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
 
@@ -308,7 +310,7 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 def _read_json(path: Path) -> dict[str, Any] | None:
     """What the file says; None where there is none."""
     try:
-        found: dict[str, Any] = dict(json.loads(path.read_text()))
+        found: dict[str, Any] = dict(parsed(path.read_bytes()))
     except FileNotFoundError:
         return None
     except (OSError, TypeError, ValueError) as error:

@@ -99,19 +99,21 @@ class Explanation:
 def explain(
     model: Model,
     views: Views,
+    placed: tuple[Samples, Tensor],
     training_ids: NDArray[Any],
     stability: NDArray[np.float32],
     merges: tuple[Merge, ...],
 ) -> Explanation:
-    """Place the samples and say why they are there.
+    """Say why samples are where the model places them.
 
     Parameters
     ----------
     views : samples with the model's views, any of them missing
+    placed : what `Model.place` gives of them
     training_ids : array of shape (training samples,)
     stability, merges : of the clusters, see `Explanation`
     """
-    samples, embedding = model.place(views)
+    samples, embedding = placed
     probabilities = model.assign(embedding)
     labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
     second_labels, second_confidence = _second_best(probabilities, labels)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from os import fstat
 from pathlib import Path
 from typing import Any
 
+from viewfuse import __version__
 from viewfuse.errors import BadModelFile
+from viewfuse.utils.sealed import parsed
 
 FORMAT = 2
 """Format 1 knew one method only, and had no name for it; it can still be read."""
@@ -29,26 +32,42 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a model folder, checked."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(read_file(path, LONGEST_MANIFEST))
+        manifest = parsed(read_file(path, LONGEST_MANIFEST))
         found, known = manifest["format"], manifest.pop("checksum")
     except (FileNotFoundError, NotADirectoryError):
         inside = " (there is one in its folder 'model')" if (folder / "model" / MANIFEST).is_file() else ""
         raise BadModelFile(
             f"{folder} holds no {MANIFEST}, so it is not a viewfuse model{inside}; check the path"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadModelFile(f"{path} is damaged ({error}); use another copy of the model") from None
     if found not in range(1, FORMAT + 1):
         raise BadModelFile(
-            f"{path} has format {found!r}, but this viewfuse reads format {FORMAT} and older ones; "
-            "use the viewfuse that wrote it"
+            f"{path} has format {found!r}, but this viewfuse reads format {FORMAT} and older ones ({__version__}); "
+            f"use {_writer(manifest)}"
         )
     if known != checksum(manifest) or not _names_one_file(manifest.get("files")):
         raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
+    if _release(_writer(manifest)) > _release(__version__):
+        raise BadModelFile(
+            f"{path} was written by {_writer(manifest)}, and this is viewfuse {__version__}; use that one, or a newer"
+        )
     manifest = _upgraded(manifest) if found == 1 else manifest
     if not _is_told(manifest):
         raise BadModelFile(f"{path} does not say what the model is; use another copy of the model")
     return manifest
+
+
+def _writer(manifest: Mapping[str, Any]) -> str:
+    """The viewfuse that wrote a manifest, as far as it says so."""
+    versions = manifest.get("versions")
+    found = versions.get("viewfuse") if isinstance(versions, dict) else None
+    return f"viewfuse {found}" if isinstance(found, str) and len(found) < 40 else "the viewfuse that wrote it"
+
+
+def _release(version: str) -> list[int]:
+    """The numbers of a version, of which the first differing one decides which is newer."""
+    return [int(number) for number in re.findall(r"[0-9]{1,9}", version)[:3]]
 
 
 def _is_told(manifest: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,11 +21,12 @@ from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
 from viewfuse.engine.method import Placing
 from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
-from viewfuse.errors import DataError, SettingError
+from viewfuse.errors import DataError, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.views import Reduction
 from viewfuse.selection.confidence import sharpened
+from viewfuse.utils.caller import outside
 
 _ROWS_TO_JOIN = 8_192
 _FAR = 10.0
@@ -189,6 +191,17 @@ class Model:
             torch.cat(low),
             torch.cat(high),
             torch.arange(len(counts), device=counts.device).repeat_interleave(counts),
+        )
+
+
+def warn_of_far(ids: NDArray[Any], n: int) -> None:
+    """Tell which of `n` samples are far out, if any."""
+    if len(ids):
+        warnings.warn(
+            f"{len(ids)} of {n} samples, such as {ids.tolist()[0]!r}, have values far outside of those that the model "
+            "was fitted on, so their clusters mean little; look for fill values and units",
+            OutOfRangeWarning,
+            stacklevel=outside(),
         )
 
 

@@ -40,6 +40,7 @@ from viewfuse.reduction.frontend import FrontEnd, no_front_end
 from viewfuse.reduction.views import Reduction
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
+from viewfuse.utils.sealed import parsed
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that `save` gives; what else matches `TENSORS` is somebody's own."""
@@ -299,8 +300,8 @@ def _is_ours(folder: Path) -> bool:
 def _is_our_manifest(path: Path) -> bool:
     """Whether a manifest was written by `save`; other programs have files of that name, too."""
     try:
-        manifest = json.loads(read_file(path, LONGEST_MANIFEST))
-    except (OSError, ValueError, RecursionError):
+        manifest = parsed(read_file(path, LONGEST_MANIFEST))
+    except (OSError, ValueError):
         return False
     is_like_ours = isinstance(manifest, dict) and manifest.keys() >= _OUR_KEYS
     return is_like_ours and isinstance(manifest["versions"], dict) and "viewfuse" in manifest["versions"]

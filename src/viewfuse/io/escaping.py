@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
@@ -11,19 +12,21 @@ from viewfuse.data.numerals import is_number
 
 _SIGNS = "=+@\uff1d\uff0b\uff20\uff0d\\-"
 """What formulas begin with; full-width signs are taken for the plain ones."""
-_RISKY = re.compile(rf"'*[{_SIGNS}\t\r]")
-_INSIDE = re.compile(rf"[;,|\t\r\n]\s*[\"']*[{_SIGNS}]")
-"""The same after a sign that separates cells in other countries: only quotes keep such text in one cell."""
+_RISKY = re.compile(rf"[\s']*[{_SIGNS}]|'*[\t\r]")
+_INSIDE = re.compile(rf"([;,|\t\r\n]\s*[\"']*)([{_SIGNS}])")
+"""The same after a sign that separates cells in other countries, where quotes within a line keep nothing together."""
 
 
 def marked(cell: Any) -> Any:
     """A cell that does no harm; anything but risky text stays as it is."""
-    return f"'{cell}" if isinstance(cell, str) and _is_risky(cell) else cell
+    return "'" + _INSIDE.sub(r"\1'\2", cell) if isinstance(cell, str) and _is_risky(cell) else cell
 
 
 def unmarked(text: str) -> str:
     """The text that was marked."""
-    return text[1:] if text.startswith("'") and _is_risky(text) else text
+    if not text.startswith("'") or not _is_risky(text):
+        return text
+    return _INSIDE.sub(lambda found: found[1].removesuffix("'") + found[2], text[1:])
 
 
 def _is_risky(text: str) -> bool:
@@ -31,10 +34,13 @@ def _is_risky(text: str) -> bool:
     return begins or _INSIDE.search(text) is not None
 
 
-def write_harmless(file: IO[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Lines of a CSV file, risky cells marked, and those in quotes that others would cut into several."""
-    plain, quoted = csv.writer(file), csv.writer(file, quoting=csv.QUOTE_ALL)
-    for row in rows:
-        cells = [marked(cell) for cell in row]
-        is_cut = any(isinstance(cell, str) and cell.startswith("'") and _INSIDE.search(cell) for cell in cells)
-        (quoted if is_cut else plain).writerow(cells)
+def write_harmless(file: IO[str], rows: Iterable[Sequence[Any]], line_end: str = "\r\n") -> None:
+    """Lines of a CSV file, risky cells marked: the one writer of all of them, headers included."""
+    csv.writer(file, lineterminator=line_end).writerows(map(marked, row) for row in rows)
+
+
+def as_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """The same as text."""
+    text = io.StringIO()
+    write_harmless(text, rows, "\n")
+    return text.getvalue()

@@ -24,13 +24,14 @@ from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
 from viewfuse.data.filling.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
-from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, OutOfRangeWarning, SuspiciousDataWarning
+from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, SuspiciousDataWarning
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.merge_tree import merge_tree
-from viewfuse.fitted.model import Model
+from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.fitted.names import check_names, decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
+from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
@@ -92,7 +93,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Embeddings of shape (samples, embedding_dim) of samples with any subset of the views."""
         views = self._known_views(X)
-        return self._framed(self._embed(views)[1].cpu().numpy(), X, views.ids)
+        return self._framed(self._place(views)[2].cpu().numpy(), X, views.ids)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
         """Fit, and return the embedding of shape (samples, embedding_dim)."""
@@ -114,7 +115,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         Calibrated without labels: their mean over the training samples is as sure as the clusters are, see
         ``decisions_["confidence"]`` and docs/decisions.md.
         """
-        model, embedding = self._embed(self._known_views(X))
+        model, _, embedding = self._place(self._known_views(X))
         return model.assign(embedding)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -146,7 +147,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         results = Results(self.ids_, self.soft_labels_, self.embedding_)
         if X is not None:
             views = self._known_views(X)
-            model, embedding = self._embed(views)
+            model, _, embedding = self._place(views)
             results = Results(views.ids, model.assign(embedding), embedding.cpu().numpy())
         annotate(data, results, key)
 
@@ -164,7 +165,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         views = self._known_views(X)
         sizes = np.bincount(self.labels_, minlength=self.n_clusters_)
         tree = merge_tree(self.cluster_centers_, sizes)
-        return explain(self._placed_model(), views, self.ids_, self.cluster_stability_, tree)
+        model, samples, embedding = self._place(views)
+        return explain(model, views, (samples, embedding), self.ids_, self.cluster_stability_, tree)
 
     def impute(self, X: Any) -> Any:
         """Fill missing views with what the decoder expects there, in the units of the data.
@@ -175,10 +177,11 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         too), Views, or one array (of an AnnData, too). Observed rows are returned as they were, in float32, with their
         empty cells filled as for `predict`; filled values stay within the range of the training samples.
         """
-        given, model = self._known_views(X), self._placed_model()
+        given = self._known_views(X)
         what = f"filling {len(given):,} samples with {sum(given.widths):,} columns"
         memory.require(3 * 4 * len(given) * sum(given.widths), what, "fill fewer samples at a time")
-        rebuilt = model.rebuild(model.embed(given))  # before it is dense: sums could round in another way
+        model, _, embedding = self._place(given)
+        rebuilt = model.rebuild(embedding)  # before it is dense: sums could round in another way
         views = given.dense()
         arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
         if isinstance(X, Views):
@@ -311,19 +314,12 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         check_is_fitted(self)
         return self._model.to(chosen_device(self.device))
 
-    def _embed(self, views: Views) -> tuple[Model, torch.Tensor]:
-        """The model, and embeddings of shape (samples, embedding); warns of samples that are far out."""
+    def _place(self, views: Views) -> tuple[Model, Samples, torch.Tensor]:
+        """The model, samples with neighbours, embeddings of shape (samples, embedding); warns of samples far out."""
         model = self._placed_model()
         samples, embedding = model.place(views)
-        far = np.flatnonzero(model.is_far(samples.values, samples.present))
-        if len(far):
-            warnings.warn(
-                f"{len(far)} of {len(views)} samples, such as {views.ids[far].tolist()[0]!r}, have values far outside "
-                "of those that the model was fitted on, so their clusters mean little; look for fill values and units",
-                OutOfRangeWarning,
-                stacklevel=outside(),
-            )
-        return model, embedding
+        warn_of_far(views.ids[model.is_far(samples.values, samples.present)], len(views))
+        return model, samples, embedding
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""

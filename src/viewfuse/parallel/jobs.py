@@ -84,6 +84,8 @@ def perform(job: Job, listener: Listener | None = None) -> Any:
     try:
         with limited(job.threads):
             return job.function(*job.args)
+    except SystemExit as ended:
+        raise viewfuse.errors.WorkerLost(f"a job called sys.exit({ended.code!r}) before it was done") from ended
     finally:
         _listener.reset(token)
 

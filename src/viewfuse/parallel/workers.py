@@ -262,7 +262,7 @@ def _lost_for_good(code: int) -> WorkerLost:
     how = signal.Signals(-code).name if code < 0 else "it ended by itself"
     return WorkerLost(
         f"a worker process was lost {RETRIES + 1} times ({how}), perhaps for want of memory; "
-        "use fewer jobs, such as --jobs 1, or parallel.use('local', 1) in Python"
+        "use fewer jobs, such as --jobs 1, or parallel.use('local', jobs=1) in Python"
     )
 
 

@@ -67,7 +67,7 @@ class Table:
 def read_table(path: Path) -> Table:
     """Read a CSV file with a header; a column "id" has an id in every row, none of them twice."""
     rows = _rows(path)
-    header = [name.strip() for name in rows[0]] if rows else []
+    header = [unmarked(name.strip()) for name in rows[0]] if rows else []
     if not header or len(set(header)) < len(header):
         raise DataError(f"{path} has no header of different names; its first line must name the columns")
     wrong = next((row for row, cells in enumerate(rows) if len(cells) != len(header)), None)

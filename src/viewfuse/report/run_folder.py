@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from viewfuse.fitted.manifest import read_manifest
 from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
 from viewfuse.plots.plane import Places
 from viewfuse.report.csv_table import Table, read_table
+from viewfuse.utils.sealed import parsed
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
@@ -137,10 +137,10 @@ def read_run(folder: Path) -> Run:
 
 def _read_summary(path: Path) -> dict[str, Any]:
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
+        summary = parsed(path.read_bytes())
     except FileNotFoundError:
         raise DataError(f"{path.parent} holds no {path.name}; give the folder that viewfuse fit wrote") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}); {_CURE}") from None
     known = isinstance(summary, dict) and all(isinstance(summary.get(key), list) for key in ("views", "cluster_sizes"))
     if not known or not isinstance(summary.get("decisions", {}), dict):

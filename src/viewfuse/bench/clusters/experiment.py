@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -23,6 +22,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.loop import embed_stored
 from viewfuse.errors import DataError
 from viewfuse.fitted.prepared import Source
+from viewfuse.io.escaping import as_csv
 from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import apply_mask, paper_mask
@@ -148,12 +148,8 @@ def choices_of(cell: Cell, config: Config, device: torch.device) -> list[Choice]
 
 def write_choices(path: Path, found: Sequence[Choice]) -> None:
     """One line per criterion, data set, rate and mask."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([one.name for one in fields(Choice)])
-    for one in found:
-        rows.writerow([round(cell, 4) if isinstance(cell, float) else cell for cell in asdict(one).values()])
-    write_file(path, text.getvalue().encode())
+    rows = [[round(cell, 4) if isinstance(cell, float) else cell for cell in asdict(one).values()] for one in found]
+    write_file(path, as_csv([[one.name for one in fields(Choice)], *rows]).encode())
 
 
 def read_choices(path: Path) -> list[Choice]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -24,6 +22,7 @@ from viewfuse.bench.experiments.records import Score
 from viewfuse.bench.experiments.tables import Table, as_markdown
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.escaping import as_csv
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.utils.atomic import write_file
 
@@ -167,11 +166,8 @@ def _correlation(found: Array, known: Array) -> float:
 
 def write_fillings(folder: Path, found: Sequence[Filling]) -> Table:
     """`impute.csv` with a line per filling, and `impute.md` with their means, which are returned as well."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([one.name for one in fields(Filling)])
-    rows.writerows(asdict(one).values() for one in found)
-    write_file(folder / "impute.csv", text.getvalue().encode())
+    rows = [list(asdict(one).values()) for one in found]
+    write_file(folder / "impute.csv", as_csv([[one.name for one in fields(Filling)], *rows]).encode())
     table = table_of(found)
     write_file(folder / "impute.md", as_markdown(table).encode())
     return table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
@@ -14,7 +13,7 @@ from typing import Any
 
 from viewfuse.bench.experiments.run_folders import done_folders, read_facts
 from viewfuse.errors import DataError
-from viewfuse.io.escaping import marked, unmarked
+from viewfuse.io.escaping import as_csv, unmarked
 from viewfuse.io.writers import as_json
 from viewfuse.utils.atomic import write_file
 
@@ -112,11 +111,8 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     """One line per run; settings are empty where they are those of the run before, as they are long."""
     pairs = zip(records, [None, *records], strict=False)
     records = [replace(own, settings="") if _is_repeated(own, before) else own for own, before in pairs]
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([f.name for f in fields(Record)])
-    table.writerows([marked(cell) for cell in asdict(record).values()] for record in records)
-    write_file(path, text.getvalue().encode())
+    rows = [list(asdict(record).values()) for record in records]
+    write_file(path, as_csv([[f.name for f in fields(Record)], *rows]).encode())
 
 
 def _is_repeated(record: Record, before: Record | None) -> bool:

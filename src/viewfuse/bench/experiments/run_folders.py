@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from viewfuse.bench.experiments.plans import Run
 from viewfuse.errors import DataError
 from viewfuse.io.writers import as_json, write_history
 from viewfuse.utils.atomic import write_file, writing
+from viewfuse.utils.sealed import parsed
 
 DONE = "DONE"
 _RUN, _RESULT, _ENVIRONMENT, _HISTORY, _ARRAYS = (
@@ -114,7 +114,7 @@ def done_folders(root: Path) -> Iterator[Path]:
 def read_facts(folder: Path) -> dict[str, Any]:
     """The run and its scores, as one dict."""
     try:
-        run, result = (json.loads((folder / name).read_text()) for name in (_RUN, _RESULT))
+        run, result = (parsed((folder / name).read_bytes()) for name in (_RUN, _RESULT))
         return {**run, **result}
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{folder} is no whole run ({error}); remove its {DONE} file and run the bench again") from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +14,7 @@ from viewfuse.bench.experiments.choices import AUTO, SIMPLE, Comparison, Summary
 from viewfuse.bench.experiments.plans import METHODS
 from viewfuse.bench.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from viewfuse.bench.experiments.records import METRICS, Record, Score, scores
+from viewfuse.io.escaping import as_csv
 from viewfuse.utils.atomic import write_file
 
 T = TypeVar("T")
@@ -271,13 +270,6 @@ def as_text(table: Table) -> str:
     return "\n".join([table.title, "", *lines, ""])
 
 
-def as_csv(table: Table) -> str:
-    """Comma-separated."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([table.header, *table.rows])
-    return text.getvalue()
-
-
 def as_markdown(table: Table) -> str:
     """A pipe table."""
     rows = [table.header, ("---",) * len(table.header), *table.rows]
@@ -301,4 +293,9 @@ def _escaped(cell: str) -> str:
     return cell.replace("±", r"$\pm$")
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {"txt": as_text, "csv": as_csv, "md": as_markdown, "tex": as_latex}
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "txt": as_text,
+    "csv": lambda table: as_csv([table.header, *table.rows]),
+    "md": as_markdown,
+    "tex": as_latex,
+}

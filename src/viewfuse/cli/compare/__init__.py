@@ -62,7 +62,7 @@ def _numbers(text: str) -> list[float]:
 
 @click.command(cls=_WithLists)
 @options.inputs
-@click.option("--clusters", "n_clusters", type=int, required=True, help="Number of clusters.")
+@click.option("--clusters", "n_clusters", type=options.Whole(), required=True, help="Number of clusters.")
 @options.out("Folder for the results; a comparison that was stopped there goes on.")
 @click.option(
     "--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."
@@ -75,9 +75,13 @@ def _numbers(text: str) -> list[float]:
     help="Shares of the samples that views are hidden from, besides those that are missing.",
 )
 @click.option(
-    "--missing-number", type=int, help="Views that each of these loses; by default two thirds of all, rounded."
+    "--missing-number",
+    type=options.Whole(),
+    help="Views that each of these loses; by default two thirds of all, rounded.",
 )
-@click.option("--seeds", type=int, default=5, show_default=True, help="Masks and trainings of each method and rate.")
+@click.option(
+    "--seeds", type=options.Whole(), default=5, show_default=True, help="Masks and trainings of each method and rate."
+)
 @click.option(
     "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; used for scores only."
 )

@@ -10,10 +10,15 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.cli.fit import int_or_text
 from viewfuse.errors import ViewfuseError
 
-_AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "default": "auto", "show_default": True}
+_LONG = ("decisions", "fit", "contents")
+_AUTO: dict[str, Any] = {
+    "type": options.int_or_text,
+    "metavar": "INTEGER|auto",
+    "default": "auto",
+    "show_default": True,
+}
 
 
 @click.command()
@@ -39,6 +44,7 @@ _AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "defaul
 @options.device
 @options.random_state
 @options.force
+@options.trust_unchanged
 @options.as_json
 def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Filled in by the group."""
@@ -55,7 +61,5 @@ def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; the same command goes on from here") from None
     if is_first:
-        shown = (
-            summary if as_json else {name: value for name, value in summary.items() if name not in ("decisions", "fit")}
-        )
+        shown = summary if as_json else {name: value for name, value in summary.items() if name not in _LONG}
         options.show({**shown, "written to": str(Path(given["out"]))}, as_json)

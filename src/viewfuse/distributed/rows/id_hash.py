@@ -29,7 +29,7 @@ def hashed_ids(ids: Any, path: Path) -> NDArray[np.uint64]:
     if "dictionary" in kind:
         return hashed_ids(ids.dictionary_decode(), path)
     if kind.startswith(("int", "uint")):
-        return _mixed(np.asarray(ids.cast("int64", safe=False)).view(np.uint64) + np.uint64(1))
+        return mixed(np.asarray(ids.cast("int64", safe=False)).view(np.uint64) + np.uint64(1))
     return _hashed_text(ids.cast("large_binary"), path)
 
 
@@ -43,11 +43,11 @@ def _hashed_text(text: Any, path: Path) -> NDArray[np.uint64]:
         raise DataError(f"{path}: a row has an empty id; give every row the id of its sample")
     letters = np.frombuffer(text.buffers()[2], np.uint8)[ends[0] : ends[-1]].astype(np.uint64)
     places = np.arange(len(letters), dtype=np.uint64) - np.repeat(starts.astype(np.uint64), lengths)
-    sums = np.add.reduceat(_mixed((places << np.uint64(8)) + letters + np.uint64(1)), starts)
-    return _mixed(sums + lengths.astype(np.uint64))
+    sums = np.add.reduceat(mixed((places << np.uint64(8)) + letters + np.uint64(1)), starts)
+    return mixed(sums + lengths.astype(np.uint64))
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SplitMix64's hash."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _SECOND

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from operator import add
+from operator import add, itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.digits import SAMPLED, lost_column, lost_in_words
 from viewfuse.distributed.processes import Processes
+from viewfuse.distributed.rows.contents import Checksum, Contents, changed_shard, read_contents
+from viewfuse.distributed.rows.id_hash import lowest
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
 from viewfuse.distributed.rows.shards import Layout, Rows, Shards
-from viewfuse.errors import DataError
+from viewfuse.errors import CheckpointDiffers, DataError
+from viewfuse.io.escaping import as_csv
 from viewfuse.parallel.threads import side_by_side
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.sealed import sealed, unsealed
 
 _DONE = "done.json"
+_MOST_TWICE = 1_000
 
 
 @dataclass
@@ -35,12 +38,14 @@ class ColumnFacts:
     n_rows : rows that have a view
     counts : int64 array of shape (columns of all views,): cells that are not empty
     low, high : float32 arrays of that shape; NaN where all cells are empty
+    contents : of the shards, by name
     """
 
     n_rows: int
     counts: NDArray[np.int64]
     low: NDArray[np.float32]
     high: NDArray[np.float32]
+    contents: Contents = field(default_factory=dict)
 
     @classmethod
     def of(cls, values: NDArray[np.float32]) -> ColumnFacts:
@@ -53,67 +58,90 @@ class ColumnFacts:
     def __add__(self, other: ColumnFacts) -> ColumnFacts:
         """Of other rows as well."""
         low, high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
-        return ColumnFacts(self.n_rows + other.n_rows, self.counts + other.counts, low, high)
+        contents = self.contents | other.contents
+        return ColumnFacts(self.n_rows + other.n_rows, self.counts + other.counts, low, high, contents)
 
     def as_csv(self, layout: Layout) -> str:
         """A line per column."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(("view", "column", "count", "lowest", "highest"))
         names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
-        for (view, column), *cells in zip(names, self.counts.tolist(), self.low, self.high, strict=True):
-            lines.writerow((view, column, *cells))
-        return text.getvalue()
+        facts = zip(names, self.counts.tolist(), self.low, self.high, strict=True)
+        return as_csv([("view", "column", "count", "lowest", "highest"), *((*name, *own) for name, *own in facts)])
 
     def saved(self) -> dict[str, Any]:
         """In a form that JSON can hold."""
         bounds = {"low": self.low.tolist(), "high": self.high.tolist()}
-        return {"n_rows": self.n_rows, "counts": self.counts.tolist(), **bounds}
+        return {"n_rows": self.n_rows, "counts": self.counts.tolist(), **bounds, "contents": self.contents}
 
     @classmethod
     def from_saved(cls, saved: dict[str, Any]) -> ColumnFacts:
         """What `saved` gave."""
         low, high = (np.array(saved[name], np.float32) for name in ("low", "high"))
-        return cls(saved["n_rows"], np.array(saved["counts"], np.int64), low, high)
+        contents = read_contents(saved.get("contents", {}))
+        return cls(saved["n_rows"], np.array(saved["counts"], np.int64), low, high, contents)
 
 
-def run_pass_zero(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) -> ColumnFacts:
+def run_pass_zero(
+    shards: Shards, folder: Path, buckets: Buckets, processes: Processes, *, trust: bool = False
+) -> ColumnFacts:
     """Read all shards once, each process its own, and write the rows that are trained on to `folder`.
 
-    What an earlier pass finished is not done again; what it left unfinished is.
+    What an earlier pass finished is not done again; what it left unfinished is. Shards that changed since are refused:
+    `trust` is that of `changed_shard`.
     """
     done = folder / _DONE
-    if processes.from_first(done.exists()):
-        return ColumnFacts.from_saved(json.loads(done.read_text()))
+    known = processes.from_first(_known(done))
+    if known is not None:
+        changed = changed_shard(shards, known.contents, processes, trust)
+        if changed:
+            raise CheckpointDiffers(f"{folder.parent} keeps a fit of other rows: {changed}")
+        return known
     if processes.is_first and folder.exists():
         shutil.rmtree(folder)
     processes.wait()
     with BucketWriter(folder, buckets, processes.rank) as writer:
-        facts = processes.together(lambda: _own_rows(shards, writer, processes))
+        facts, sample = processes.together(lambda: _own_rows(shards, writer, processes))
         writer.finish()
     found = _together(processes.gather(facts))
+    _check_digits(shards, [batch for own in processes.gather(sample) for batch in own])
     _check_twice(shards, BucketReader(folder, buckets, len(found.counts)), processes)
     if not found.n_rows:
         raise DataError(f"{shards.paths[0]}: no row of the data set has a view; look at the columns")
     if processes.is_first:
-        write_file(done, json.dumps(found.saved()).encode())
+        write_file(done, sealed(found.saved()))
     processes.wait()
     return found
 
 
-def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> ColumnFacts:
-    nothing = ColumnFacts.of(np.zeros((0, sum(shards.layout.widths)), np.float32))
+def _known(done: Path) -> ColumnFacts | None:
+    """What an earlier pass found; None where there was none, or its file is damaged."""
+    try:
+        return ColumnFacts.from_saved(unsealed(done.read_bytes()))
+    except (OSError, ValueError):
+        return None
 
-    def look(path: Path) -> ColumnFacts:
-        found = nothing
+
+def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> tuple[ColumnFacts, list[Any]]:
+    """Facts of the rows of a process, and a few rows as they are in the files."""
+    import pyarrow
+
+    nothing = ColumnFacts.of(np.zeros((0, sum(shards.layout.widths)), np.float32))
+    last, sample = np.uint64(lowest(SAMPLED / len(shards))), []
+
+    def look(pair: tuple[Path, str]) -> ColumnFacts:
+        path, name = pair
+        found, checksum = nothing, Checksum(path)
         for rows in shards.read(path):
             facts = ColumnFacts.of(rows.values)
             _check_finite(shards, path, rows, facts)
-            writer.add(*rows)
+            writer.add(rows.ids, rows.keys, rows.values)
+            checksum.add(rows)
+            chosen = rows.places[rows.keys <= last]
+            sample.extend([rows.batch.take(pyarrow.array(chosen))] if len(chosen) else [])
             found = found + facts
-        return found
+        return replace(found, contents={name: checksum.content()})
 
-    return _together([nothing, *side_by_side(look, processes.own(shards.paths))])
+    pairs = list(zip(shards.paths, shards.names, strict=True))
+    return _together([nothing, *side_by_side(look, processes.own(pairs))]), sample
 
 
 def _together(parts: Sequence[ColumnFacts]) -> ColumnFacts:
@@ -131,21 +159,36 @@ def _check_finite(shards: Shards, path: Path, rows: Rows, facts: ColumnFacts) ->
         )
 
 
+def _check_digits(shards: Shards, sample: Sequence[Any]) -> None:
+    """Refuse a column that loses digits which tell rows apart when it becomes float32; a few rows are looked at."""
+    for first, cells in shards.exact(sample) if sample else ():
+        found = lost_column(cells, np.ones(len(cells), dtype=bool))
+        if found:
+            raise DataError(f"{shards.where(shards.paths[0], first + found[0])}: {lost_in_words(found[1])}")
+
+
 def _check_twice(shards: Shards, reader: BucketReader, processes: Processes) -> None:
-    """Refuse an id that two rows have."""
-    twice = []
-    for bucket in processes.own(range(reader.buckets.number)):
-        keys = reader.keys(bucket)
-        twice += keys[1:][keys[1:] == keys[:-1]].tolist()[:1]
+    """Refuse an id that two rows have, whether they are trained on or not."""
+    twice: list[int] = []
+    jobs = [(reader.keys, bucket) for bucket in range(reader.buckets.number)]
+    jobs += [(reader.other_keys, part) for part in range(reader.buckets.parts)]
+    for read, place in processes.own(jobs):
+        keys = read(place)
+        twice += keys[1:][keys[1:] == keys[:-1]].tolist()[:_MOST_TWICE]
     found = sorted(key for own in processes.gather(twice) for key in own)
     if found:
-        raise DataError(_told_twice(shards, found[0]))
+        _refuse_twice(shards, found[:_MOST_TWICE])
 
 
-def _told_twice(shards: Shards, key: int) -> str:
-    places = []
+def _refuse_twice(shards: Shards, suspects: Sequence[int]) -> None:
+    """Look up the ids of these hashes: two of 10^9 may have the same one by chance, which does no harm."""
+    places: dict[tuple[int, Any], list[str]] = {}
     for path in shards.paths:
         for ids, keys in shards.read_ids(path):
-            places += [(path.name, ids[int(row)].as_py()) for row in np.flatnonzero(keys == np.uint64(key))]
-    files = " and ".join(dict.fromkeys(name for name, _ in places))
-    return f"id {places[0][1]!r} appears {len(places)} times, in {files}; keep one row per sample"
+            for row in np.flatnonzero(np.isin(keys, np.array(suspects, np.uint64))).tolist():
+                places.setdefault((int(keys[row]), ids[row].as_py()), []).append(path.name)
+    twice = [(key, name, files) for (key, name), files in places.items() if len(files) > 1]
+    if twice:
+        _, name, files = min(twice, key=itemgetter(0))
+        where = " and ".join(dict.fromkeys(files))
+        raise DataError(f"id {name!r} appears {len(files)} times, in {where}; keep one row per sample")

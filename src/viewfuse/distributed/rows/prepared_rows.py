@@ -7,6 +7,7 @@ groups of one bucket; every process learns from its share of them.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from viewfuse.utils.memory import parts
 
 _SHARE = 4
 """Threads that the memory of a bucket counts for."""
+_CHECKSUM_BYTES, _BYTES_AT_A_TIME = 4, 2**20
 
 
 class Visit(NamedTuple):
@@ -139,15 +141,22 @@ class PreparedRows:
         one_at_a_time = turns(model.stored.present.device)
 
         def make(bucket: int) -> None:
-            if not self.path(bucket).exists():
-                records = self._records(reader.rows(bucket)[1], layout, model, one_at_a_time)
-                with writing(self.path(bucket)) as temporary, temporary.open("wb") as file:
-                    np.save(file, records, allow_pickle=False)
+            if not _is_whole(self.path(bucket)):
+                self.write(bucket, self._records(reader.rows(bucket)[1], layout, model, one_at_a_time))
             reader.forget(bucket)
 
         for _ in side_by_side(make, processes.own(range(reader.buckets.number)), share=_SHARE):
             pass
         processes.wait()
+
+    def write(self, bucket: int, records: NDArray[Any]) -> None:
+        """Keep a bucket, with a checksum at its end."""
+        with writing(self.path(bucket)) as temporary:
+            with temporary.open("wb") as file:
+                np.save(file, records, allow_pickle=False)
+            checksum = _checksum(temporary, temporary.stat().st_size)
+            with temporary.open("ab") as file:
+                file.write(checksum)
 
     def _records(
         self, rows: NDArray[np.float32], layout: Layout, model: Model, one_at_a_time: AbstractContextManager[Any]
@@ -171,3 +180,23 @@ class PreparedRows:
         values = torch.split(torch.from_numpy(np.ascontiguousarray(records["values"])), self._widths, dim=1)
         near, present = (torch.from_numpy(np.ascontiguousarray(records[name])) for name in ("near", "present"))
         return Samples(list(values), present, near.long())
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a bucket is there as it was written."""
+    try:
+        size = path.stat().st_size - _CHECKSUM_BYTES
+        with path.open("rb") as file:
+            file.seek(size)
+            return file.read() == _checksum(path, size)
+    except (OSError, ValueError):
+        return False
+
+
+def _checksum(path: Path, size: int) -> bytes:
+    """Of the first bytes of a file."""
+    found = 0
+    with path.open("rb") as file:
+        for start in range(0, size, _BYTES_AT_A_TIME):
+            found = zlib.crc32(file.read(min(_BYTES_AT_A_TIME, size - start)), found)
+    return found.to_bytes(_CHECKSUM_BYTES, "little")

@@ -6,9 +6,10 @@ order of the hashes, so the rows of a bucket and their order are the same for an
 
 from __future__ import annotations
 
-import json
 import os
 import threading
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -17,11 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.distributed.rows.id_hash import lowest, parts_of
-from viewfuse.errors import CannotWrite
+from viewfuse.errors import CannotWrite, CheckpointDiffers
+from viewfuse.utils.atomic import write_file
+from viewfuse.utils.sealed import sealed, unsealed
 
 _ROWS_PER_BUCKET = 131_072
 _MOST_BUCKETS = 256
 """Two files of each are open at a time, and systems often allow no more than 1024."""
+_KEYS_PER_PART = 2**20
+_MOST_PARTS = 128
 
 
 class Buckets(NamedTuple):
@@ -31,17 +36,20 @@ class Buckets(NamedTuple):
     ----------
     number : how many buckets there are
     last_trained, last_in_bank : the largest hash of a row that is trained on, and of one that is in the bank
+    parts : of the hashes of other rows, which are only looked through for ids that appear twice
     """
 
     number: int
     last_trained: int
     last_in_bank: int
+    parts: int = 1
 
     @classmethod
     def of(cls, n_rows: int, trained: int, bank: int) -> Buckets:
         """For so many rows, of which about so many are trained on and kept in the bank."""
         count = min(_MOST_BUCKETS, -(-min(trained, n_rows) // _ROWS_PER_BUCKET))
-        return cls(count, lowest(trained / n_rows), lowest(bank / n_rows))
+        parts = min(_MOST_PARTS, -(-n_rows // _KEYS_PER_PART))
+        return cls(count, lowest(trained / n_rows), lowest(bank / n_rows), parts)
 
     def of_rows(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The bucket of each row that is trained on."""
@@ -55,6 +63,7 @@ class BucketWriter:
         self._folder, self._buckets, self._rank = folder, buckets, rank
         self._lock, self._stack = threading.Lock(), ExitStack()
         self._files: dict[tuple[int, str], BinaryIO] = {}
+        self._checksums: dict[str, int] = {}
         self._ids: list[tuple[int, Any]] = []
 
     def __enter__(self) -> Self:
@@ -69,32 +78,41 @@ class BucketWriter:
         known = np.flatnonzero(keys <= np.uint64(self._buckets.last_in_bank))
         if len(known):
             self._ids += zip(keys[known].tolist(), ids.take(known).to_pylist(), strict=True)
-        chosen = np.flatnonzero(keys <= np.uint64(self._buckets.last_trained))
-        places = self._buckets.of_rows(keys[chosen])
-        order = np.argsort(places, kind="stable")
-        ends = np.cumsum(np.bincount(places, minlength=self._buckets.number))
+        is_trained = keys <= np.uint64(self._buckets.last_trained)
+        chosen, others = np.flatnonzero(is_trained), keys[~is_trained]
         try:
-            for bucket, rows in enumerate(np.split(chosen[order], ends[:-1])):
-                if len(rows):
-                    self._append(bucket, keys[rows], values[rows])
+            for bucket, rows in _divided(self._buckets.of_rows(keys[chosen])):
+                self._append(bucket, keys=keys[chosen[rows]], rows=values[chosen[rows]])
+            for part, rows in _divided(parts_of(others, lowest(1.0), self._buckets.parts)):
+                self._append(part, others=others[rows])
         except OSError as error:
             raise CannotWrite(
                 f"{self._folder} cannot be written: {error.strerror}; free some space, or choose another --out"
             ) from error
 
-    def _append(self, bucket: int, keys: NDArray[np.uint64], values: NDArray[np.float32]) -> None:
+    def _append(self, bucket: int, **parts: NDArray[Any]) -> None:
         with self._lock:
-            for kind, numbers in (("keys", keys), ("rows", values)):
+            for kind, numbers in parts.items():
+                name = f"{bucket:04d}-{self._rank}.{kind}"
                 if (bucket, kind) not in self._files:
-                    file = (self._folder / f"{bucket:04d}-{self._rank}.{kind}").open("wb", buffering=0)
-                    self._files[bucket, kind] = self._stack.enter_context(file)
+                    self._files[bucket, kind] = self._stack.enter_context((self._folder / name).open("wb", buffering=0))
                 content = np.ascontiguousarray(numbers).data.cast("B")
+                self._checksums[name] = zlib.crc32(content, self._checksums.get(name, 0))
                 while content:  # an unbuffered file may take a part only
                     content = content[self._files[bucket, kind].write(content) :]
 
     def finish(self) -> None:
-        """Write the ids of the rows that are in the bank."""
-        (self._folder / f"ids-{self._rank}.json").write_text(json.dumps(self._ids))
+        """Write the ids of the rows that are in the bank, and the checksums of all files."""
+        write_file(self._folder / f"ids-{self._rank}.json", sealed({"ids": self._ids, "checksums": self._checksums}))
+
+
+def _divided(places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The places that somebody has, and who has each."""
+    order = np.argsort(places, kind="stable")
+    counts = np.bincount(places)
+    for place, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+        if len(rows):
+            yield place, rows
 
 
 class BucketReader:
@@ -107,10 +125,18 @@ class BucketReader:
 
     def __init__(self, folder: Path, buckets: Buckets, width: int) -> None:
         self._folder, self.buckets, self._width = folder, buckets, width
+        self._known: dict[str, int] | None = None
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
         """Hashes of the rows of a bucket, in order."""
         return np.sort(self._read(bucket, "keys", np.uint64))
+
+    def other_keys(self, bucket: int) -> NDArray[np.uint64]:
+        """A part of the hashes of rows that are not trained on, in order; their files are gone afterwards."""
+        found = np.sort(self._read(bucket, "others", np.uint64))
+        for path in self._paths(bucket, "others"):
+            path.unlink()
+        return found
 
     def rows(self, bucket: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Hashes and values, of shape (rows, columns), of the rows of a bucket, in the order of the hashes."""
@@ -125,7 +151,7 @@ class BucketReader:
         for bucket in range(int(self.buckets.of_rows(np.array([last]))[0]) + 1):
             keys, values = self.rows(bucket)
             parts.append((keys[keys <= last], values[keys <= last]))
-        found = dict(pair for path in self._folder.glob("ids-*.json") for pair in json.loads(path.read_text()))
+        found = dict(pair for own in self._records() for pair in own["ids"])
         keys, values = (np.concatenate(own) for own in zip(*parts, strict=True))
         return [found[key] for key in keys.tolist()], values
 
@@ -135,6 +161,21 @@ class BucketReader:
             for path in self._paths(bucket, kind):
                 path.unlink()
 
+    def _records(self) -> list[dict[str, Any]]:
+        """What the processes wrote of their rows."""
+        try:
+            return [unsealed(path.read_bytes()) for path in self._folder.glob("ids-*.json")]
+        except (OSError, ValueError) as error:
+            raise CheckpointDiffers(
+                f"{self._folder} is damaged ({error}); delete {self._folder.parent} to begin anew"
+            ) from None
+
+    def _checksums(self, bucket: int, kind: str) -> dict[str, int]:
+        """Of the files of a bucket, by their names."""
+        if self._known is None:
+            self._known = {name: crc for own in self._records() for name, crc in own["checksums"].items()}
+        return {n: crc for n, crc in self._known.items() if n.startswith(f"{bucket:04d}-") and n.endswith(kind)}
+
     def _paths(self, bucket: int, kind: str) -> list[Path]:
         return sorted(self._folder.glob(f"{bucket:04d}-*.{kind}"))
 
@@ -143,6 +184,15 @@ class BucketReader:
         paths = self._paths(bucket, kind)
         sizes = [os.path.getsize(path) // np.dtype(dtype).itemsize for path in paths]
         found = np.empty(sum(sizes), dtype)
+        crcs = {}
         for path, end, size in zip(paths, np.cumsum(sizes).tolist(), sizes, strict=True):
-            found[end - size : end] = np.fromfile(path, dtype)
+            own = np.fromfile(path, dtype)
+            found[end - size : end], crcs[path.name] = own, zlib.crc32(own.data)
+        self._check(crcs, self._checksums(bucket, kind))
         return found
+
+    def _check(self, found: Mapping[str, int], known: Mapping[str, int]) -> None:
+        """Refuse files whose bits have changed, or that are not all there."""
+        wrong = next((name for name in {**known, **found} if found.get(name) != known.get(name)), None)
+        if wrong is not None:
+            raise CheckpointDiffers(f"{self._folder / wrong} is damaged; delete {self._folder.parent} to begin anew")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
@@ -41,11 +42,14 @@ class Rows(NamedTuple):
     ids : array of pyarrow
     keys : hashed ids, of shape (rows,)
     values : float32 array of shape (rows, columns of all views); NaN where a cell is empty or a view is missing
+    batch, places : of pyarrow, as it was read, and which of its rows these are
     """
 
     ids: Any
     keys: NDArray[np.uint64]
     values: NDArray[np.float32]
+    batch: Any
+    places: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -143,15 +147,18 @@ class Shards:
         """What each shard is called: its path within the data set, as the name of one file."""
         folder = os.path.commonpath([path.parent for path in self.paths])
         names = [str(path.relative_to(folder)).replace(os.sep, "-") for path in self.paths]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise DataError(f"two shards are called {twice[0]}; give each a name of its own")
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
+            raise DataError(f"two shards are called {twice}; give each a name of its own")
         return names
 
     def digest(self) -> str:
-        """A checksum of what the files say about themselves at their ends: sizes, and bounds of columns."""
+        """A checksum of sizes, and of what the files say at their ends: another one means other data, the same nothing.
+
+        What tells the same data is `viewfuse.distributed.rows.contents`.
+        """
         found = hashlib.blake2b(digest_size=16)
-        for own in sorted(map(_footer, self.paths)):
+        for own in sorted(_footer(path) + path.stat().st_size.to_bytes(8) for path in self.paths):
             found.update(own)
         return found.hexdigest()
 
@@ -178,10 +185,24 @@ class Shards:
                     values[:, column] = _floats(batch.column(name))
         ids = batch.column(self.layout.id_column)
         there = ~np.isnan(values).all(axis=1)
+        places = np.flatnonzero(there)
         if there.all():
-            return Rows(ids, hashed_ids(ids, path), values)
-        kept = ids.take(np.flatnonzero(there))
-        return Rows(kept, hashed_ids(kept, path), values[there])
+            return Rows(ids, hashed_ids(ids, path), values, batch, places)
+        kept = ids.take(places)
+        return Rows(kept, hashed_ids(kept, path), values[there], batch, places)
+
+    def exact(self, batches: Sequence[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Per view or column its cells in rows of pyarrow as the files have them, and its place among all columns."""
+        import pyarrow
+
+        table = pyarrow.Table.from_batches(batches)
+        for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
+            for column, name in enumerate(sources, place.start):
+                cells = table.column(name).combine_chunks()
+                is_list = _is_list(cells.type)
+                numbers = (cells.flatten() if is_list else cells).to_numpy(zero_copy_only=False)
+                if numbers.dtype.kind in "fiu":
+                    yield column, numbers.reshape(-1, place.stop - place.start if is_list else 1)
 
     def where(self, path: Path, column: int) -> str:
         """A column of all views, in words."""

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.tables import ROWS_THAT_VARY
+from viewfuse.data.digits import EXACT, ROWS_THAT_VARY
 from viewfuse.errors import DataError
-
-_EXACT = 2.0**53
-"""Up to here a float of 64 bits holds every whole number."""
 
 
 class Digits:
@@ -24,7 +21,7 @@ class Digits:
 
     def look(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[int]]) -> None:
         """Look at rows of shape (rows, columns); `exact` gives the whole numbers of a column."""
-        for column in np.flatnonzero((np.abs(block) >= _EXACT).any(axis=0)).tolist():
+        for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
             seen = self._seen.setdefault(column, set())
             if len(seen) < 2:
                 numbers = list(exact(column))

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import check_links, is_reference, member, numbers, opened
 from viewfuse.io.readers.mat5 import read_version_5
 from viewfuse.io.readers.npz import in_order
 from viewfuse.io.safety.limits import Allowance
-from viewfuse.io.safety.sparse import check_sparse
 from viewfuse.io.source import Contents, FileView
 
 CELLS = ("X", "data", "fea", "views")

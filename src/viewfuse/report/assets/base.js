@@ -17,11 +17,12 @@ function make(name, properties, ...inside) {
   return element;
 }
 
-// A cell of a CSV file; what a spreadsheet would run as a formula is marked as text.
+// A cell of a CSV file; what a spreadsheet would run as a formula is marked as text, as io/escaping.py does.
 function csvCell(value) {
   const text = value === null || value === undefined ? "" : String(value);
-  const risky = /^[=+\-@\t\r]/.test(text) && !Number.isFinite(Number(text));
-  const harmless = risky ? `'${text}` : text;
+  const begins = /^[\s']*[=+@\uff1d\uff0b\uff20\uff0d-]|^'*[\t\r]/.test(text) && !Number.isFinite(Number(text));
+  const inside = text.replace(/([;,|\t\r\n]\s*["']*)([=+@\uff1d\uff0b\uff20\uff0d-])/g, "$1'$2");
+  const harmless = begins || inside !== text ? `'${inside}` : text;
   return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
@@ -24,6 +25,7 @@ from viewfuse.io.readers import open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.utils.folders import replacing
 
+__all__ = ["Number", "NumberRange", "Whole", "WholeRange", "float_or_text", "int_or_text"]
 PATH = click.Path(path_type=Path)
 ARGUMENTS = "viewfuse.arguments"
 """Where click's context keeps what was typed after `viewfuse`."""
@@ -35,22 +37,22 @@ device = click.option(
 )
 uncertain_below = click.option(
     "--uncertain-below",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=results.UNCERTAIN_BELOW,
     show_default=True,
     help="Samples with less confidence are marked as uncertain.",
 )
-random_state = click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+random_state = click.option("--random-state", type=Whole(), default=0, show_default=True, help="Seed.")
 cluster_range = click.option(
     "--cluster-range",
-    type=(int, int),
+    type=(Whole(), Whole()),
     metavar="LEAST MOST",
     default=(2, 30),
     show_default=True,
     help="Numbers of clusters that auto looks at; one cluster is an answer, too, unless LEAST is above 2.",
 )
 _ENGINE = (
-    click.option("--jobs", type=click.IntRange(1), metavar="N",
+    click.option("--jobs", type=WholeRange(1), metavar="N",
                  help="Runs side by side on this machine's CPU; by default as many as cores and memory allow."),
     click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
                  help="Who does the runs: this machine, or a Ray cluster."),
@@ -58,6 +60,11 @@ _ENGINE = (
                  help="Of the Ray cluster; auto finds one, or starts Ray here."),
 )  # fmt: skip
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
+trust_unchanged = click.option(
+    "--trust-unchanged",
+    is_flag=True,
+    help="Take files whose sizes and times are those of an earlier run for the same, without reading them again.",
+)
 _INPUTS = (
     click.argument("files", nargs=-1, required=True, type=PATH, metavar="[VIEW=]FILE..."),
     click.option("--id-column", metavar="NAME", help="Column of ids in tables; the first one by default."),

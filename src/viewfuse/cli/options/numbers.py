@@ -1,0 +1,57 @@
+"""Numbers on the command line, in plain digits: Python itself also takes 1_0 for ten, and digits of other scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from viewfuse.data.numerals import is_number
+
+
+class _InPlainDigits(click.ParamType):  # type: ignore[type-arg]
+    """What the kinds of numbers below have in common."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number that text says."""
+        try:
+            _number_or_text(float, value)
+        except ValueError:
+            self.fail(f"{value!r} is not in plain digits", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Whole(_InPlainDigits, click.types.IntParamType):
+    """A whole number."""
+
+
+class WholeRange(_InPlainDigits, click.IntRange):
+    """A whole number within bounds."""
+
+
+class Number(_InPlainDigits, click.types.FloatParamType):
+    """A number."""
+
+
+class NumberRange(_InPlainDigits, click.FloatRange):
+    """A number within bounds."""
+
+
+def int_or_text(value: str) -> int | str:
+    """Text as a whole number where it is one; the estimator says what else is wrong."""
+    return _number_or_text(int, value)
+
+
+def float_or_text(value: str) -> float | str:
+    """Text as a number where it is one; the estimator says what else is wrong."""
+    return _number_or_text(float, value)
+
+
+def _number_or_text(kind: type[Any], value: Any) -> Any:
+    try:
+        number = kind(value)
+    except ValueError:
+        return value
+    if not is_number(value):
+        raise ValueError  # click says whose it was
+    return number

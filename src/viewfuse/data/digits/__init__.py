@@ -1,0 +1,122 @@
+"""Digits that columns lose as 32-bit floats: beside a large offset few are left for what tells samples apart."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.sparse_tables import is_sparse
+
+ROWS_THAT_VARY = 10
+"""A few rows may be alike by chance; only from so many on is a column judged."""
+ROUNDING = 1e-12
+"""Values that differ by less, relative to their size, are one value up to rounding."""
+EXACT = 2.0**53
+"""Up to here a float of 64 bits holds every whole number."""
+TOO_CLOSE = "its values differ by less than 32-bit floats can tell; subtract their mean, or rescale them"
+SAMPLED = 500
+"""Rows that are looked at; where there are more, they are drawn."""
+_MOST_CELLS = 2_000_000
+_PARTS = 10
+_MOST_LOST = 1 / 8
+"""Of the width of a tenth of the rows, as the error of rounding: a tenth then has four different values at most."""
+_MATTERS = 1e-4
+"""Of the width of the middle 80 % of the rows: a smaller error is none that clusters could tell."""
+
+
+def single(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """In 32 bits; what is too large is infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return numbers.astype(np.float32, copy=False)
+
+
+def has_long_numbers(values: Any) -> bool:
+    """Whether an array has whole numbers that floats of 64 bits cannot tell from others."""
+    is_long = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size
+    return bool(is_long and max(float(values.max()), -float(values.min())) >= EXACT)
+
+
+def exact_frame(view: Any) -> Any:
+    """A data frame as objects where it has such numbers, which would be made floats among others; else as it is."""
+    kinds = (view.select_dtypes([kind]).to_numpy() for kind in ("int64", "uint64"))
+    return view.astype(object) if any(map(has_long_numbers, kinds)) else view
+
+
+def are_one_as_floats(cells: NDArray[Any]) -> bool:
+    """Whether whole numbers, in a column of objects, differ, but most of them not as floats of 64 bits."""
+    numbers = {int(cell) for cell in cells.tolist() if isinstance(cell, Integral)}
+    return len(numbers) >= ROWS_THAT_VARY and 2 * len(set(map(float, numbers))) <= len(numbers)
+
+
+def lost_column(given: Any, present: NDArray[np.bool_]) -> tuple[int, float] | None:
+    """A column of a view that loses digits which tell its rows apart, and a number near its values; None without one.
+
+    Parameters
+    ----------
+    given : dense or sparse array of shape (samples, columns), as it was given
+    """
+    rows = np.flatnonzero(present)
+    if len(rows) < ROWS_THAT_VARY or given.dtype.itemsize < 4 or given.dtype == np.float32:
+        return None
+    columns = np.arange(given.shape[1])
+    if is_sparse(given):  # a tenth of zeros, and the middle of a column is wider than any offset
+        columns = np.flatnonzero(np.bincount(given.indices, minlength=len(columns)) >= 0.9 * len(rows))
+    if not len(columns):
+        return None
+    count = min(SAMPLED, max(5 * ROWS_THAT_VARY, _MOST_CELLS // len(columns)))
+    if len(rows) > count:
+        rows = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
+    sample = given[rows][:, columns].toarray() if is_sparse(given) else given[rows]
+    lost = np.flatnonzero(loses_digits(sample))
+    if not len(lost):
+        return None
+    return int(columns[lost[0]]), float(np.nanmedian(sample[:, lost[0]].astype(np.float64)))
+
+
+def lost_in_words(number: float) -> str:
+    """What is wrong with a column whose values are near a number, and the cure."""
+    return (
+        "most of its values differ by less than 32-bit floats can tell; subtract a number near them first, such as "
+        f"{number:.15g}, or round them if those digits say nothing"
+    )
+
+
+def loses_digits(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which columns lose digits that tell their rows apart, of shape (columns,); empty cells are NaN.
+
+    Rounding is compared with how far apart neighbours are, a tenth of the rows from the next one: far rows are few, so
+    the range of a column says little. Rows that are the same are no neighbours.
+    """
+    low = np.fmin.reduce(rows)
+    apart = _minus(rows, low)
+    counts = len(rows) - np.isnan(apart).sum(axis=0)
+    ends = np.rint(np.linspace(0, 1, _PARTS + 1)[:, None] * np.maximum(counts - 1, 0)).astype(np.int64)
+    cuts = np.take_along_axis(np.sort(apart, axis=0), ends, axis=0)
+    sizes = np.abs(low.astype(np.float64) + cuts)
+    sizes = np.maximum(sizes[1:], sizes[:-1])
+    errors, widths = np.spacing(single(sizes)).astype(np.float64) / 2, np.diff(cuts, axis=0)
+    noise = np.where(sizes < EXACT, ROUNDING, 0.0) if rows.dtype.kind == "f" else 0.0
+    differ = widths > noise * sizes
+    ratios = np.where(differ, errors / np.where(differ, widths, 1.0), np.nan)
+    ratios[0] = np.where(differ.any(axis=0), ratios[0], 0.0)
+    local = np.nanmedian(ratios, axis=0) > _MOST_LOST
+    matters = errors[_PARTS // 2] > _MATTERS * (cuts[-2] - cuts[1])
+    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & _is_rounded(rows))
+
+
+def _minus(rows: NDArray[Any], low: NDArray[Any]) -> NDArray[np.float64]:
+    """How far cells are above the lowest of their columns; of whole numbers before anything is rounded."""
+    if rows.dtype.kind == "f":
+        return rows.astype(np.float64) - low
+    wide = rows.astype(np.uint64 if rows.dtype.kind == "u" else np.int64)
+    return (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
+
+
+def _is_rounded(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which columns have a cell that 32 bits do not hold exactly."""
+    with np.errstate(invalid="ignore"):
+        back = single(rows).astype(rows.dtype)
+    return np.asarray(((back != rows) & (rows == rows)).any(axis=0))
