@@ -31,7 +31,6 @@ from viewfuse.cli import main
 from viewfuse.methods.urrl.augment import draws_per_sample, view_dropout_rate
 from viewfuse.methods.urrl.batches import plain_batch as as_they_are
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import layer_outputs, multiply_adds
 from viewfuse.methods.urrl.network import build_network
 
 CPU = torch.device("cpu")
@@ -247,31 +246,3 @@ def test_an_axis_has_two_numbers_at_least(low, high, expected):
 def test_what_is_measured_is_the_default():
     assert Config(n_clusters=10).search_depth == speed._NEIGHBORS
     assert (speed.FULL.seeds, speed.FULL.portions) == ((0, 1, 2), 9)
-
-
-def test_the_floor_of_a_step_is_that_of_its_counts(monkeypatch):
-    peaks = {"gflops": 2.0, "copy_gb_per_second": 4.0}
-    monkeypatch.setattr(speed.machine, "peaks", lambda device, side, floats: peaks)
-    monkeypatch.setattr(child, "load_handwritten", few_digits)
-    widths = [240, 76, 216, 47, 64, 6]
-    counts = speed.roofline.counted(widths, Config(n_clusters=10, clustering_weight=child.WEIGHT))
-    found = speed.step_floor(torch.device("cpu"), TINY, 4.0)
-    assert counts.items() | peaks.items() <= found.items()
-    assert found["ours_ms"] == 250.0
-    assert found["times_the_floor"] == pytest.approx(250.0 / found["floor_ms"])
-
-
-def test_operations_and_bytes_by_hand():
-    found = roofline.lower_bound({"gflop_ours": 3.0, "megabytes": 10.0}, {"gflops": 2.0, "copy_gb_per_second": 4.0})
-    assert found == {"arithmetic_ms": 1500.0, "traffic_ms": 2.5, "floor_ms": 1500.0}
-    found = roofline.lower_bound({"gflop_ours": 0.01, "megabytes": 100.0}, {"gflops": 5.0, "copy_gb_per_second": 4.0})
-    assert found["floor_ms"] == found["traffic_ms"] == 25.0
-    settings = Config(n_clusters=3, embedding_dim=8, hidden_dim=16, batch_size=5)
-    network = build_network((7, 4), settings, torch.Generator().manual_seed(0))
-    matrices = sum(one.numel() for one in network.parameters() if one.ndim == 2)
-    counts = roofline.counted((7, 4), settings)
-    assert counts["weights"] == matrices
-    per_layer = 4 * layer_outputs((7, 4), settings)
-    assert counts["megabytes"] == pytest.approx(4 * (10 * matrices + 2 * 2 * 5 * 4 * (7 + 4) + per_layer) / 1e6)
-    assert counts["gflop_ours"] == 3 * 2 * multiply_adds((7, 4), settings, 1) / 1e9
-    assert counts["gflop_plain"] == 3 * 2 * multiply_adds((7, 4), settings, 4) / 1e9

@@ -410,3 +410,13 @@ def test_one_of_several_trainings_is_kept(data):
 def test_nonsense_for_n_init_is_refused(data, n_init):
     with pytest.raises(SettingError, match="n_init must be 'auto' or an integer of at least 1"):
         small(n_init=n_init).fit(data[0])
+
+
+def test_the_only_view_needs_no_name_in_new_samples():
+    table = make_blobs(40, 2, widths=(4,), missing=0.0)[0][0]
+    quick = {"random_state": 0, "embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 0}
+    model = URRL(2, **quick).fit({"rna": table})
+    completed, _ = model.complete(table[:5])
+    assert (completed.names, completed.arrays[0].tolist()) == (("rna",), table[:5].tolist())
+    with pytest.raises(ValueError, match="X has 3 features, but URRL is expecting 4 features"):
+        model.complete(table[:5, :3])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mutants.defects import PACKAGE, ROOT, Defect, DefectGone, all_defects
-from mutants.mutations import Finder, drawn, equivalents
+from mutants.mutations import WORDING, Finder, drawn, equivalents
 from mutants.run import verdict
 
 DEFECTS = all_defects()
@@ -112,6 +112,10 @@ def test_draws_can_be_repeated_and_compile():
     for one in every:
         compile(one.applied(text), file, "exec")
     assert drawn(every, 20, 3) == drawn(every, 20, 3) != drawn(every, 20, 4)
+
+
+def test_files_of_wording_are_still_there():
+    assert all((ROOT / PACKAGE / file).is_file() for file in WORDING)
 
 
 def test_every_equivalent_mutant_is_still_there():

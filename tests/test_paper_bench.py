@@ -17,6 +17,7 @@ import torch
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
+import viewfuse.cli.bench as bench_verb
 from conftest import make_blobs, write_tiny_plan
 from viewfuse import URRL, DataError, Diverged, SettingError
 from viewfuse.bench.experiments import catalogue, figures, launch, plans, run_folders, runner, tables
@@ -541,3 +542,42 @@ def test_the_checksum_of_the_code_is_that_of_its_files(monkeypatch, tmp_path):
     (tmp_path / "cli").mkdir()
     (tmp_path / "cli" / "c.py").write_text("four")
     assert run_folders.code_checksum.__wrapped__() == third  # but not the command line
+
+
+LOSSES = "epoch,stage,total,reconstruction,robustness,clustering\n1,pre-training,4,3,1,0\n2,joint,2,1,0.5,0.5\n"
+
+
+def test_losses_are_drawn_in_a_panel_each_and_confusion_at_the_shown_rate(tmp_path, monkeypatch):
+    runs = []
+    for rate, seed in ((0.5, 0), (0.5, 1), (0.0, 0)):
+        folder = tmp_path / f"{rate}-{seed}"
+        folder.mkdir()
+        (folder / run_folders._HISTORY).write_text(LOSSES)
+        facts = {"method": "urrl", "setting": "paper", "condition": "", "keep_embedding": False}
+        runs.append(figures.FolderRun({**facts, "dataset": "bdgp", "missing_rate": rate, "seed": seed}, folder))
+    drawn, confused = [], []
+    monkeypatch.setattr(figures, "_saved", lambda stem, figure: drawn.append((stem.name, figure)) or iter(()))
+    monkeypatch.setattr(figures, "_confusion", lambda stem, shown: confused.append((stem.name, shown)) or iter(()))
+    monkeypatch.setattr(figures, "has_arrays", lambda folder: folder.name != "0.5-1")
+    assert not list(figures._from_runs(tmp_path, "x", runs))
+    ((name, figure),) = drawn
+    assert (name, len(figure.axes)) == ("x-paper-convergence", 4)
+    first = figure.axes[0]
+    assert [list(line.get_ydata()) for line in first.lines if len(line.get_ydata()) == 2][:1] == [[4.0, 2.0]]
+    assert confused == [("x-paper-confusion", runs[:1])]
+    monkeypatch.setattr(figures, "has_arrays", lambda folder: False)
+    assert not list(figures._from_runs(tmp_path, "x", runs))
+    assert len(confused) == 1
+
+
+def test_tables_of_a_plan_are_written_beside_its_runs_and_shown(tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(launch, "bench", lambda name, out, log: out / name)
+    monkeypatch.setattr("viewfuse.bench.experiments.records.read_records", lambda folder: [folder])
+    monkeypatch.setattr(tables, "write_tables", lambda out, records: seen.append((out, records)) or [1, 2])
+    monkeypatch.setattr(tables, "as_text", lambda table: f"table {table}\n")
+    monkeypatch.setattr(figures, "draw_figures", lambda *given: seen.append(given))
+    bench_verb._run("tiny", tmp_path, engine="local", jobs=1, address=None)
+    folder = tmp_path / "tiny"
+    assert seen == [(folder / "tables", [folder]), (folder / "tables", [folder], folder)]
+    assert capsys.readouterr().out == "table 1\n\ntable 2\n"

@@ -63,6 +63,11 @@ def test_jobs_run_in_other_processes_which_stay(two):
     assert in_turn([Job(known.process)] * 2) == [(os.getpid(), False)] * 2
 
 
+def test_an_interruption_at_the_terminal_reaches_no_worker(two):
+    groups = parallel.run([Job(os.getpgid, (0,)), Job(os.getpgid, (0,))])
+    assert os.getpgid(0) not in groups
+
+
 def test_what_jobs_report_is_heard(two):
     heard, heard_in_turn = [], []
     jobs = [Job(known.power, (2, exponent)) for exponent in range(4)]
