@@ -109,7 +109,8 @@ def _answering(question: str, limits: Limits, worker: Worker, metrics: Metrics) 
         is_whole = await _read(body, parts, limits, SHORT)
         lane = worker.lane(body, is_whole and facts["kind"] == JSON)
         async with lane.place():
-            await _read(body, parts, limits, limits.bytes)
+            if not is_whole:
+                await _read(body, parts, limits, limits.bytes)
             return await lane.ask(facts, body)
 
     return answer

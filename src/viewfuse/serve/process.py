@@ -25,6 +25,7 @@ from viewfuse.serve.limits import Busy, TooLong
 Facts = dict[str, Any]
 Work = Callable[[Facts, bytearray], tuple[Facts, bytes]]
 _LENGTHS = struct.Struct("<QQ")
+_AT_ONCE = 100_000
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +48,8 @@ class Process:
             if not pid:
                 _live(theirs, prepare, work, seconds)
         self._channel.setblocking(False)
-        self.end = weakref.finalize(self, _end, self._channel, pid, os.getpid())
+        self.end = weakref.finalize(self, _end, pid, os.getpid())
+        weakref.finalize(self, self._channel.close)  # and not before: whoever waits for an answer must notice the end
 
     @property
     def is_alive(self) -> bool:
@@ -72,9 +74,9 @@ class Process:
             raise
 
     async def _send(self, facts: Facts, content: bytearray) -> None:
-        loop, text = asyncio.get_running_loop(), json.dumps(facts).encode()
-        await loop.sock_sendall(self._channel, _LENGTHS.pack(len(text), len(content)) + text)
-        await loop.sock_sendall(self._channel, content)
+        loop = asyncio.get_running_loop()
+        for part in _parts(facts, content):
+            await loop.sock_sendall(self._channel, part)
 
     async def _receive(self, n: int) -> bytearray:
         loop, found = asyncio.get_running_loop(), bytearray(n)
@@ -94,11 +96,10 @@ class Process:
         return Busy("the process that worked on this request has ended, and another one is there; try again")
 
 
-def _end(channel: socket.socket, pid: int, owner: int) -> int | None:
+def _end(pid: int, owner: int) -> int | None:
     """End a process; how it ended. In another forked process nothing is to be done."""
     if os.getpid() != owner:
         return None
-    channel.close()
     with suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGKILL)
         return os.waitpid(pid, 0)[1]
@@ -116,14 +117,20 @@ def _live(channel: socket.socket, prepare: Callable[[], None], work: Work, secon
             signal.setitimer(signal.ITIMER_REAL, seconds)
             found, answer = work(facts, content)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            text = json.dumps(found).encode()
-            channel.sendall(_LENGTHS.pack(len(text), len(answer)) + text)
-            channel.sendall(answer)
-            del content, answer  # before the next request is waited for
+            for part in _parts(found, answer):
+                channel.sendall(part)
+            del content, answer, part  # before the next request is waited for
     except BaseException:
         _log.exception("a process of the service ends")
     finally:
         os._exit(0)
+
+
+def _parts(facts: Facts, content: bytes | bytearray) -> list[bytes | bytearray]:
+    """What is sent: at once where it is short, as the other side wakes up each time."""
+    text = json.dumps(facts).encode()
+    head = _LENGTHS.pack(len(text), len(content)) + text
+    return [head + content] if len(content) <= _AT_ONCE else [head, content]
 
 
 def _let_go(channel: socket.socket) -> None:

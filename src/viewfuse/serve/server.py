@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -50,6 +51,8 @@ def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], 
         timeout_graceful_shutdown=_SECONDS_TO_FINISH,
     )
     count_repetitions()
+    gc.collect()
+    gc.freeze()  # else looking for garbage would write to all that forked processes share
     # uvicorn passes the signal on when all is done; for a service either is the usual end.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     host, port = sock.getsockname()[:2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,11 +12,10 @@ from viewfuse.serve.process import Facts, Process, Work
 
 SHORT = 256_000
 """Bytes of a body that may pass in the quick lane."""
-_FEW_LISTS = 300
-"""Lists in a body, about one per row and view, that may pass in the quick lane."""
+_FEW = {b"[": 300, b",": 30_000}
+"""Lists in a body, about one per row and view, and values that may pass in the quick lane."""
 _AT_ONCE = 2
 """Long bodies that are there at the same time: one is worked on while the next one arrives."""
-_NICE = 5
 
 
 class Lane:
@@ -77,9 +75,9 @@ class Worker:
     """
 
     def __init__(self, limits: Limits, prepare: Callable[[], None], work: Work) -> None:
-        start = partial(Process, work=work, seconds=limits.seconds)
-        self._quick = Lane(partial(start, prepare), limits.places, limits.places)
-        self._long = Lane(partial(start, partial(_behind, prepare)), limits.places, _AT_ONCE)
+        start = partial(Process, prepare, work, limits.seconds)
+        self._quick = Lane(start, limits.places, limits.places)
+        self._long = Lane(start, limits.places, _AT_ONCE)
         self.places = limits.places
 
     @property
@@ -94,7 +92,7 @@ class Worker:
 
     def lane(self, beginning: bytearray, is_whole: bool) -> Lane:
         """The lane for a body that begins so; it is looked at only if that is all of it."""
-        is_short = is_whole and len(beginning) <= SHORT and beginning.count(b"[") <= _FEW_LISTS
+        is_short = is_whole and all(beginning.count(sign) <= n for sign, n in _FEW.items())
         return self._quick if is_short else self._long
 
     def start(self) -> None:
@@ -107,9 +105,3 @@ class Worker:
         for lane in (self._quick, self._long):
             lane.places = 0
             lane.end()
-
-
-def _behind(prepare: Callable[[], None]) -> None:
-    """Let the processes of short requests go first."""
-    os.nice(_NICE)
-    prepare()
