@@ -157,7 +157,7 @@ def test_processes_leave_no_trace_either(one_shard, tmp_path, monkeypatch):
 
 
 def test_buckets_that_cannot_be_written_are_told(tmp_path, monkeypatch):
-    def full(self, *_):
+    def full(self, *_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(BucketWriter, "_append", full)
