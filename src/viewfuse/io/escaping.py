@@ -12,7 +12,7 @@ from viewfuse.data.numerals import is_number
 
 _SIGNS = "=+@\uff1d\uff0b\uff20\uff0d\\-"
 """What formulas begin with; full-width signs are taken for the plain ones."""
-_RISKY = re.compile(rf"[\s']*[{_SIGNS}]|'*[\t\r]")
+_RISKY = re.compile(rf"[\s']*[{_SIGNS}].|'*[\t\r]", re.DOTALL)
 _INSIDE = re.compile(rf"([;,|\t\r\n]\s*[\"']*)([{_SIGNS}])")
 """The same after a sign that separates cells in other countries, where quotes within a line keep nothing together."""
 
