@@ -61,7 +61,7 @@ class Selection:
         return found or self.of_module(mutant.file)
 
     def of_names(self, names: Sequence[str]) -> set[str]:
-        """The tests that run a line on which one of the names stands."""
+        """The tests that run a line on which one of the names stands, and those that name it themselves."""
         if not names:
             return set()
         pattern = re.compile(rf"\b({'|'.join(names)})\b")
@@ -69,7 +69,8 @@ class Selection:
         for file, text in self._texts.items():
             numbers = [number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
             found |= self.of_lines(file, numbers)
-        return found
+        spoken = {name.lower().strip("_") for name in names}
+        return found | {test for test in self.seconds if spoken & self._words[_function(test)]}
 
     def of_module(self, file: str) -> set[str]:
         """The tests that run anything of a module; where only other processes do, those whose file names it."""
