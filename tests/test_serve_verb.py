@@ -27,7 +27,7 @@ def started(monkeypatch):
     """The applications that would be served."""
     apps = []
 
-    def note(app, sock, say):
+    def note(app, sock, limits, say):
         apps.append(app)
         say(f"http://{sock.getsockname()[0]}:1")
         sock.close()
@@ -37,13 +37,27 @@ def started(monkeypatch):
 
 
 def test_limits_and_token_are_passed_on(folder, started):
-    done = run("serve", folder, "--port", 0, "--max-rows", 2, "--max-bytes", 90, "--queue", 5, VIEWFUSE_TOKEN="s3cret")
+    done = run(
+        "serve",
+        folder,
+        "--port",
+        0,
+        "--max-rows",
+        2,
+        "--max-bytes",
+        90,
+        "--queue",
+        5,
+        "--max-seconds",
+        7,
+        VIEWFUSE_TOKEN="s3cret",
+    )
     assert done.exit_code == 0, done.output
     assert done.output == f"serving {folder} at http://127.0.0.1:1; Ctrl-C stops\n"
     client = Client(started[0])
     assert client.get("/model").status == 401
     assert client.get("/model", authorization="Bearer s3cret").json()["limits"] == {
-        "rows": 2, "bytes": 90, "places": 5,
+        "rows": 2, "bytes": 90, "places": 5, "seconds": 7.0,
     }  # fmt: skip
 
 

@@ -13,18 +13,18 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
 
 from viewfuse import __version__
-from viewfuse.data.views import Views
-from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
+from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
-from viewfuse.serve.answers import QUESTIONS, Question
-from viewfuse.serve.bodies import JSON, PARQUET, Asked, read_json, read_parquet
+from viewfuse.serve.answers import QUESTIONS
+from viewfuse.serve.bodies import JSON, PARQUET, Asked
 from viewfuse.serve.gate import OPEN, Gate, middleware
-from viewfuse.serve.limits import Busy, Limits, TooLarge
+from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.metrics import Metrics
 from viewfuse.serve.opened import Opened
-from viewfuse.serve.worker import Worker
+from viewfuse.serve.process import Facts
+from viewfuse.serve.replies import MISTAKE, reply, sentence
+from viewfuse.serve.worker import SHORT, Worker
 
-_STATUS = {TooLarge: 413, NotEnoughMemory: 413, DataError: 422, SettingError: 422, MissingPackage: 501, Busy: 503}
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
 _BODIES = {"requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}, PARQUET: {}}}}
 
@@ -44,10 +44,11 @@ def create_app(
     host : where it will listen; on this machine alone it answers to no other names
     """
     limits = limits or Limits()
-    worker, metrics = Worker(limits.places), Metrics(PATHS)
+    worker, metrics = Worker(limits, opened.settle, partial(reply, opened, limits)), Metrics(PATHS)
 
     @asynccontextmanager
     async def alive(_: FastAPI) -> AsyncIterator[None]:
+        worker.start()
         yield
         worker.stop()
 
@@ -56,7 +57,7 @@ def create_app(
     app.add_exception_handler(Exception, _apologise)
     app.add_middleware(Gate, **middleware(metrics, token, host))
     for name, question in QUESTIONS.items():
-        answer = _answering(opened, question, limits, worker, metrics)
+        answer = _answering(name, limits, worker, metrics)
         app.add_api_route(
             f"/{name}", answer, methods=["POST"], summary=question.__doc__, operation_id=name, openapi_extra=_BODIES
         )
@@ -73,7 +74,7 @@ def _add_facts(app: FastAPI, opened: Opened, limits: Limits, worker: Worker, met
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
-        most = {"rows": limits.rows, "bytes": limits.bytes, "places": limits.places}
+        most = {"rows": limits.rows, "bytes": limits.bytes, "places": limits.places, "seconds": limits.seconds}
         return {**opened.facts, "limits": most}
 
     @app.get("/health")
@@ -89,56 +90,58 @@ def _add_facts(app: FastAPI, opened: Opened, limits: Limits, worker: Worker, met
         return PlainTextResponse(metrics.text(worker.taken, worker.places), media_type="text/plain; version=0.0.4")
 
 
-def _answering(opened: Opened, question: Question, limits: Limits, worker: Worker, metrics: Metrics) -> Any:
+def _answering(question: str, limits: Limits, worker: Worker, metrics: Metrics) -> Any:
     """What answers one question about the samples of a body."""
 
     async def answer(request: Request, view: View = None, block: Blocks = [], id_column: IdColumn = None) -> Response:  # noqa: B006
-        with worker.place():
-            asked = Asked(view, _pairs(block), id_column)
-            read = _reader(request.headers.get("content-type", ""), asked, opened.fitted.view_names_)
-            body = await _body(request, limits)
-            text, rows = await worker.run(partial(_work, opened, question, read, body, limits), _text)
-        metrics.count_rows(rows)
-        return Response(text, media_type=JSON)
+        asked = Asked(view, _pairs(block), id_column)
+        kind = _kind(request.headers.get("content-type", ""), asked)
+        try:
+            facts, text = await _answered(request, {"question": question, "kind": kind, "asked": asked._asdict()})
+        except asyncio.CancelledError:
+            raise Busy("the service stops; ask again when it is back") from None
+        metrics.count_rows(facts["rows"])
+        return Response(bytes(text), facts["status"], media_type=JSON)
+
+    async def _answered(request: Request, facts: Facts) -> tuple[Facts, bytearray]:
+        limits.check_body(int(request.headers.get("content-length", 0)))
+        body, parts = bytearray(), request.stream()
+        is_whole = await _read(body, parts, limits, SHORT)
+        lane = worker.lane(body, is_whole and facts["kind"] == JSON)
+        async with lane.place():
+            if not is_whole:
+                await _read(body, parts, limits, limits.bytes)
+            return await lane.ask(facts, body)
 
     return answer
 
 
-def _work(opened: Opened, question: Question, read: Any, body: bytes, limits: Limits) -> dict[str, Any]:
-    views: Views = read(body, limits)
-    return question(opened.fitted, views, limits)
-
-
-def _text(found: dict[str, Any], told: list[str]) -> tuple[str, int]:
-    """The text of an answer, and how many samples it is about."""
-    return as_json({**found, "warnings": told}), len(found["ids"])
-
-
-def _reader(kind: str, asked: Asked, names: list[str]) -> Any:
-    """What reads a body of this kind."""
-    plain = kind.partition(";")[0].strip().lower()
-    if plain == PARQUET:
-        return partial(read_parquet, asked=asked, names=names)
-    if plain != JSON:
+def _kind(given: str, asked: Asked) -> str:
+    """The kind of a body."""
+    plain = given.partition(";")[0].strip().lower()
+    if plain not in (JSON, PARQUET):
         raise HTTPException(415, f"bodies are {JSON} or {PARQUET}, not {plain[:80]!r}; say so in Content-Type")
-    if any(asked):
+    if plain == JSON and any(asked):
         raise DataError("view, block and id_column are for Parquet; JSON names its views and ids itself")
-    return read_json
+    if asked.view and asked.blocks:
+        raise DataError("give view for a table that is one view, or block for one that holds several, not both")
+    return plain
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
-    """The body, as far as it is short enough and comes in time."""
-    found = bytearray()
+async def _read(body: bytearray, parts: AsyncIterator[bytes], limits: Limits, enough: int) -> bool:
+    """Read on until there are more than `enough` bytes; whether that is all. Refuse what is too long or too late."""
     try:
         async with asyncio.timeout(limits.body_seconds):
-            async for part in request.stream():
-                found += part
-                limits.check_body(len(found))
+            async for part in parts:
+                body += part
+                limits.check_body(len(body))
+                if len(body) > enough:
+                    return False
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {limits.body_seconds:g} s; send it again") from None
     except ClientDisconnect:
         raise HTTPException(400, "the caller went away") from None
-    return bytes(found)
+    return True
 
 
 def _pairs(blocks: list[str]) -> dict[str, str] | None:
@@ -150,12 +153,13 @@ def _pairs(blocks: list[str]) -> dict[str, str] | None:
 
 
 async def _say(_: Request, error: Exception) -> Response:
-    """The package's own sentence, and the status that says who can do something about it."""
-    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    """The package's own sentence."""
+    assert isinstance(error, ViewfuseError)
+    status, detail = sentence(error)
     again = {"Retry-After": "1"} if status == 503 else None
-    return Response(as_json({"detail": str(error)}), status, again, media_type=JSON)  # also letters that UTF-8 lacks
+    return Response(as_json({"detail": detail}), status, again, media_type=JSON)  # also letters that UTF-8 lacks
 
 
 async def _apologise(_: Request, __: Exception) -> JSONResponse:
     """A mistake of ours: the log has it, callers need not."""
-    return JSONResponse({"detail": "the service made a mistake with this request; its log says more"}, 500)
+    return JSONResponse({"detail": MISTAKE}, 500)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
 
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, ViewfuseError
+from viewfuse.errors import DataError
 from viewfuse.io.readers import open_source
 from viewfuse.serve.limits import Limits, TooLarge
 
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
 _SHAPE = 'write {"views": {"NAME": [[number, ...], ...]}, "ids": [...]}; docs/serve.md has more'
+_ROOM = 2
+"""So many times more than samples of the model need may be in a body: it may have columns that the model lacks."""
+TEMPORARY = "viewfuse-"
+"""How the names of folders begin in which bodies lie."""
 _BODY = "body"
 """What a table without a name would be called."""
 
@@ -36,8 +40,13 @@ class Asked(NamedTuple):
     id_column: str | None = None
 
 
-def read_json(body: bytes, limits: Limits) -> Views:
-    """Samples from JSON: per view a list of rows, or an object of `columns` and `values`; null is what is missing."""
+def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str], width: int) -> Views:
+    """Samples from JSON: per view a list of rows, or an object of `columns` and `values`; null is what is missing.
+
+    `names` are those of the model's views, and `width` is the number of all their columns: a body with many more lists
+    or values than the samples of one request need is refused before it is parsed, as it would fill the memory.
+    """
+    _check_counts(body, limits, len(names), width)
     content = _parsed(body)
     views = content.get("views") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(views, dict) or not views:
@@ -45,50 +54,54 @@ def read_json(body: bytes, limits: Limits) -> Views:
     unknown = sorted(set(content) - {"views", "ids"})
     if unknown:
         raise DataError(f"the body has {unknown[0]!r}, which means nothing here; {_SHAPE}")
+    if len(views) > len(names):
+        raise DataError(f"the body has {len(views):,} views, but the model has {', '.join(names)}; give no others")
     tables = {name: _table(name, view) for name, view in views.items()}
     ids = _ids(content.get("ids"))
     counts = {name: len(rows) for name, (rows, _) in tables.items()} | ({} if ids is None else {"ids": len(ids)})
     limits.check_rows(max(counts.values()))
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
-        raise DataError(f"the numbers of samples differ ({listed}); give each view one row per sample, null for none")
+        differ = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+        raise DataError(f"the numbers of samples differ ({differ}); give each view one row per sample, null for none")
     given = {name: (rows if any(rows) else None) for name, (rows, _) in tables.items()}
-    names = [() if given[name] is None else columns for name, (_, columns) in tables.items()]
-    return Views(given, ids=ids, columns=names)
+    columns = [() if given[name] is None else listed for name, (_, listed) in tables.items()]
+    return Views(given, ids=ids, columns=columns)
 
 
-def read_parquet(body: bytes, limits: Limits, asked: Asked, names: Sequence[str]) -> Views:
+def _check_counts(body: bytes | bytearray, limits: Limits, n_views: int, width: int) -> None:
+    """Refuse what cannot be the samples of one request; names may hold any sign, too."""
+    rows, names = limits.rows + 1, limits.rows + width + 100
+    most = {b"[": rows * (n_views + 1), b"{": n_views, b":": 4 * n_views, b",": rows * (width + n_views + 1)}
+    for sign, n in most.items():
+        if body.count(sign) > _ROOM * (n + names):
+            raise TooLarge(
+                f"the body has more than {_ROOM * (n + names):,} times {sign.decode()!r}, far more than "
+                f"{limits.rows:,} samples of this model need; send the samples in parts"
+            )
+
+
+def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: Sequence[str]) -> Views:
     """Samples from a Parquet file: one view, columns of lists, or one wide table in blocks.
 
     A process of its own parses it, whose time and memory are limited; what comes back is measured before it is used.
     `names` are those of the model's views: a table of its only one needs no name.
     """
     view = asked.view or (names[0] if len(names) == 1 and not asked.blocks else None)
-    with TemporaryDirectory(prefix="viewfuse-") as folder:
+    with TemporaryDirectory(prefix=TEMPORARY) as folder:
         path = Path(folder, f"{_BODY}.parquet")
         path.write_bytes(body)
-        try:
-            paths = path if view is None else {view: path}
-            source = open_source(paths, id_column=asked.id_column, blocks=asked.blocks)
-            limits.check_rows(len(source))
-            limits.check_body(sum(one.values.nbytes for one in source.views))
-            views = source.read()
-        except TooLarge:
-            raise
-        except ViewfuseError as error:
-            raise type(error)(_in_our_words(error, path)) from None
+        paths = path if view is None else {view: path}
+        source = open_source(paths, id_column=asked.id_column, blocks=asked.blocks)
+        limits.check_rows(len(source))
+        limits.check_body(sum(one.values.nbytes for one in source.views))
+        views = source.read()
     if views.names == (_BODY,) and _BODY not in names:
         listed = ", ".join(names)
         raise DataError(f"the body is one table: say which view it is with ?view=NAME; the model has {listed}")
     return views
 
 
-def _in_our_words(error: ViewfuseError, path: Path) -> str:
-    """A sentence about a file as one about a body, without what only those who start the service can do."""
-    return re.sub(r"(, or if it is in order,|;) trusted=True .*", "", str(error).replace(str(path), "the body"))
-
-
-def _parsed(body: bytes) -> Any:
+def _parsed(body: bytes | bytearray) -> Any:
     try:
         return json.loads(body, parse_constant=_no_number, object_pairs_hook=_once)
     except DataError:
@@ -106,8 +119,8 @@ def _no_number(name: str) -> NoReturn:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, n in counts.items() if n > 1)
         raise DataError(f"{twice!r} stands twice in one object of the body; keep one")
     return found
 

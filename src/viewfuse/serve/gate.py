@@ -6,6 +6,7 @@ import base64
 import binascii
 import hmac
 from collections.abc import Mapping
+from ipaddress import ip_address
 from time import perf_counter
 from typing import Any
 
@@ -61,7 +62,7 @@ class Gate:
         """What is answered to those who may not pass."""
         headers = dict(scope["headers"])
         if self._hosts is not None and _without_port(headers) not in self._hosts:
-            detail = "the service is for this machine: call it 127.0.0.1 or localhost, or start it with another --host"
+            detail = "the service is for its own machine, and answers to no other name than 127.0.0.1 or localhost"
             return JSONResponse({"detail": detail}, 400)
         if self._token is None or scope["path"] in OPEN or _is_known(headers.get(b"authorization", b""), self._token):
             return None
@@ -90,9 +91,10 @@ def _is_known(given: bytes, token: str) -> bool:
 
 def middleware(metrics: Metrics, token: str | None, host: str) -> dict[str, Any]:
     """The parameters of a `Gate` for a service that listens at `host`."""
-    return {"metrics": metrics, "token": token, "hosts": LOCAL if is_local(host) else None}
+    own = f"[{host}]" if ":" in host else host
+    return {"metrics": metrics, "token": token, "hosts": LOCAL | {own} if is_local(host) else None}
 
 
 def is_local(host: str) -> bool:
-    """Whether nobody but this machine can reach what listens there."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    """Whether nobody but this machine can reach what listens at this address."""
+    return ip_address(host).is_loopback

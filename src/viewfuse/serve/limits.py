@@ -11,6 +11,10 @@ class TooLarge(ViewfuseError):
     """A request that the service could answer, but does not: it, or its answer, is larger than allowed."""
 
 
+class TooLong(ViewfuseError):
+    """A request that was ended, since it took more time than allowed."""
+
+
 class Busy(ViewfuseError):
     """All places are taken; the same request may succeed a moment later."""
 
@@ -23,14 +27,20 @@ class Limits:
     ----------
     rows : samples of one request
     bytes : of one body; also of what a compressed body becomes, and of one answer, as far as can be told before
-    places : requests that are read, wait or run at the same time; others are sent away
-    body_seconds : time for a body to arrive
+    places : requests that wait or run at the same time; others are sent away
+    seconds : of computing per request; then the process that computes is ended and replaced
+    header_seconds, body_seconds, answer_seconds : time for a header and a body to arrive, and for an answer to be taken
+    connections : callers that the service waits for; if there are more, the one it has waited for longest is let go
     """
 
     rows: int = 10_000
     bytes: int = 32_000_000
     places: int = 64
+    seconds: float = 30.0
+    header_seconds: float = 10.0
     body_seconds: float = 30.0
+    answer_seconds: float = 60.0
+    connections: int = 1000
 
     def check_rows(self, n: int) -> None:
         """Refuse more samples than one request may have."""

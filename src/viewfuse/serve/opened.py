@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.methods.registry import load
@@ -13,6 +17,7 @@ from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
 from viewfuse.report.verdict import Say
 from viewfuse.serve.answers import plain_names
+from viewfuse.utils.devices import chosen_device
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
@@ -26,22 +31,57 @@ class Opened:
 
     Attributes
     ----------
+    fitted : the model, on the CPU; `settle` moves it
+    device : where it is asked
     facts : what /model says
     page : the report of a run; of a model alone, a few words
     """
 
     fitted: MultiViewClusterer
+    device: str
     facts: dict[str, Any]
     page: str
+
+    @property
+    def width(self) -> int:
+        """Columns of all views."""
+        return sum(map(len, self.facts["views"].values()))
+
+    def settle(self) -> None:
+        """Bring the model to its device, in the process that asks it."""
+        self.fitted.device = self.device
+        self.fitted._model = self.fitted._placed_model()
 
 
 def open_folder(folder: Path, device: str, say: Say = str) -> Opened:
     """Open a model, or the folder of a run with the model inside."""
     is_run = (folder / "model" / MANIFEST).is_file() and not (folder / MANIFEST).exists()
     model = folder / "model" if is_run else folder
-    fitted = load(model, device=device)
+    place = _found(device)
+    with _one_thread():
+        fitted = load(model, device="cpu")
     facts = _facts(read_manifest(model), fitted)
-    return Opened(fitted, facts, run_page(read_run(folder), say=say) if is_run else _page(facts))
+    return Opened(fitted, place, facts, run_page(read_run(folder), say=say) if is_run else _page(facts))
+
+
+def _found(device: str) -> str:
+    """The device, found without using it: a process that has used a GPU cannot fork."""
+    if device == "auto":
+        return "cuda:0" if torch.cuda.device_count() else "cpu"
+    if not device.startswith("cuda") or not torch.cuda.device_count():
+        chosen_device(device)  # says what is wrong
+    return device
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch has no threads here: in processes that are forked later, it would wait for them for ever."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _facts(manifest: dict[str, Any], fitted: MultiViewClusterer) -> dict[str, Any]:

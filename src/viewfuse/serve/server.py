@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -10,9 +11,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from viewfuse.errors import SettingError
+from viewfuse.serve.connection import connections
+from viewfuse.serve.limits import Limits
+from viewfuse.serve.logs import count_repetitions
 
 _SECONDS_TO_FINISH = 30
 _WAITING_TO_CONNECT = 2048
+_OWN_FILES = 64
+"""File handles that the service itself needs, about."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -32,11 +38,21 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def run(app: FastAPI, sock: socket.socket, say: Callable[[str], None]) -> None:
+def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; requests that have begun are answered first, for at most half a minute."""
+    files = _room()
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_SECONDS_TO_FINISH
+        app,
+        http=connections(limits, min(limits.connections + limits.places, files)),
+        backlog=min(_WAITING_TO_CONNECT, files),  # also how many are accepted before one of them is looked at
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SECONDS_TO_FINISH,
     )
+    count_repetitions()
+    gc.collect()
+    gc.freeze()  # else looking for garbage would write to all that forked processes share
     # uvicorn passes the signal on when all is done; for a service either is the usual end.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     host, port = sock.getsockname()[:2]
@@ -47,3 +63,11 @@ def run(app: FastAPI, sock: socket.socket, say: Callable[[str], None]) -> None:
         return
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _room() -> int:
+    """Connections that there are file handles for: half of them, as as many may come at the same moment."""
+    import resource  # where there are no forks, there are no limits either
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _WAITING_TO_CONNECT if soft == resource.RLIM_INFINITY else max(8, (soft - _OWN_FILES) // 2)

@@ -1,66 +1,107 @@
-"""One thread asks the model, one request at a time; who finds no place is sent away."""
+"""Requests wait in two lanes, each with a process that asks the model; who finds no place is sent away."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 
-from viewfuse import errors
-from viewfuse.serve.limits import Busy
+from viewfuse.serve.limits import Busy, Limits
+from viewfuse.serve.process import Facts, Process, Work
 
-T = TypeVar("T")
-U = TypeVar("U")
-_log = logging.getLogger(__name__)
+SHORT = 256_000
+"""Bytes of a body that may pass in the quick lane."""
+_FEW = {b"[": 300, b",": 30_000}
+"""Lists in a body, about one per row and view, and values that may pass in the quick lane."""
+_AT_ONCE = 2
+"""Long bodies that are there at the same time: one is worked on while the next one arrives."""
 
 
-class Worker:
-    """A thread that owns the model, and the places of those who wait for it.
+class Lane:
+    """A process that does one thing at a time, and the places of those who wait for it.
 
-    More threads would not be faster, as the model uses all cores by itself, and would mix up their warnings. All but
-    the work itself happens in the thread of the event loop, so nothing here needs a lock.
+    All happens in the thread of the event loop, so nothing here needs a lock of threads.
+
+    Parameters
+    ----------
+    start : starts the process; called again whenever it has ended
+    places : requests that may wait or run
+    at_once : how many of these may have their bodies read; the others wait for that
     """
 
-    def __init__(self, places: int) -> None:
-        self.places, self.taken, self._stopped = places, 0, False
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="viewfuse-model")
+    def __init__(self, start: Callable[[], Process], places: int, at_once: int) -> None:
+        self.places, self.taken = places, 0
+        self._start = start
+        self._bodies, self._turn = asyncio.Semaphore(at_once), asyncio.Lock()
+        self._process: Process | None = None
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the next request would find a place."""
-        return not self._stopped and self.taken < self.places
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place for one request, from its first byte to its answer."""
-        if not self.is_ready:
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """A place for one request, until it is answered."""
+        if self.taken >= self.places:
             raise Busy(f"all {self.places} places are taken; try again in a moment")
         self.taken += 1
         try:
-            yield
+            async with self._bodies:
+                yield
         finally:
             self.taken -= 1
 
-    async def run(self, work: Callable[[], T], tell: Callable[[T, list[str]], U]) -> U:
-        """What `tell` makes of the result of `work`, and of what the package warned of meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: tell(*_recorded(work)))
+    async def ask(self, facts: Facts, body: bytearray) -> tuple[Facts, bytearray]:
+        """What the process answers, when it is our turn."""
+        async with self._turn:
+            return await self.process().ask(facts, body)
+
+    def process(self) -> Process:
+        """The process, or a new one where the last one has ended."""
+        if self._process is None or not self._process.is_alive:
+            if not self.places:
+                raise Busy("the service stops; ask another one")
+            self.end()
+            self._process = self._start()
+        return self._process
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._process is not None:
+            self._process.end()
+
+
+class Worker:
+    """Two lanes: one for short requests, which so never wait for long ones, and one for the others.
+
+    More processes would not be faster, as the model uses all cores by itself.
+    """
+
+    def __init__(self, limits: Limits, prepare: Callable[[], None], work: Work) -> None:
+        start = partial(Process, prepare, work, limits.seconds)
+        self._quick = Lane(start, limits.places, limits.places)
+        self._long = Lane(start, limits.places, _AT_ONCE)
+        self.places = limits.places
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next short request would find a place."""
+        return self._quick.taken < self._quick.places
+
+    @property
+    def taken(self) -> int:
+        """Places that are taken."""
+        return self._quick.taken + self._long.taken
+
+    def lane(self, beginning: bytearray, is_whole: bool) -> Lane:
+        """The lane for a body that begins so; it is looked at only if that is all of it."""
+        is_short = is_whole and all(beginning.count(sign) <= n for sign, n in _FEW.items())
+        return self._quick if is_short else self._long
+
+    def start(self) -> None:
+        """Start both processes now, so that the first requests need not wait."""
+        self._quick.process()
+        self._long.process()
 
     def stop(self) -> None:
-        """Finish what runs; nobody is let in any more."""
-        self._stopped = True
-        self._thread.shutdown(wait=True, cancel_futures=True)
-
-
-def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = work()
-    ours = [one for one in caught if one.category.__module__ == errors.__name__]
-    for other in caught:
-        if other not in ours:
-            _log.warning("%s: %s", other.category.__name__, other.message)
-    return result, list(dict.fromkeys(str(one.message) for one in ours))
+        """End both processes, whatever they do; nobody is let in any more."""
+        for lane in (self._quick, self._long):
+            lane.places = 0
+            lane.end()

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
-from viewfuse.errors import MissingPackage
+from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.serve.limits import Limits
 from viewfuse.utils.optional import how_to_install
 from viewfuse.utils.wording import in_options
@@ -27,13 +27,19 @@ _TOKEN = "VIEWFUSE_TOKEN"
 @click.option("--max-bytes", type=click.IntRange(1), default=Limits.bytes, show_default=True, help="Per request.")
 @click.option("--queue", type=click.IntRange(1), default=Limits.places, show_default=True,
               help="Requests that may wait; others are answered with 503.")  # fmt: skip
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), default=Limits.seconds, show_default=True,
+              help="Of computing, per request.")  # fmt: skip
 @options.device
-def command(model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, device: str) -> None:
+def command(
+    model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, max_seconds: float, device: str
+) -> None:
     """Filled in by the group."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         cure = how_to_install(" ".join(missing), "serve")
         raise MissingPackage(f"viewfuse serve needs {' and '.join(missing)}, which are not installed; {cure}")
+    if not hasattr(os, "fork"):
+        raise SettingError("viewfuse serve needs a system whose processes can fork; use Linux or macOS, or a container")
     from viewfuse.cli.fit import command as fit
     from viewfuse.serve.app import create_app
     from viewfuse.serve.gate import is_local
@@ -43,7 +49,9 @@ def command(model: Path, host: str, port: int, max_rows: int, max_bytes: int, qu
     opened = open_folder(model, device, say=partial(in_options, command=fit))
     token = os.environ.get(_TOKEN) or None
     sock = listen(host, port)
-    if token is None and not is_local(host):
+    address = str(sock.getsockname()[0])
+    if token is None and not is_local(address):
         click.echo(f"viewfuse: warning: whoever reaches {host} can ask the model; set {_TOKEN} to a secret", err=True)
-    app = create_app(opened, Limits(max_rows, max_bytes, queue), token=token, host=host)
-    run(app, sock, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))
+    limits = Limits(max_rows, max_bytes, queue, max_seconds)
+    app = create_app(opened, limits, token=token, host=address)
+    run(app, sock, limits, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))

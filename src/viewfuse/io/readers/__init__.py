@@ -6,6 +6,7 @@ it, all samples at once or a few at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -204,8 +205,8 @@ def _check_named(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
 
 def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
     """Tables by the names of their views, which are called like the files."""
-    names = [file.stem for file in files]
-    alike = [str(file) for file in files if names.count(file.stem) > 1]
+    names = Counter(file.stem for file in files)
+    alike = [str(file) for file in files if names[file.stem] > 1]
     if alike:
         listed = ", ".join(alike)
         raise DataError(

@@ -80,7 +80,7 @@ class _Table:
             return pick_columns(self.path, columns, blocks)
         lists = [name for name in columns if _is_list(self._kinds[name])]
         if lists and len(lists) < len(columns):
-            self._tell_ignored(lists, [name for name in columns if name not in lists])
+            self._tell_ignored(lists, [name for name in columns if not _is_list(self._kinds[name])])
         return {name: [name] for name in lists} if lists else {self.path.stem: columns}
 
     def _tell_ignored(self, lists: list[str], columns: list[str]) -> None:
