@@ -99,9 +99,12 @@ async def slow_caller(port: int, i: int, end: float) -> None:
 
 
 async def hostile_caller(port: int, turns: list[bytes], end: float, answered: list[int]) -> None:
+    """Send hostile bodies; 0 stands for a connection that was closed before all was sent."""
     while turns and time.monotonic() < end:
-        with suppress(OSError, IndexError):
+        try:
             answered.append((await post(port, turns.pop()))[0])
+        except (OSError, IndexError):
+            answered.append(0)
 
 
 async def attack(process, port: int, seconds: float):
@@ -145,7 +148,7 @@ def test_honest_callers_are_answered_while_others_attack(folder):
     assert set(statuses) == {200}
     assert p99 <= 1
     assert max(memory) - before <= 100
-    assert set(answered) <= {413, 422, 503}
+    assert set(answered) <= {0, 413, 422, 503}
     assert stopped <= 35
 
 
