@@ -155,16 +155,13 @@ def test_honest_callers_are_answered_while_others_attack(folder):
 def test_few_file_handles_and_many_slow_headers_leave_the_service_alive(folder):
     async def crowd(port):
         slow = [asyncio.create_task(slow_caller(port, i, time.monotonic() + 6)) for i in range(300)]
-        times, statuses = [], []
         await asyncio.sleep(1)
-        await honest(port, 4, times, statuses)
+        statuses = [(await post(port, one_row(i)))[0] for i in range(20)]
         await asyncio.gather(*slow)
-        return times, statuses
+        return statuses
 
     with serving(folder, before=("prlimit", "--nofile=256:256"), may_speak=True) as (_, port):
-        times, statuses = asyncio.run(crowd(port))
-    assert set(statuses) == {200}
-    assert max(times) < 3
+        assert asyncio.run(crowd(port)) == [200] * 20
 
 
 def worker_of(process) -> list[int]:
