@@ -67,7 +67,7 @@ def test_a_doubled_key_is_found_in_time_that_grows_with_the_body_alone():
     start = time.process_time()
     with pytest.raises(DataError, match=f"'k{n - 1}' stands twice"):
         read_json(content, Limits(), ["rna"])
-    assert time.process_time() - start < 2  # 19 s when each key was compared with all
+    assert time.process_time() - start < 2  # 23 s when each key was compared with all
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'"":', b'"ab",', b"[1],"], ids=bytes.decode)
