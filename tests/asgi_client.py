@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,18 +20,21 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-async def ask(app, method: str, address: str, body: bytes = b"", pause: float = 0.0, **headers: str) -> Answer:
-    """One request, its body in two parts; `pause` seconds pass between them."""
-    parts = urlsplit(address)
+async def ask(
+    app, method: str, address: str, body: bytes = b"", pause: float = 0.0, parts: int = 2, **headers: str
+) -> Answer:
+    """One request, its body in parts; `pause` seconds pass before the last one."""
+    url = urlsplit(address)
     given = {"host": "127.0.0.1:8000"} | {name.replace("_", "-"): text for name, text in headers.items()}
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-        "path": parts.path, "raw_path": parts.path.encode(), "query_string": parts.query.encode(), "root_path": "",
+        "path": url.path, "raw_path": url.path.encode(), "query_string": url.query.encode(), "root_path": "",
         "headers": [(name.encode(), text.encode("latin-1")) for name, text in given.items()],
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
     }  # fmt: skip
-    half, sent = len(body) // 2, []
-    waiting = [{"body": body[half:], "more_body": False}, {"body": body[:half], "more_body": True}]
+    ends, sent = [len(body) * i // parts for i in range(parts + 1)], []
+    waiting = [{"body": body[a:b], "more_body": b < len(body)} for a, b in pairwise(ends)][::-1]
+    waiting[0]["more_body"] = False
 
     async def receive():
         if not waiting:
@@ -55,6 +59,8 @@ class Client:
     def get(self, address: str, **headers: str) -> Answer:
         return asyncio.run(ask(self.app, "GET", address, **headers))
 
-    def post(self, address: str, body: Any, kind: str = "application/json", pause: float = 0.0, **headers) -> Answer:
+    def post(
+        self, address: str, body: Any, kind: str = "application/json", pause: float = 0.0, parts: int = 2, **headers
+    ) -> Answer:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return asyncio.run(ask(self.app, "POST", address, content, pause, content_type=kind, **headers))
+        return asyncio.run(ask(self.app, "POST", address, content, pause, parts, content_type=kind, **headers))

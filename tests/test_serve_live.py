@@ -69,9 +69,9 @@ async def post(port: int, content: bytes, path: str = "/predict", kind: str = "a
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
     try:
-        writer.write(f"{head}Connection: close\r\n\r\n".encode())
-        for start in range(0, len(content), 2**17):  # asyncio takes its time with long ones
-            writer.write(content[start : start + 2**17])
+        whole = f"{head}Connection: close\r\n\r\n".encode() + content
+        for start in range(0, len(whole), 2**17):  # asyncio takes its time with long ones
+            writer.write(whole[start : start + 2**17])
             await writer.drain()
         found = await reader.read()
     finally:

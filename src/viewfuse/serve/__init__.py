@@ -1,1 +1,1 @@
-"""A model behind HTTP: bodies become Views, one thread asks the model, answers are JSON."""
+"""A model behind HTTP: bodies become Views, two forked processes ask the model, answers are JSON."""

@@ -16,7 +16,7 @@ from viewfuse import __version__
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
 from viewfuse.serve.answers import QUESTIONS
-from viewfuse.serve.bodies import JSON, PARQUET, Asked
+from viewfuse.serve.bodies import JSON, PARQUET, Asked, Signs
 from viewfuse.serve.gate import OPEN, Gate, middleware
 from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.metrics import Metrics
@@ -57,7 +57,7 @@ def create_app(
     app.add_exception_handler(Exception, _apologise)
     app.add_middleware(Gate, **middleware(metrics, token, host))
     for name, question in QUESTIONS.items():
-        answer = _answering(name, limits, worker, metrics)
+        answer = _answering(name, opened, limits, worker, metrics)
         app.add_api_route(
             f"/{name}", answer, methods=["POST"], summary=question.__doc__, operation_id=name, openapi_extra=_BODIES
         )
@@ -90,7 +90,7 @@ def _add_facts(app: FastAPI, opened: Opened, limits: Limits, worker: Worker, met
         return PlainTextResponse(metrics.text(worker.taken, worker.places), media_type="text/plain; version=0.0.4")
 
 
-def _answering(question: str, limits: Limits, worker: Worker, metrics: Metrics) -> Any:
+def _answering(question: str, opened: Opened, limits: Limits, worker: Worker, metrics: Metrics) -> Any:
     """What answers one question about the samples of a body."""
 
     async def answer(request: Request, view: View = None, block: Blocks = [], id_column: IdColumn = None) -> Response:  # noqa: B006
@@ -105,7 +105,8 @@ def _answering(question: str, limits: Limits, worker: Worker, metrics: Metrics) 
 
     async def _answered(request: Request, facts: Facts) -> tuple[Facts, bytearray]:
         limits.check_body(int(request.headers.get("content-length", 0)))
-        body, parts = bytearray(), request.stream()
+        signs = Signs(limits, len(opened.facts["views"]), opened.width) if facts["kind"] == JSON else None
+        body, parts = bytearray(), _parts(request, limits, signs)
         is_whole = await _read(body, parts, limits, SHORT)
         lane = worker.lane(body, is_whole and facts["kind"] == JSON)
         async with lane.place():
@@ -128,13 +129,23 @@ def _kind(given: str, asked: Asked) -> str:
     return plain
 
 
+async def _parts(request: Request, limits: Limits, signs: Signs | None) -> AsyncIterator[bytes]:
+    """A body as it arrives; what is too long is refused at once."""
+    n = 0
+    async for part in request.stream():
+        n += len(part)
+        limits.check_body(n)
+        if signs is not None:
+            signs.add(part)
+        yield part
+
+
 async def _read(body: bytearray, parts: AsyncIterator[bytes], limits: Limits, enough: int) -> bool:
-    """Read on until there are more than `enough` bytes; whether that is all. Refuse what is too long or too late."""
+    """Read on until there are more than `enough` bytes; whether that is all. What comes too late is refused."""
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in parts:
                 body += part
-                limits.check_body(len(body))
                 if len(body) > enough:
                     return False
     except TimeoutError:

@@ -40,13 +40,36 @@ class Asked(NamedTuple):
     id_column: str | None = None
 
 
-def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str], width: int) -> Views:
+class Signs:
+    """Counts the signs of a JSON body as it arrives: what has far more than samples need would fill the memory.
+
+    Parameters
+    ----------
+    n_views, width : views of the model, and columns of all of them
+    """
+
+    def __init__(self, limits: Limits, n_views: int, width: int) -> None:
+        rows, names = limits.rows + 1, limits.rows + width + 100  # names may hold any sign, too
+        needed = {b"[": rows * (n_views + 1), b"{": n_views, b":": 4 * n_views, b",": rows * (width + n_views + 1)}
+        self._most = {sign: _ROOM * (n + names) for sign, n in needed.items()}
+        self._rows, self._counts = limits.rows, dict.fromkeys(needed, 0)
+
+    def add(self, part: bytes) -> None:
+        """Count the next part, and refuse what cannot be the samples of one request."""
+        for sign, most in self._most.items():
+            self._counts[sign] += part.count(sign)
+            if self._counts[sign] > most:
+                raise TooLarge(
+                    f"the body has more than {most:,} times {sign.decode()!r}, far more than {self._rows:,} samples of "
+                    "this model need; send the samples in parts"
+                )
+
+
+def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str]) -> Views:
     """Samples from JSON: per view a list of rows, or an object of `columns` and `values`; null is what is missing.
 
-    `names` are those of the model's views, and `width` is the number of all their columns: a body with many more lists
-    or values than the samples of one request need is refused before it is parsed, as it would fill the memory.
+    `names` are those of the model's views.
     """
-    _check_counts(body, limits, len(names), width)
     content = _parsed(body)
     views = content.get("views") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(views, dict) or not views:
@@ -66,18 +89,6 @@ def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str], wid
     given = {name: (rows if any(rows) else None) for name, (rows, _) in tables.items()}
     columns = [() if given[name] is None else listed for name, (_, listed) in tables.items()]
     return Views(given, ids=ids, columns=columns)
-
-
-def _check_counts(body: bytes | bytearray, limits: Limits, n_views: int, width: int) -> None:
-    """Refuse what cannot be the samples of one request; names may hold any sign, too."""
-    rows, names = limits.rows + 1, limits.rows + width + 100
-    most = {b"[": rows * (n_views + 1), b"{": n_views, b":": 4 * n_views, b",": rows * (width + n_views + 1)}
-    for sign, n in most.items():
-        if body.count(sign) > _ROOM * (n + names):
-            raise TooLarge(
-                f"the body has more than {_ROOM * (n + names):,} times {sign.decode()!r}, far more than "
-                f"{limits.rows:,} samples of this model need; send the samples in parts"
-            )
 
 
 def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: Sequence[str]) -> Views:

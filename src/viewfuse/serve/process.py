@@ -62,9 +62,10 @@ class Process:
             return False
 
     async def ask(self, facts: Facts, content: bytearray) -> tuple[Facts, bytearray]:
-        """What the process makes of this; it ends where nobody waits for that any more."""
+        """What the process makes of this; it ends where nobody waits for that any more. `content` is emptied."""
         try:
             await self._send(facts, content)
+            content.clear()  # it may be long, and so may be the next one, which arrives meanwhile
             n_facts, n_content = _LENGTHS.unpack(await self._receive(_LENGTHS.size))
             return json.loads(await self._receive(n_facts)), await self._receive(n_content)
         except (EOFError, OSError):

@@ -78,7 +78,7 @@ def _answered(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> 
     if facts["kind"] == PARQUET:
         views: Views = read_parquet(body, limits, Asked(**facts["asked"]), names)
     else:
-        views = read_json(body, limits, names, opened.width)
+        views = read_json(body, limits, names)
     return QUESTIONS[facts["question"]](opened.fitted, views, limits)
 
 

@@ -1,11 +1,13 @@
-"""Listening, and stopping without losing an answer."""
+"""Listening, stopping without losing an answer, and a log that does not repeat itself."""
 
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import socket
 from collections.abc import Callable
+from time import monotonic
 
 import uvicorn
 from fastapi import FastAPI
@@ -13,12 +15,14 @@ from fastapi import FastAPI
 from viewfuse.errors import SettingError
 from viewfuse.serve.connection import connections
 from viewfuse.serve.limits import Limits
-from viewfuse.serve.logs import count_repetitions
 
 _SECONDS_TO_FINISH = 30
 _WAITING_TO_CONNECT = 2048
 _OWN_FILES = 64
 """File handles that the service itself needs, about."""
+_LOGGERS = ("asyncio", "uvicorn.error", "viewfuse.serve.process", "viewfuse.serve.replies")
+_QUIET = 60.0
+"""Seconds in which a line of the log is not repeated."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -50,7 +54,7 @@ def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], 
         server_header=False,
         timeout_graceful_shutdown=_SECONDS_TO_FINISH,
     )
-    count_repetitions()
+    _count_repetitions()
     gc.collect()
     gc.freeze()  # else looking for garbage would write to all that forked processes share
     # uvicorn passes the signal on when all is done; for a service either is the usual end.
@@ -71,3 +75,37 @@ def _room() -> int:
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _WAITING_TO_CONNECT if soft == resource.RLIM_INFINITY else max(8, (soft - _OWN_FILES) // 2)
+
+
+class Counted(logging.Filter):
+    """Lets a line pass once a minute; the next one that passes says how many were like it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[tuple[str, str], float] = {}
+        self._kept: dict[tuple[str, str], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        kind, now = (record.name, _kind(record)), monotonic()
+        if now - self._passed.get(kind, -_QUIET) < _QUIET:
+            self._kept[kind] = self._kept.get(kind, 0) + 1
+            return False
+        self._passed[kind] = now
+        kept = self._kept.pop(kind, 0)
+        if kept:
+            record.msg, record.args = f"{record.getMessage()} (and {kept:,} more like it)", ()
+        return True
+
+
+def _kind(record: logging.LogRecord) -> str:
+    """What a line is about: the place in the code that wrote it, as messages may hold what callers sent."""
+    error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+    return f"{record.pathname}:{record.lineno}:{error}"
+
+
+def _count_repetitions() -> None:
+    """From now on repetitions are counted."""
+    counted = Counted()
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(counted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +17,7 @@ _FEW = {b"[": 300, b",": 30_000}
 """Lists in a body, about one per row and view, and values that may pass in the quick lane."""
 _AT_ONCE = 2
 """Long bodies that are there at the same time: one is worked on while the next one arrives."""
+_NICE = 10
 
 
 class Lane:
@@ -75,9 +77,9 @@ class Worker:
     """
 
     def __init__(self, limits: Limits, prepare: Callable[[], None], work: Work) -> None:
-        start = partial(Process, prepare, work, limits.seconds)
-        self._quick = Lane(start, limits.places, limits.places)
-        self._long = Lane(start, limits.places, _AT_ONCE)
+        start = partial(Process, work=work, seconds=limits.seconds)
+        self._quick = Lane(partial(start, prepare), limits.places, limits.places)
+        self._long = Lane(partial(start, partial(_behind, prepare)), limits.places, _AT_ONCE)
         self.places = limits.places
 
     @property
@@ -105,3 +107,9 @@ class Worker:
         for lane in (self._quick, self._long):
             lane.places = 0
             lane.end()
+
+
+def _behind(prepare: Callable[[], None]) -> None:
+    """Let the process of short requests go first, where there are more processes than cores."""
+    os.nice(_NICE)
+    prepare()
