@@ -125,12 +125,12 @@ def test_a_service_answers_to_the_address_that_it_was_given(opened, host):
 
 
 def test_a_request_that_takes_too_long_is_ended_and_the_next_one_answered(napping):
-    client = Client(create_app(napping, Limits(seconds=0.4)))
+    client = Client(create_app(napping, Limits(seconds=2)))
     assert client.post("/predict", one()).status == 200
     start = time.perf_counter()
     late = client.post("/predict", one(60))
-    assert (late.status, time.perf_counter() - start < 10) == (504, True)
-    assert late.json()["detail"] == "the request took more than 0.4 s of computing; send fewer samples"
+    assert (late.status, time.perf_counter() - start < 20) == (504, True)
+    assert late.json()["detail"] == "the request took more than 2 s of computing; send fewer samples"
     assert client.post("/predict", one()).status == 200
 
 
@@ -165,7 +165,7 @@ def test_a_process_that_was_killed_is_replaced(napping, started):
         at_work = await asked
         after = await ask(app, "POST", "/predict", one(), **JSON)
         os.kill(started[1], signal.SIGKILL)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(1.0)
         return at_work, after, await ask(app, "POST", "/predict", one(), **JSON)
 
     at_work, after, idle = asyncio.run(killed())
