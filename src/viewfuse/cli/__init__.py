@@ -21,6 +21,7 @@ from viewfuse import __version__
 from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
 from viewfuse.utils.console import tell
+from viewfuse.utils.memory import told_when_full
 from viewfuse.utils.wording import in_options
 
 VERBS = {
@@ -125,7 +126,8 @@ def _terminated(*_: object) -> NoReturn:
 @contextmanager
 def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
     try:
-        yield
+        with told_when_full():
+            yield
     except ViewfuseError as error:
         _stop(_say(ctx, error))
     except click.UsageError as error:

@@ -35,6 +35,7 @@ from viewfuse.missing import hide_more
 from viewfuse.parallel import Job, as_done, report
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.memory import told_when_full
 from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint")
@@ -234,7 +235,8 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     measurable, before = forget_peak(), memory_now()
     began = time.perf_counter()
     try:
-        labels = _checked(estimator.fit(views).labels_, len(views))
+        with told_when_full():
+            labels = _checked(estimator.fit(views).labels_, len(views))
     except ViewfuseError as error:
         return Run(name, 0.0, 0, None, failed=str(error))
     except (Exception, SystemExit) as error:  # of a method of somebody else, or a bug in ours

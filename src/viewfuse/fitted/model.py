@@ -21,7 +21,7 @@ from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
 from viewfuse.engine.method import Placing
 from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
-from viewfuse.errors import DataError, OutOfRangeWarning, SettingError
+from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.views import Reduction
@@ -201,6 +201,17 @@ def warn_of_far(ids: NDArray[Any], n: int) -> None:
             f"{len(ids)} of {n} samples, such as {ids.tolist()[0]!r}, have values far outside of those that the model "
             "was fitted on, so their clusters mean little; look for fill values and units",
             OutOfRangeWarning,
+            stacklevel=outside(),
+        )
+
+
+def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, cure: str = "") -> None:
+    """Say how many clusters have no sample."""
+    found = len(np.unique(labels))
+    if found < n_clusters:
+        warnings.warn(
+            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters{cure}",
+            EmptyClusterWarning,
             stacklevel=outside(),
         )
 

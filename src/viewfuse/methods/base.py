@@ -24,7 +24,7 @@ from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
 from viewfuse.data.filling.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
-from viewfuse.errors import BadModelFile, DataError, EmptyClusterWarning, SuspiciousDataWarning
+from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.merge_tree import merge_tree
@@ -42,12 +42,19 @@ if TYPE_CHECKING:  # where it is needed it is imported: machines that only train
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
 _PER_CLUSTER = ("cluster_centers_", "cluster_stability_")
+_ASKED = {"fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute", "save"}
 _NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
 
 class ViewsClusterer(ClusterMixin, BaseEstimator):
     """An estimator that clusters views; methods add their parameters and `fit`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let what is asked of the estimator say in one line where it runs out of memory."""
+        super().__init_subclass__(**kwargs)
+        for name in _ASKED & vars(cls).keys():
+            setattr(cls, name, memory.telling_when_full(getattr(cls, name)))
 
     def _checked_views(self, X: Any, y: Any) -> Views:
         """What is clustered; warns of what looks wrong, and complains before any work is done."""
@@ -333,14 +340,3 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, cure: str = "") -> None:
-    """Say how many clusters have no sample."""
-    found = len(np.unique(labels))
-    if found < n_clusters:
-        warnings.warn(
-            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters{cure}",
-            EmptyClusterWarning,
-            stacklevel=outside(),
-        )

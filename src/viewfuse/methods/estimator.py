@@ -25,9 +25,9 @@ from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.engine.stages import History
 from viewfuse.errors import NotEnoughMemory, SettingError
-from viewfuse.fitted.model import Model, scaled_tensors
+from viewfuse.fitted.model import Model, scaled_tensors, warn_of_empty_clusters
 from viewfuse.fitted.prepared import Source
-from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
+from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
 from viewfuse.neighbors.row_lookup import index_rows
 from viewfuse.neighbors.samples import Samples, index_training_set

@@ -6,6 +6,7 @@ one that is still being written.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -55,6 +56,8 @@ def writing(path: Path) -> Iterator[Path]:
     except CannotWrite:
         raise
     except OSError as error:
+        if error.errno == errno.ENOMEM:  # the disk is not at fault
+            raise
         size = temporary.stat().st_size if temporary is not None and temporary.exists() else 0
         raise CannotWrite(
             f"{path} ({size:,} bytes) cannot be written: {error.strerror or error}; "

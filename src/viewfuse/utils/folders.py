@@ -40,6 +40,8 @@ def replacing(folder: Path, is_stale: Callable[[str], bool] = lambda name: False
     except CannotWrite:
         raise
     except OSError as error:
+        if error.errno == errno.ENOMEM:  # the disk is not at fault
+            raise
         raise CannotWrite(
             f"{folder} cannot be written: {error.strerror or error}; free some space or choose another folder; "
             "what was there before is intact"

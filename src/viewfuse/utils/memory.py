@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import CannotWrite, NotEnoughMemory
+from viewfuse.errors import CannotWrite, NotEnoughMemory, ViewfuseError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _NO_LIMIT = 2**62
 _SHARE = 4
 """What takes more than one part in so many of the free memory is kept on disk."""
 _LITTLE = 2**20
 """Bytes that are taken without asking: for one row the question would take longer than all the rest."""
 _ROWS_AT_A_TIME = 65_536
+_RESERVE, _LONGEST_REASON = 8 * 2**20, 160
+_WORDS = (
+    "out of memory",
+    "allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "failed to map segment",
+    "cannot allocate",
+)
+"""What libraries say when there is no memory left, each in its own way."""
 
 
 def room(shape: tuple[int, int]) -> NDArray[np.float32]:
@@ -55,6 +72,48 @@ def require(n_bytes: int, what: str, cure: str) -> None:
     free = available()
     if n_bytes > free:
         raise NotEnoughMemory(f"{what} needs {n_bytes:,} bytes, but only {free:,} are free; {cure}")
+
+
+@contextmanager
+def told_when_full() -> Iterator[None]:
+    """Whatever runs out of memory inside, of any library, is one error that says so, with a cure."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(mmap.mmap(-1, _RESERVE))  # to say it, even if nothing else is left
+            yield
+        except Exception as error:
+            stack.close()
+            if isinstance(error, ViewfuseError) or not _is_full(error):
+                raise
+            raise NotEnoughMemory(_told(error)) from None
+
+
+def telling_when_full(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function, inside `told_when_full`."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with told_when_full():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether an error is about memory; torch raises a RuntimeError, and libraries that cannot be loaded another."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    if not isinstance(error, (RuntimeError, ImportError, OSError, SystemError)):
+        return False
+    return any(words in str(error).lower() for words in _WORDS) or available() < _LITTLE
+
+
+def _told(error: Exception) -> str:
+    reason = (str(error).strip().splitlines() or [""])[0][:_LONGEST_REASON] or type(error).__name__
+    return (
+        f"there is not enough memory, {available():,} bytes are free ({reason}); use a machine with more, fewer "
+        "samples at a time, or fewer columns (reduction='auto')"
+    )
 
 
 def available() -> int:

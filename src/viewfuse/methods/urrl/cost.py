@@ -26,6 +26,9 @@ _PER_PARAMETER = 16
 """Bytes of a weight, its gradient and its two moments."""
 _PER_DISTANCE, _DISTANCES_AT_A_TIME = 24, 4_000_000
 """Of the search for neighbours, which is over before training begins: three float64 numbers of each pair."""
+_LIBRARIES, _PER_SAMPLE, _SAMPLES_AT_A_TIME = 64 * 2**20, 6_000, 65_536
+"""Of libraries that are loaded during the first fit; and of samples while clusters are found and compared, a part at a
+time: freed, but in pieces too small to be used again. Measured on eleven shapes (tests/test_memory_limits.py)."""
 _COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
 """Neighbour lists as they are, with noise and coded, and their draws; outputs of layers with their gradients."""
 
@@ -72,7 +75,8 @@ def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_stacked: 
     per_sample = 4 * sum(widths) + len(widths) * (8 * depth + 1) + 4 * config.embedding_dim
     held = n_samples * per_sample * (n_stacked + n_waiting) + 4 * parameters * n_waiting
     training = n_stacked * (_PER_PARAMETER * parameters + _step_bytes(widths, config, n_samples))
-    return held + max(training, _PER_DISTANCE * min(n_samples**2, _DISTANCES_AT_A_TIME))
+    passing = _LIBRARIES + _PER_SAMPLE * min(n_samples, _SAMPLES_AT_A_TIME)
+    return held + passing + max(training, _PER_DISTANCE * min(n_samples**2, _DISTANCES_AT_A_TIME))
 
 
 def _step_bytes(widths: Sequence[int], config: Config, n_samples: int) -> int:

@@ -20,8 +20,9 @@ from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.cluster_stability import cluster_stability
 from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod
-from viewfuse.methods.base import MultiViewClusterer, warn_of_empty_clusters
+from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models

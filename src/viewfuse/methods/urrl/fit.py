@@ -111,8 +111,9 @@ def fit_models(
         check_samples(views, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))
     sources = [Source.of(views, fill, reduction) for views in sets]
-    for source in sources:
-        check_memory(source.reduced, config, device)
+    for source, own in zip(sources, seeds, strict=True):
+        n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
+        check_memory(source.reduced, config, device, n_waiting)
     searches = [Search.of(source, config, scaling, own, device) for source, own in zip(sources, seeds, strict=True)]
     n_samples = len(sets[0])
     last = config.epochs(n_samples)[0]

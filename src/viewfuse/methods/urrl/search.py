@@ -160,9 +160,9 @@ def _starts_alike(run: TrainState, other: TrainState) -> bool:
     return run.seed == other.seed and own == others and all(torch.equal(*pair) for pair in pairs)
 
 
-def check_memory(views: Views, config: Config, device: torch.device) -> None:
-    """Refuse a training that cannot end well, before it begins."""
-    needed, free = fit_bytes(len(views), views.widths, config), free_bytes(device)
+def check_memory(views: Views, config: Config, device: torch.device, n_waiting: int = 0) -> None:
+    """Refuse a training that cannot end well, before it begins, with others that wait for their turn."""
+    needed, free = fit_bytes(len(views), views.widths, config, n_waiting=n_waiting), free_bytes(device)
     if needed > free:
         widths = ", ".join(f"{name} {width:,}" for name, width in zip(views.names, views.widths, strict=True))
         raise NotEnoughMemory(
