@@ -34,7 +34,7 @@ def test_text_that_only_python_takes_for_a_number_is_refused_with_its_place(tmp_
         Views({"rna": np.ma.array(frame.to_numpy())}, ids=list("bca"), columns=[["x", "y"]])
     rows = {"columns": ["x", "y"], "values": [[1.0, None], [2.0, text]]}
     with pytest.raises(DataError, match=r"is not a number|not real numbers"):
-        read_json(json.dumps({"views": {"rna": rows}}).encode(), Limits())
+        read_json(json.dumps({"views": {"rna": rows}}).encode(), Limits(), ["rna"])
     path = tmp_path / "rna.csv"
     frame.to_csv(path, index_label="id")
     with pytest.raises(DataError, match=rf"rna\.csv, id 'c', column 'y': {re.escape(repr(text))} is not a number"):
