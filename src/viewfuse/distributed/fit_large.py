@@ -35,9 +35,9 @@ from viewfuse.distributed.rows.shards import Shards, check_apart
 from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, SUMMARY, clear, remove, summary_of
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
-from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.writers import as_json
@@ -46,6 +46,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
 from viewfuse.methods.urrl.fit import Fitted, calibrated
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.caller import outside
 from viewfuse.utils.process_memory import memory_peak
@@ -333,7 +334,7 @@ def _state(start: URRL, seed: int) -> TrainState:
         "view_dropout": view_dropout_rate(model.stored.present) if isinstance(rate, str) else rate,
         "clustering_weight": start.decisions_["joint_stage"]["evidence"]["clustering_weight"],
     }
-    return TrainState(model.network, model.stored, model.method, seed, numbers, history=start.history_)
+    return TrainState(model.network, model.stored, seed, model.method, numbers, history=start.history_)
 
 
 def _finish(start: URRL, run: TrainState) -> None:

@@ -27,9 +27,7 @@ import torch
 from torch import Tensor
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.loop import TrainState
 from viewfuse.errors import CheckpointDiffers
-from viewfuse.nn.optimizers import Adam
 from viewfuse.utils.atomic import write_file, writing
 from viewfuse.utils.sealed import parsed
 
@@ -43,7 +41,20 @@ class Learner(Protocol):
     """What is trained, and by what."""
 
     network: Any
-    adams: list[Adam]
+    adam: Any
+
+
+class Kept(Protocol):
+    """What is kept of one training besides weights; see `viewfuse.engine.training.TrainState`."""
+
+    seed: int
+    history: dict[str, list[Any]]
+    diverged: str
+    joint_stage: JointStage
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is trained."""
 
 
 @dataclass
@@ -120,11 +131,11 @@ class Checkpoint:
             raise KeyboardInterrupt
 
     def stage(
-        self, name: str, runs: Sequence[TrainState], replicates: Learner, watches: Sequence[EarlyStopping] = ()
-    ) -> Stage:
+        self, name: str, runs: Sequence[Kept], learner: Learner, watches: Sequence[EarlyStopping] = ()
+    ) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
-        return Stage(self, None if self._folder is None else self._folder / file, runs, replicates, watches)
+        return KeptStage(self, None if self._folder is None else self._folder / file, runs, learner, watches)
 
     def is_stopping(self) -> bool:
         """Whether somebody asked to stop."""
@@ -142,7 +153,7 @@ class Checkpoint:
             raise KeyboardInterrupt
 
 
-class Stage:
+class KeptStage:
     """One stage of trainings that run side by side.
 
     Attributes
@@ -154,12 +165,12 @@ class Stage:
         self,
         checkpoint: Checkpoint,
         path: Path | None,
-        runs: Sequence[TrainState],
-        replicates: Learner,
+        runs: Sequence[Kept],
+        learner: Learner,
         watches: Sequence[EarlyStopping],
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs
-        self._replicates, self._watches = replicates, watches
+        self._learner, self._watches = learner, watches
         self.epoch: int | None = None
         self._end = inf
         if path is not None and path.exists():
@@ -202,11 +213,11 @@ class Stage:
 
     def _tensors(self, epoch: int) -> dict[str, Tensor]:
         """Weights, the clusters that were judged last, and the moments of Adam unless the stage is over."""
-        found = {f"network.{name}": x for name, x in self._replicates.network.state_dict().items()}
+        found = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
         found |= {f"labels.{i}": watch.labels for i, watch in enumerate(self._watches) if watch.labels is not None}
-        for i, adam in enumerate(self._replicates.adams if epoch < self._end else ()):
-            for j, state in adam.state_dict()["state"].items():
-                found |= {f"adam.{i}.{j}.{name}": x for name, x in state.items()}
+        if epoch < self._end:
+            for i, state in self._learner.adam.state_dict()["state"].items():
+                found |= {f"adam.{i}.{name}": x for name, x in state.items()}
         return _on_cpu(found)
 
     def _facts(self, epoch: int) -> dict[str, Any]:
@@ -227,13 +238,13 @@ class Stage:
         return tensors, facts
 
     def _restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        self._replicates.network.load_state_dict(_below("network", tensors))
-        for i, adam in enumerate(self._replicates.adams):
-            states: dict[int, dict[str, Tensor]] = {}
-            for name, value in _below(f"adam.{i}", tensors).items():
-                place, _, key = name.partition(".")
-                states.setdefault(int(place), {})[key] = value
-            adam.load_state_dict({**adam.state_dict(), "state": states})
+        self._learner.network.load_state_dict(_below("network", tensors))
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, value in _below("adam", tensors).items():
+            place, _, key = name.partition(".")
+            states.setdefault(int(place), {})[key] = value
+        adam = self._learner.adam
+        adam.load_state_dict({**adam.state_dict(), "state": states})
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
             _recall(run.joint_stage, known["joint_stage"])

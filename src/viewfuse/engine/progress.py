@@ -9,7 +9,6 @@ from typing import Self
 
 from tqdm.auto import tqdm
 
-from viewfuse.parallel import report
 from viewfuse.utils.console import is_live, tell
 
 
@@ -65,14 +64,6 @@ class Progress:
             seconds = time.perf_counter() - self._began
             self.tell(f"{self._stage}: {self._epochs} epochs in {seconds:.0f} s")
         self._stage = ""
-
-
-class Reported(Progress):
-    """Of a job: whoever waits for it is told of each epoch's loss, and shows it."""
-
-    def advance(self, loss: float) -> None:
-        """One epoch is done."""
-        report(loss)
 
 
 SILENT = Progress()

@@ -19,8 +19,7 @@ from viewfuse.data.filling.filler import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
-from viewfuse.engine.method import Placing
-from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
+from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
 from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set

@@ -6,7 +6,7 @@ A method is a class derived from `PublishedMethod`: its parameters, the network 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
 from numbers import Integral, Real
@@ -20,10 +20,11 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.filling.filler import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
-from viewfuse.engine.footprint import max_stacked, network_bytes
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.engine.stages import History
+from viewfuse.engine.stacking import can_stack, max_stacked, network_bytes
+from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import Model, scaled_tensors, warn_of_empty_clusters
 from viewfuse.fitted.prepared import Source
@@ -138,19 +139,34 @@ class PublishedMethod(MultiViewClusterer):
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """The network for reduced views of these widths; its weights are drawn later."""
 
-    @abstractmethod
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
-        """Train networks side by side, all but their centres; returns their histories."""
+    def schedule(self, training: Training) -> Iterable[Stage]:
+        """The stages of a training; a generator may compute something between them."""
+        raise NotImplementedError
 
     def start(self, network: ClusterNetwork, seed: int) -> None:
-        """Draw the weights."""
+        """Draw the weights of a network of our layers; others are drawn when they are built."""
         start_weights(network, generator_for_start(seed))
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
-        """Sets of samples with the same key can be trained side by side; what steps there are depends on it."""
+        """Sets of samples with the same key can be trained at once; what steps there are depends on it."""
         return ()
 
     # What is the same for all.
+
+    def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Train networks at once, all but their centres; returns their histories."""
+        training = Training([TrainState(*own) for own in zip(networks, sets, seeds, strict=True)])
+        self.go_through(training, self.schedule(training))
+        return [run.history for run in training.runs]
+
+    def go_through(self, training: Training, schedule: Iterable[Stage]) -> None:
+        """Train for the stages of a schedule; stops if a training diverges."""
+        with Progress(shown=bool(self.verbose)) as progress:
+            for stage in schedule:
+                progress.expect(stage.epochs)
+                progress.begin(stage.name)
+                training.run(stage, progress)
+                check_diverged(training.runs)
 
     def empty(self, widths: Sequence[int]) -> ClusterNetwork:
         """A network without memory for its weights, which draws nothing from the global generator."""
@@ -188,9 +204,7 @@ class PublishedMethod(MultiViewClusterer):
         prepared = [self._prepared(views, device) for views in sets]
         networks = []
         for (_, _, samples), seed in zip(prepared, seeds, strict=True):
-            network = self._fitting_network([view.shape[1] for view in samples.values]).to_empty(device="cpu")
-            self.start(network, seed)
-            networks.append(network.to(device))
+            networks.append(self._started([view.shape[1] for view in samples.values], seed).to(device))
         histories: dict[int, History] = {}
         for group in self._groups([samples for *_, samples in prepared], networks[0]):
             own = ([networks[i] for i in group], [prepared[i][2] for i in group], [seeds[i] for i in group])
@@ -199,6 +213,17 @@ class PublishedMethod(MultiViewClusterer):
             network.eval()
             network.find_centers(samples, seed)
         return [Trained(*prepared[i], networks[i], histories[i]) for i in range(len(networks))]
+
+    def _started(self, widths: Sequence[int], seed: int) -> ClusterNetwork:
+        """A network with the weights that its seed gives; the global generator is neither read nor changed."""
+        network = self._fitting_network(widths)
+        if can_stack(network):
+            network = network.to_empty(device="cpu")
+            self.start(network, seed)
+            return network
+        with torch.random.fork_rng([]):
+            torch.manual_seed(generator_for_start(seed).initial_seed())
+            return self.network(widths).to(torch.float32)
 
     def _fitting_network(self, widths: Sequence[int]) -> ClusterNetwork:
         """An empty network that memory holds while it is trained."""

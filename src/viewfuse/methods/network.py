@@ -24,8 +24,15 @@ _KMEANS_ROUNDS = 300
 
 
 class ClusterNetwork(nn.Module, ABC):
-    """What a method fits: weights, and centres of clusters of shape (clusters, embedding)."""
+    """What a method fits: weights, and centres of clusters of shape (clusters, embedding).
 
+    Attributes
+    ----------
+    stackable : whether all layers are those of `viewfuse.nn`, whose weights may have a leading axis for replicates;
+        then several networks are trained at once, and what goes in has that axis, too
+    """
+
+    stackable = False
     centers: Tensor
 
     def __init__(self, n_clusters: int, embedding_dim: int) -> None:

@@ -19,12 +19,12 @@ from viewfuse.bench.clusters.synthetic_sets import all_sets
 from viewfuse.bench.experiments.catalogue import CATALOGUE, load
 from viewfuse.bench.experiments.plans import check_known
 from viewfuse.data.views import Views
-from viewfuse.engine.loop import embed_stored
 from viewfuse.errors import DataError
 from viewfuse.fitted.prepared import Source
 from viewfuse.io.escaping import as_csv
 from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.cluster_number import candidate_numbers, number_decision
 from viewfuse.selection.partitions_by_k import partitions, principal

@@ -164,7 +164,7 @@ def _rates(times: Sequence[float], count: int) -> Facts:
 def _compared(run: OurTraining, settings: Config) -> Facts:
     """The losses of one batch by both, with the same weights."""
     rows = torch.linspace(0, len(run.stored) - 1, min(settings.batch_size, len(run.stored)), dtype=torch.int64)
-    both = losses_of_both(run.networks[0], run.stored, rows.to(run.stored.present.device), settings)
+    both = losses_of_both(run.runs[0].network, run.stored, rows.to(run.stored.present.device), settings)
     gaps = [abs(a - b) / max(abs(a), 1e-12) for a, b in zip(both["ours"], both["plain"], strict=True)]
     return {"terms": list(TERMS), **both, "largest_relative_difference": max(gaps)}
 

@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import laplacian
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor, nn
 
-from viewfuse.engine.stages import History
+from viewfuse.engine.training import History
 from viewfuse.errors import Diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
@@ -81,6 +81,8 @@ class _Memory(NamedTuple):
 
 class _Projections(ClusterNetwork):
     """P_v of every view, of shape (clusters, columns)."""
+
+    stackable = True
 
     def __init__(self, n_clusters: int, widths: Sequence[int], graph_weight: float, n_neighbors: int) -> None:
         super().__init__(n_clusters, n_clusters)

@@ -27,7 +27,6 @@ from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.parallel import threads_for
 from viewfuse.reduction.views import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import told
@@ -243,7 +242,7 @@ class URRL(MultiViewClusterer):
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint)
                 chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
-            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
+            ways = {**self._ways(), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
@@ -269,13 +268,12 @@ class URRL(MultiViewClusterer):
         self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT
     ) -> Choice:
         config = replace(self._config(), n_clusters=1)
-        ways = {**self._ways(seeds), "progress": progress, "checkpoint": checkpoint}
+        ways = {**self._ways(), "progress": progress, "checkpoint": checkpoint}
         device = chosen_device(self.device)
         return choose_n_clusters(views, config, self.cluster_range, self.scaling, seeds[0], device, **ways)
 
-    def _ways(self, seeds: Sequence[int]) -> dict[str, Any]:
-        on_cpu = chosen_device(self.device).type == "cpu"
-        return {"fill": self.fill, "reduction": self.reduction, "threads": threads_for(len(seeds)) if on_cpu else None}
+    def _ways(self) -> dict[str, Any]:
+        return {"fill": self.fill, "reduction": self.reduction}
 
     def _checkpoint(self, views: Views, seeds: list[int], device: torch.device) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""

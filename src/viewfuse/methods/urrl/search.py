@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.footprint import free_bytes
-from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.engine.stacking import free_bytes
+from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
