@@ -21,14 +21,14 @@ from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
 from viewfuse.data import mixed_scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import footprint, loop
+from viewfuse.engine import stacking
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.passes import clusters
-from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.multi_view_index import MultiViewIndex
 from viewfuse.selection import messages, rules, scores
@@ -187,14 +187,14 @@ def watched_run(monkeypatch, spoil, n_clusters=3):
     if spoil is diverge:
         diverge(monkeypatch)
     else:
-        embed, calls = Replicates.embed, count()  # the first one is before the stage
+        embed, calls = training.embed_all, count()  # the first one is before the stage
 
-        def spoiled(self):
+        def spoiled(together):
             if next(calls) >= 2:
-                spoil(self.network)
-            return embed(self)
+                spoil(together.network)
+            return embed(together)
 
-        monkeypatch.setattr(Replicates, "embed", spoiled)
+        monkeypatch.setattr(training, "embed_all", spoiled)
     return train(samples_for(settings), settings, 0)
 
 
@@ -258,7 +258,7 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
     monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
     assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 19)
@@ -506,14 +506,14 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
 
-    def spoiled(runs, replicates, epoch, stage, progress):
-        run_epoch(runs, replicates, epoch, stage, progress)
-        for run in runs:
+    def spoiled(self, stage, terms, seconds):
+        record(self, stage, terms, seconds)
+        for run in self.runs:
             if run.stored.values[0].min() < 0 and stage == "pre-training":  # not scaled to 0..1
                 run.diverged = "the reconstruction loss is not finite in epoch 1, step 1"
 
-    run_epoch = loop.run_epoch
-    monkeypatch.setattr(training, "run_epoch", spoiled)
+    record = Training.record
+    monkeypatch.setattr(Training, "record", spoiled)
     model = URRL(3, pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
     scaling = model.decisions_["scaling"]
     assert (scaling["chosen"], scaling["diverged"]) == ("minmax", ["standard"])
@@ -595,13 +595,13 @@ def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
 
 
 def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
-    def spoiled(runs, replicates, epoch, stage, progress):
-        run_epoch(runs, replicates, epoch, stage, progress)
-        for run in runs if epoch >= 2 else ():
+    def spoiled(self, stage, terms, seconds):
+        record(self, stage, terms, seconds)
+        for run in self.runs if self.runs[0].n_epochs >= 3 else ():
             run.diverged = "the reconstruction loss is not finite in epoch 3, step 1"
 
-    run_epoch = loop.run_epoch
-    monkeypatch.setattr(training, "run_epoch", spoiled)
+    record = Training.record
+    monkeypatch.setattr(Training, "record", spoiled)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     with pytest.raises(Diverged, match="not finite in epoch 3"):
         URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])
@@ -626,7 +626,7 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
 
 
 def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch):
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 4})
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
     runs = [training.init_state(samples, settings, seed) for seed in range(3)]

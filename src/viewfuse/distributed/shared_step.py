@@ -56,7 +56,7 @@ class SharedStep:
         self._terms = torch.zeros(len(TERMS), dtype=torch.float64, device=device)
         self.adam = self._optimizer(device)
         # Messages to other processes are no part of a recording.
-        self._step = GraphedStep(self._update, device, len(run.stored.values)) if processes.size == 1 else self._update
+        self._step = GraphedStep(self._update, device) if processes.size == 1 else self._update
 
     def _optimizer(self, device: torch.device) -> Adam:
         config, on_gpu = self._method.config, device.type == "cuda"

@@ -52,6 +52,7 @@ class RandomNumbers:
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
         self._keys = epoch_keys(seeds, 0)[:, :1].to(device)
+        self._counters: dict[int, Tensor] = {}
 
     def begin(self, keys: Tensor) -> None:
         """Begin anew, at keys of shape (seeds,)."""
@@ -59,7 +60,9 @@ class RandomNumbers:
 
     def uniform(self, count: int) -> Tensor:
         """The next numbers between 0 and 1, neither of which is reached; float32 of shape (seeds, count)."""
-        found = _uniform(self._keys + _counters(count, self._keys.device))
+        if count not in self._counters:
+            self._counters[count] = _counters(count, self._keys.device)
+        found = _uniform(self._keys + self._counters[count])
         self._keys += _stride(count)
         return found
 

@@ -222,9 +222,10 @@ class Training:
                 stage.after_epoch(epoch + 1)
                 progress.advance(self.runs[0].objective)
                 kept.keep(epoch + 1, last=epoch + 1 == until or _is_over(stage, self.runs))
-        self.network.eval()
         self.network.zero_grad()
         self.unstack()
+        for network in (self.network, *self._networks):
+            network.eval()
 
     def begin(self, stage: Stage) -> Epoch:
         """The optimiser of a stage, and its steps."""
@@ -258,11 +259,12 @@ class Epoch:
         device = training.device
         self._order = torch.zeros(steps, len(training.runs), size, dtype=torch.int64, device=device)
         self._done = torch.zeros(1, dtype=torch.int64, device=device)
-        self._terms: dict[str, Tensor] = {}
+        self._names: list[str] = []
+        self._terms = torch.empty(0)
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step: Callable[[], None] = lambda: own._update()
         if device.type == "cuda" and training.is_stacked:
-            self._step = GraphedStep(self._step, device, len(training.runs[0].stored.values))
+            self._step = GraphedStep(self._step, device)
 
     def run(self, epoch: int) -> dict[str, Tensor]:
         """One pass over the shuffled elements; returns terms of shape (steps, replicates), on the CPU."""
@@ -277,7 +279,8 @@ class Epoch:
         with _global_generator(training, keys):
             for _ in range(steps):
                 self._step()
-        return {name: own.cpu().clone() for name, own in self._terms.items()}
+        found = self._terms.cpu().clone()  # on a CPU the next epoch writes into the same place
+        return dict(zip(self._names, found.unbind(dim=1), strict=True))
 
     def _update(self) -> None:
         training, stage = self._training, self._stage
@@ -285,15 +288,14 @@ class Epoch:
         if stage.elements is not None:
             picked = stage.elements[training.each, picked]
         training.adam.zero_grad()
-        terms = dict(stage.loss(picked if training.is_stacked else picked[0]))
-        total = terms["total"] if "total" in terms else torch.stack(list(terms.values())).sum(dim=0)
+        terms = stage.loss(picked if training.is_stacked else picked[0])
+        found = torch.stack(list(terms.values())).view(len(terms), -1)
         # The sum over replicates gives each the gradient of its own loss.
-        torch.autograd.backward(total.sum())
+        torch.autograd.backward(terms["total"].sum() if "total" in terms else found.sum())
         training.adam.step()
-        for name, own in terms.items():
-            if name not in self._terms:  # in the first call, which is never recorded
-                self._terms[name] = own.new_zeros(self._order.shape[:2])
-            self._terms[name].index_copy_(0, self._done, own.detach().reshape(1, -1))
+        if not self._names:  # in the first call, which is never recorded
+            self._names, self._terms = list(terms), found.new_zeros(len(self._order), *found.shape)
+        self._terms.index_copy_(0, self._done, found.detach()[None])
         self._done += 1
 
 

@@ -10,8 +10,9 @@ time, and only work that is being recorded is put on its streams: other threads 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -28,9 +29,9 @@ _made: dict[torch.device, list[torch.cuda.Stream]] = {}
 class _Streams:
     """The streams that a step is recorded on, besides the main one."""
 
-    def __init__(self, n_views: int, device: torch.device) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._device, self._taken = device, 0
-        self.views = [self._stream() for _ in range(n_views)]
+        self._numbered: list[torch.cuda.Stream] = []
         self._aside: dict[int, torch.cuda.Stream] = {}
         self._kept: list[object] = []
         self.in_turn = False
@@ -41,6 +42,11 @@ class _Streams:
             made.append(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
         self._taken += 1
         return made[self._taken - 1]
+
+    def first(self, count: int) -> list[torch.cuda.Stream]:
+        """The first so many streams for parallel work."""
+        self._numbered += [self._stream() for _ in range(count - len(self._numbered))]
+        return self._numbered[:count]
 
     @contextmanager
     def aside(self, reads: tuple[Tensor, ...]) -> Iterator[None]:
@@ -76,15 +82,20 @@ def map_views(work: Callable[[int], T], n_views: int) -> list[T]:
 
     What goes into `work` has to live on until this returns, and what comes out may be used at once.
     """
+    return in_parallel([partial(work, v) for v in range(n_views)])
+
+
+def in_parallel(works: Sequence[Callable[[], T]]) -> list[T]:
+    """The result of each, in order; in parallel while a graph is recorded."""
     streams = _current()
     if streams is None or streams.in_turn:
-        return [work(v) for v in range(n_views)]
-    main, results = torch.cuda.current_stream(), []
-    for v, stream in zip(range(n_views), streams.views, strict=True):
+        return [work() for work in works]
+    main, own, results = torch.cuda.current_stream(), streams.first(len(works)), []
+    for work, stream in zip(works, own, strict=True):
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
-            results.append(work(v))
-    for stream in streams.views:
+            results.append(work())
+    for stream in own:
         main.wait_stream(stream)
     return results
 
@@ -108,11 +119,11 @@ def join_streams() -> None:
 
 
 @contextmanager
-def parallel_views(n_views: int, device: torch.device) -> Iterator[None]:
-    """Inside, a step is recorded, in which `map_views` is called with so many views."""
+def recording_on(device: torch.device) -> Iterator[None]:
+    """Inside, a step is recorded on the streams of a device."""
     global _streams
     with _recording:
-        _streams = _Streams(n_views, device)
+        _streams = _Streams(device)
         try:
             yield
         finally:

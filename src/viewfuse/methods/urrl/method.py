@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Input, Network, adaptive_mask, build_network, empty_network
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.attention import Mask
-from viewfuse.nn.streams import map_views
+from viewfuse.nn.streams import in_parallel
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")
@@ -115,10 +116,15 @@ class URRLMethod:
         def error(v: int) -> Tensor:
             return losses.squared_error(network.decoders[v](last), batch.values[v])
 
-        rebuilding = losses.reconstruction(map_views(error, len(batch.values)), batch.present)
-        robustness = losses.robustness(plain, last) if self.config.augmentation else zero
-        clustering = losses.clustering(last, network.centers, self.sizes) if joint else zero
-        return rebuilding, robustness, clustering
+        def robustness() -> Tensor:
+            return losses.robustness(plain, last) if self.config.augmentation else zero
+
+        def clustering() -> Tensor:
+            return losses.clustering(last, network.centers, self.sizes) if joint else zero
+
+        works: list[Callable[[], Tensor]] = [partial(error, v) for v in range(len(batch.values))]
+        *errors, robust, clustered = in_parallel([*works, robustness, clustering])
+        return losses.reconstruction(errors, batch.present), robust, clustered
 
     def total(self, terms: Sequence[Number], clustering_weight: Number) -> Number:
         """L in the paper."""
