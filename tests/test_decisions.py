@@ -19,7 +19,7 @@ import reference_selection as literal
 from conftest import make_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
-from viewfuse.data import mixed_scaling as mixing
+from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine import footprint, loop
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage

@@ -21,7 +21,7 @@ from test_network import network_for
 from training_tools import index_samples
 from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError, Views
 from viewfuse.cli import main
-from viewfuse.data.filling.filler import Filler
+from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.fitted import effects, explanation
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets

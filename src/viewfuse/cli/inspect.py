@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.cli import options
+from viewfuse.data import empty_cells
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
-from viewfuse.data.filling import empty_cells
-from viewfuse.data.filling.filler import filled_by_median
+from viewfuse.data.filling import filled_by_median
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.filling.empty_cells import EmptyCells
-from viewfuse.data.filling.filler import Filler
+from viewfuse.data.empty_cells import EmptyCells
+from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views

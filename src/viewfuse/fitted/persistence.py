@@ -26,8 +26,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 import viewfuse
-from viewfuse.data.filling.filler import FILLS, Filler
-from viewfuse.data.filling.nearest_rows import NearestRows
+from viewfuse.data.filling import FILLS, Filler, NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from viewfuse.data.filling.empty_cells import warn_of_filled
-from viewfuse.data.filling.filler import Filler, fit_filler
+from viewfuse.data.empty_cells import warn_of_filled
+from viewfuse.data.filling import Filler, fit_filler
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors

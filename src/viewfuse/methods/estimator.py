@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.filling.filler import check_fill
+from viewfuse.data.filling import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import max_stacked, network_bytes

@@ -102,7 +102,7 @@ def fit_models(
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and goes on with
         that of the best clusters
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    fill : how empty cells are filled, see `viewfuse.data.filling.filler`
+    fill : how empty cells are filled, see `viewfuse.data.filling`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
     threads : of each training on a CPU; None leaves all, and no workers are started. See `viewfuse.parallel`.
