@@ -29,8 +29,8 @@ from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.centers import initial_centers
 from viewfuse.selection.rules import best_of_each

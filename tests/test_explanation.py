@@ -29,8 +29,8 @@ from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.row_lookup import index_rows
+from viewfuse.neighbors.samples import index_rows
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.reduction.frontend import no_front_end
 from viewfuse.reduction.views import Reduction
 from viewfuse.selection.typical_samples import N_TYPICAL, typical_samples

@@ -12,7 +12,7 @@ from viewfuse.data.filling import fit_filler
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.neighbors.index import MultiViewIndex
 from viewfuse.reduction.views import fit_reduction
 
 LEAST_VIEWS = 3

@@ -32,9 +32,8 @@ from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
 from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.fitted.names import decode, encode
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
-from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.neighbors.samples import Samples, index_rows
 from viewfuse.reduction.frontend import FrontEnd, no_front_end
 from viewfuse.reduction.views import Reduction
 from viewfuse.utils import memory

@@ -29,8 +29,7 @@ from viewfuse.fitted.model import Model, scaled_tensors, warn_of_empty_clusters
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
-from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.dense import start_weights
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.views import check_reduction
