@@ -31,8 +31,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import index_rows
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.reduction.frontend import no_front_end
-from viewfuse.reduction.views import Reduction
+from viewfuse.reduction.frontend import Reduction, no_front_end
 from viewfuse.selection.typical_samples import N_TYPICAL, typical_samples
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}

@@ -19,8 +19,7 @@ from viewfuse.errors import DataError
 from viewfuse.io import writers as results
 from viewfuse.methods.urrl import cost
 from viewfuse.methods.urrl.config import Config
-from viewfuse.reduction.frontend import FrontEnd, fit_front_end
-from viewfuse.reduction.views import Reduction
+from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
 
 _MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
 """Values of a dense and of a sparse view that its kind and components are told from; of more, rows are drawn."""

@@ -23,7 +23,7 @@ from viewfuse.engine.method import Placing
 from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
-from viewfuse.reduction.views import Reduction
+from viewfuse.reduction.frontend import Reduction
 from viewfuse.selection.confidence import sharpened
 from viewfuse.utils.caller import outside
 

@@ -34,8 +34,7 @@ from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.fitted.names import decode, encode
 from viewfuse.neighbors.index import MultiViewIndex
 from viewfuse.neighbors.samples import Samples, index_rows
-from viewfuse.reduction.frontend import FrontEnd, no_front_end
-from viewfuse.reduction.views import Reduction
+from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 from viewfuse.utils.sealed import parsed

@@ -32,7 +32,7 @@ from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
 from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.dense import start_weights
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.reduction.views import check_reduction
+from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.messages import told
 from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device

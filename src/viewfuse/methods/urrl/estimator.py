@@ -28,7 +28,7 @@ from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.parallel import threads_for
-from viewfuse.reduction.views import check_reduction
+from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import told
 from viewfuse.utils.caller import outside
