@@ -17,7 +17,7 @@ from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import rules, scores
 
 pytestmark = pytest.mark.usefixtures("never_still")

@@ -147,20 +147,21 @@ def step(asked: argparse.Namespace) -> dict:
     import torch
 
     from viewfuse.data.views import Views
-    from viewfuse.engine.stacked_replicates import Replicates
+    from viewfuse.engine.training import Training
     from viewfuse.fitted.model import scaled_tensors
     from viewfuse.fitted.prepared import Source, scalers_of
     from viewfuse.methods.urrl.config import Config
-    from viewfuse.methods.urrl.training import init_state
+    from viewfuse.methods.urrl.training import init_state, pretraining_stage
     from viewfuse.neighbors.samples import index_training_set
 
     source = Source.of(Views(handwritten(asked.rows)), "neighbors", "auto")
     values, present = scaled_tensors(source.reduced, scalers_of(source, "standard")[0], torch.device("cpu"))
-    replicates = Replicates([init_state(index_training_set(values, present, 9), Config(10), 0)], joint=False)
+    training = Training([init_state(index_training_set(values, present, 9), Config(10), 0)])
+    steps_of_epoch = training.begin(pretraining_stage(training, 1))
     steps, seconds = len(values[0]) // 64, []
     for epoch in range(6):
         began = time.perf_counter()
-        replicates.run_epoch(epoch)
+        steps_of_epoch.run(epoch)
         seconds.append((time.perf_counter() - began) / steps)
     return {"seconds": median(seconds[1:])}
 

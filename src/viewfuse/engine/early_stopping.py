@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from viewfuse.engine.passes import Placing, clusters
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _FALL = 0.05

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.utils import memory
 
 MAX_STACKED = {"cpu": 1, "cuda": 32}
