@@ -30,7 +30,6 @@ from viewfuse.methods.urrl.training import (
     train_jointly,
 )
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.parallel import opened
 from viewfuse.reduction.views import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
 from viewfuse.selection.messages import told
@@ -88,14 +87,15 @@ def fit_models(
     fill: str = "neighbors",
     reduction: Asked = "auto",
     begun: TrainState | None = None,
+    n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
-    All trainings of all sets, which have equal shapes, are independent of each other. They run side by side: stacked on
-    a GPU, on a CPU in worker processes, where that pays.
+    All trainings of all sets, which have equal shapes, are independent of each other: on a GPU they are stacked, on a
+    CPU `n_jobs` of them run side by side.
 
     Parameters
     ----------
@@ -105,7 +105,8 @@ def fit_models(
     fill : how empty cells are filled, see `viewfuse.data.filling.filler`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
     begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
-    threads : of each training on a CPU; None leaves all, and no workers are started. See `viewfuse.parallel`.
+    n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
+    threads : of each training on a CPU; None leaves all
     """
     for views in sets:
         check_samples(views, config.n_clusters)
@@ -122,20 +123,19 @@ def fit_models(
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)
-    ways: dict[str, Any] = {"threads": threads, "progress": progress, "checkpoint": checkpoint}
-    with opened():
-        pretrain([trial.run for search in searches for trial in search.trials], first, **ways)
-        more = [trial for search in searches if search.is_open for trial in search.widen()]
-        pretrain([trial.run for trial in more], first, **ways)
-        chosen = [_Chosen.of(search) for search in searches]
-        del searches, more  # and with them the samples under other scalings
-        unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
-        later = [trial.run for one in unsettled for trial in one.kept]
-        joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
-        progress.expect(joint + sum(last - run.n_epochs for run in later))
-        pretrain(later, last, **ways)
-        chosen = [one.sound() for one in chosen]
-        train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
+    ways: dict[str, Any] = {"n_jobs": n_jobs, "threads": threads, "progress": progress, "checkpoint": checkpoint}
+    pretrain([trial.run for search in searches for trial in search.trials], first, **ways)
+    more = [trial for search in searches if search.is_open for trial in search.widen()]
+    pretrain([trial.run for trial in more], first, **ways)
+    chosen = [_Chosen.of(search) for search in searches]
+    del searches, more  # and with them the samples under other scalings
+    unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
+    later = [trial.run for one in unsettled for trial in one.kept]
+    joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
+    progress.expect(joint + sum(last - run.n_epochs for run in later))
+    pretrain(later, last, **ways)
+    chosen = [one.sound() for one in chosen]
+    train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     return [one.best() for one in chosen]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,18 +12,16 @@ from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.loop import Learned, TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
 from viewfuse.engine.passes import clusters
-from viewfuse.engine.progress import SILENT, Progress, Reported
+from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes, step_seconds
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import Samples
-from viewfuse.parallel import Job, in_worker
-from viewfuse.parallel import run as run_jobs
 from viewfuse.selection.centers import initial_centers, paper_centers
 from viewfuse.selection.rules import Decision, clustering_weight
+from viewfuse.utils.jobs import run_jobs
 
 _EVALUATIONS = 8
 """How often a joint stage is evaluated."""
@@ -44,6 +40,7 @@ def pretrain(
     runs: Sequence[TrainState],
     until: int,
     *,
+    n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
@@ -55,19 +52,21 @@ def pretrain(
 
     Parameters
     ----------
-    threads : of each training on a CPU, see `viewfuse.parallel`; None leaves all
+    n_jobs : trainings side by side in processes, see `viewfuse.utils.jobs.run_jobs`
+    threads : of each training on a CPU; None leaves all
     """
     waiting = [one for one in runs if one.clusters is None or one.n_epochs < until]
     groups = list(stacked_groups(waiting))
     if any(group[0].n_epochs < until for group in groups):
         progress.begin("pre-training" if len(groups) == 1 else f"pre-training of {len(groups)}")
-    jobs = [_job(_pretrain_together, group, until, checkpoint, threads) for group in groups]
-    _learn(groups, jobs, progress, checkpoint)
+    jobs = [(_pretrain_together, group, range(group[0].n_epochs, until), progress, checkpoint) for group in groups]
+    _learn(jobs, progress, n_jobs, threads)
 
 
 def train_jointly(
     runs: Sequence[TrainState],
     *,
+    n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
@@ -78,38 +77,37 @@ def train_jointly(
         progress.begin("joint training" if len(groups) == 1 else f"joint training of {len(groups)}")
     last = [group[0].n_epochs + planned_epochs(group[0])[1] for group in groups]
     jobs = [
-        _job(_train_jointly_together, group, until, checkpoint, threads)
+        (_train_jointly_together, group, range(group[0].n_epochs, until), progress, checkpoint)
         for group, until in zip(groups, last, strict=True)
     ]
-    _learn(groups, jobs, progress, checkpoint)
+    _learn(jobs, progress, n_jobs, threads)
 
 
 _Training = Callable[[Sequence[TrainState], range, Progress, Checkpoint], None]
+_Job = tuple[_Training, Sequence[TrainState], range, Progress, Checkpoint]
 
 
-def _job(train: _Training, group: Sequence[TrainState], until: int, checkpoint: Checkpoint, threads: int | None) -> Job:
-    """A stage of trainings that are stacked, for whoever runs it."""
-    first, epochs = group[0], range(group[0].n_epochs, until)
-    config, widths, n = _config(first), [view.shape[1] for view in first.stored.values], len(first.stored)
-    seconds = len(epochs) * max(1, n // config.batch_size) * step_seconds(widths, config)
-    args = (train, group, epochs, checkpoint)
-    return Job(_learned, args, threads, int(first.device.type == "cuda"), seconds, fit_bytes(n, widths, config))
+def _learned(
+    train: _Training, group: Sequence[TrainState], epochs: range, progress: Progress, checkpoint: Checkpoint
+) -> tuple[int, list[Learned]]:
+    """Train, in this process or in a worker; how many epochs that took, and what was learned."""
+    before = progress.epochs
+    train(group, epochs, progress, checkpoint)
+    return progress.epochs - before, [Learned.of(one) for one in group]
 
 
-def _learned(train: _Training, group: Sequence[TrainState], epochs: range, checkpoint: Checkpoint) -> list[Learned]:
-    """Train, in this process or in a worker, where Ctrl-C has to wait for the end of the epoch as well."""
-    with checkpoint.interruptible() if in_worker() else nullcontext():
-        train(group, epochs, Reported(), checkpoint)
-    return [Learned.of(one) for one in group]
+def _learn(jobs: Sequence[_Job], progress: Progress, n_jobs: int | None, threads: int | None) -> None:
+    shown = 0
 
-
-def _learn(
-    groups: Sequence[Sequence[TrainState]], jobs: Sequence[Job], progress: Progress, checkpoint: Checkpoint
-) -> None:
-    found: Any = run_jobs(jobs, listener=progress.advance, stopping=checkpoint.is_stopping)
-    for group, learned in zip(groups, found, strict=True):
-        for one, own in zip(group, learned, strict=True):
+    def take_over(place: int, found: tuple[int, list[Learned]]) -> None:
+        nonlocal shown
+        group = jobs[place][1]
+        for one, own in zip(group, found[1], strict=True):
             own.into(one)
+        shown += found[0]
+        progress.reach(shown, group[0].objective)
+
+    run_jobs(_learned, jobs, n_jobs, threads=threads, done=take_over)
 
 
 def _config(run: TrainState) -> Config:
