@@ -22,7 +22,7 @@ from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.loop import Learned, TrainState, check_diverged, run_epoch, stacked_groups
 from viewfuse.engine.method import Optimization
-from viewfuse.engine.progress import Progress, Reported
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import epoch_keys, segments
 from viewfuse.engine.seeds import replicate_seeds, seed_under_scaling
 from viewfuse.engine.stacked_replicates import Replicates
@@ -419,13 +419,16 @@ def test_a_bar_shows_all_epochs_and_the_last_loss(monkeypatch, capsys):
     assert "loss=0.1235" in last
 
 
-def test_a_job_reports_every_loss(monkeypatch):
-    told = []
-    monkeypatch.setattr(progress_module, "report", told.append)
-    progress = Reported()
+def test_epochs_of_another_process_are_shown_when_they_are_known(monkeypatch):
+    shown, progress = [], Progress()
+    advance = progress.advance
+    monkeypatch.setattr(progress, "advance", lambda loss: shown.append(loss) or advance(loss))
+    progress.begin("training")
     progress.advance(0.5)
-    progress.advance(0.25)
-    assert told == [0.5, 0.25]
+    progress.reach(3, 0.25)
+    progress.reach(3, 0.125)
+    assert shown == [0.5, 0.25, 0.25]
+    assert type(pickle.loads(pickle.dumps(progress))) is Progress
 
 
 # --- seeds and random numbers

@@ -34,7 +34,7 @@ import json, resource, sys, warnings
 from pathlib import Path
 import numpy as np
 import viewfuse
-from viewfuse import URRL, Views, parallel
+from viewfuse import URRL, Views
 warnings.simplefilter("ignore")
 n, widths, extra, call = json.loads(sys.argv[1])
 rng = np.random.default_rng(0)
@@ -45,8 +45,7 @@ pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * resource.getpagesize() + extra * 10**6
 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 try:
-    with parallel.use("local", jobs=1):
-        model.fit(views) if call == "fit" else getattr(model, call)(views)
+    model.fit(views) if call == "fit" else getattr(model, call)(views)
     print("done")
 except Exception as error:
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)

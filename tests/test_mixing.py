@@ -13,8 +13,8 @@ from viewfuse import Views
 from viewfuse.data import mixed_scaling as mixing
 from viewfuse.data.mixed_scaling import views_as_a_whole
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.parallel import threads
-from viewfuse.parallel.cores import usable_cores
+from viewfuse.utils import threads
+from viewfuse.utils.threads import usable_cores
 
 
 def groups(n=200, seed=0):

@@ -20,7 +20,7 @@ from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
-from viewfuse.parallel.threads import ahead
+from viewfuse.utils.threads import ahead
 
 EPOCHS = 8
 """Checkpoints and looks at the clusters of the bank."""
