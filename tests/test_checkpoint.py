@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import signal
 import time
@@ -179,6 +180,25 @@ def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, mon
     assert signal.getsignal(signal.SIGINT) is before
     resumed = URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, URRL(3, **TINY, **LENGTH, scaling="standard").fit(views).embedding_)
+
+
+def test_a_worker_stops_where_its_fit_is_interrupted(tmp_path):
+    """A worker has a copy, which no signal reaches."""
+    own = module.Checkpoint(tmp_path / "new")
+    copy, seen = pickle.loads(pickle.dumps(own)), []
+
+    def interrupted():
+        with own.interruptible():
+            seen.append(copy.is_stopping())
+            signal.raise_signal(signal.SIGINT)
+            seen.extend([copy.is_stopping(), copy.is_due])
+            with pytest.raises(KeyboardInterrupt):
+                copy.written()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [*seen, copy.is_stopping()] == [False, True, True, False]
+    assert not (tmp_path / "new").exists()  # nothing was kept
 
 
 def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(views, tmp_path, monkeypatch):

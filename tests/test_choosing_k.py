@@ -35,12 +35,12 @@ def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch,
     views = Views(make_blobs(60, 3)[0])
     settings = Config(n_clusters=7, **TINY)
     kept = SimpleNamespace(part=lambda name: f"part {name}")
-    found = choosing_k.choose_n_clusters(views, settings, within, "standard", 9, CPU, checkpoint=kept)
+    found = choosing_k.choose_n_clusters(views, settings, within, "standard", 9, CPU, checkpoint=kept, threads=3)
     rows = np.sort(np.random.default_rng([9, 3]).choice(60, 40, replace=False))
     assert found.run.source.reduced.ids.tolist() == views.ids[rows].tolist()
     assert found.run.config.n_clusters == 1
     assert seen["rest"] == ("standard", 9, CPU)
-    assert seen["ways"]["checkpoint"] == "part choice"
+    assert (seen["ways"]["checkpoint"], seen["ways"]["threads"]) == ("part choice", 3)
     assert seen["ks"] == [*range(max(within[0], 2), 9)]  # one for five of the forty
     assert found.decision == {"curve": ["curve"], "alone": alone}
 

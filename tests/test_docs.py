@@ -37,15 +37,11 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hurry(monkeypatch):
-    """Small networks that hardly train, in this process: a page takes a second; `-m slow` runs pages as they are.
-
-    Workers have tests of their own (test_parallel.py), and each imports torch for two seconds.
-    """
+    """Small networks that hardly train: a page takes a second; `-m slow` runs pages as they are."""
     from viewfuse import URRL, EmptyClusterWarning, JointStageWarning
     from viewfuse.methods import COMPLETER, CPSPAN, DCP, DSIMVC, SURE
     from viewfuse.methods.urrl.config import Config
 
-    monkeypatch.setattr("viewfuse.parallel.workers.POSSIBLE", False)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 0))
     monkeypatch.setattr(Config, "usual_trainings", 1)
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)

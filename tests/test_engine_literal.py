@@ -121,6 +121,18 @@ def test_trainings_side_by_side_are_alike_and_groups_are_even(monkeypatch):
     assert [len(group) for group in training.stacked_groups(runs[:4])] == [2, 2]
 
 
+def test_all_that_was_learned_in_another_process_is_taken_over():
+    run, other = state(3, **had(2)), state(4)
+    run.clusters, run.diverged, run.numbers = torch.tensor([1, 0]), "broken", {"weight": 2.0}
+    run.joint_stage.kept = 5
+    other.take_over(run)
+    assert torch.equal(other.network.weight, run.network.weight)
+    assert (other.numbers, other.diverged, other.joint_stage.kept) == ({"weight": 2.0}, "broken", 5)
+    assert other.clusters.tolist() == [1, 0]
+    assert other.history == had(2)
+    assert other.seed == 4
+
+
 def test_another_process_gets_no_index():
     run = state(3, samples(index="a large one"), **had(2))
     assert run.__getstate__()["stored"].index is None
@@ -399,6 +411,18 @@ def test_a_bar_shows_all_epochs_and_the_last_loss(monkeypatch, capsys):
         last = re.split(r"[\r\n]", capsys.readouterr().err)[-1]
     assert "2/6" in last
     assert "loss=0.1235" in last
+
+
+def test_epochs_of_another_process_are_shown_when_they_are_known(monkeypatch):
+    shown, progress = [], Progress()
+    advance = progress.advance
+    monkeypatch.setattr(progress, "advance", lambda loss: shown.append(loss) or advance(loss))
+    progress.begin("training")
+    progress.advance(0.5)
+    progress.reach(3, 0.25)
+    progress.reach(3, 0.125)
+    assert shown == [0.5, 0.25, 0.25]
+    assert type(pickle.loads(pickle.dumps(progress))) is Progress
 
 
 # --- seeds and random numbers

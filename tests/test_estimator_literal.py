@@ -105,9 +105,12 @@ def test_a_checkpoint_is_that_of_data_and_settings_but_not_of_the_machine(monkey
     facts = []
     monkeypatch.setattr(estimator, "fit_facts", lambda views, own, device: facts.append(own) or own)
     monkeypatch.setattr(estimator, "Checkpoint", lambda path, own: Checkpoint(tmp_path / "new", {}))
-    URRL(3, checkpoint=tmp_path, verbose=True, noise=0.2)._checkpoint(Views(tables()), [4, 5], torch.device("cpu"))
+    URRL(3, checkpoint=tmp_path, verbose=True, n_jobs=2, noise=0.2)._checkpoint(
+        Views(tables()), [4, 5], torch.device("cpu")
+    )
     expected = URRL(3, noise=0.2).get_params() | {"random_state": [4, 5]}
-    assert facts == [{name: x for name, x in expected.items() if name not in ("device", "verbose", "checkpoint")}]
+    of_the_machine = ("device", "verbose", "checkpoint", "n_jobs")
+    assert facts == [{name: x for name, x in expected.items() if name not in of_the_machine}]
 
 
 def test_a_thinned_model_keeps_each_sample_with_what_is_its_own(model, tmp_path):

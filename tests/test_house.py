@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ROOMS = (
-    "errors", "utils", "parallel", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted",
+    "errors", "utils", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted",
     "plots", "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
     "serve", "bench", "demo", "cli", "__main__",
 )  # fmt: skip

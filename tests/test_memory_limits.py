@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from viewfuse import URRL, parallel
+from viewfuse import URRL
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import fit_bytes
@@ -44,8 +44,7 @@ def limited_call(n, widths, extra, call, said):
     limit = pages * resource.getpagesize() + extra * 10**6
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     try:
-        with parallel.use("local", jobs=1):
-            model.fit(views) if call == "fit" else getattr(model, call)(views)
+        model.fit(views) if call == "fit" else getattr(model, call)(views)
         answer = "done"
     except Exception as error:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from viewfuse import Views
 from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler, views_as_a_whole
-from viewfuse.parallel import threads
-from viewfuse.parallel.cores import usable_cores
+from viewfuse.utils import threads
+from viewfuse.utils.threads import usable_cores
 
 
 def groups(n=200, seed=0):

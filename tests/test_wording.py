@@ -24,7 +24,7 @@ from viewfuse.utils.wording import in_options
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}
 LONG = re.compile(rf"\b(?:{'|'.join(sorted(name for name in PARAMETERS if '_' in name))})\b|=(?:'|True|False|None)")
 BAD = {"imputed_bias": "5", "random_state": "-1", "n_clusters": "0", "device": "gpu", "reduction": "svd", "n_init": "0",
-       "cluster_range": "5 1",
+       "cluster_range": "5 1", "n_jobs": "0",
        "keep": "99", "embedding_dim": "10"}  # fmt: skip
 
 

@@ -133,13 +133,12 @@ def run(plan: Path, out: Path, **asked: Any) -> None:
     _run(plan, out, **asked)
 
 
-def _run(name: str | Path, out: Path, *, engine: str, jobs: int | None, address: str | None, **asked: Any) -> None:
-    from viewfuse import parallel
+def _run(name: str | Path, out: Path, *, engine: str, address: str | None, device: str, **asked: Any) -> None:
     from viewfuse.bench.experiments.launch import bench
     from viewfuse.bench.experiments.records import read_records
 
-    with parallel.use(engine, jobs=jobs, address=address):
-        folder = bench(name, out=out, **asked, log=_tell)
+    with options.on_engine(engine, address, device):
+        folder = bench(name, out=out, device=device, **asked, log=_tell)
     _report(folder / "tables", read_records(folder), folder)
 
 

@@ -115,6 +115,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
+@options.jobs
 @options.uncertain_below
 @click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings

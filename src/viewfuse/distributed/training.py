@@ -21,7 +21,7 @@ from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.method import TERMS
 from viewfuse.neighbors.samples import Samples
-from viewfuse.parallel.threads import ahead
+from viewfuse.utils.threads import ahead
 
 EPOCHS = 8
 """Checkpoints and looks at the clusters of the bank."""

@@ -20,8 +20,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
+from tempfile import gettempdir
 from types import FrameType
 from typing import Any, Protocol
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -76,6 +78,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
         self._folder, self._prefix, self._clock = folder, "", _Clock()
+        self._stop_mark = Path(gettempdir()) / f"viewfuse-stop-{uuid4().hex}"  # asks workers of this fit to stop
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
         known = None if folder is None else _read_json(folder / FACTS)
         if known is not None:
@@ -121,12 +124,14 @@ class Checkpoint:
         def wait(number: int, frame: FrameType | None) -> None:
             self._clock.stop = True
             signal.signal(signal.SIGINT, before)
+            self._stop_mark.touch()
 
         before = signal.signal(signal.SIGINT, wait) or signal.SIG_DFL  # None where Python did not set it
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+            self._stop_mark.unlink(missing_ok=True)
         if self._clock.stop:  # there was no epoch to wait for
             raise KeyboardInterrupt
 
@@ -138,18 +143,18 @@ class Checkpoint:
         return KeptStage(self, None if self._folder is None else self._folder / file, runs, learner, watches)
 
     def is_stopping(self) -> bool:
-        """Whether somebody asked to stop."""
-        return self._clock.stop
+        """Whether the user asked to stop, in this process or in that of which this is a worker."""
+        return self._clock.stop or self._stop_mark.exists()
 
     @property
     def is_due(self) -> bool:
         """Whether the last file is old enough."""
-        return self._clock.stop or time.monotonic() - self._clock.written >= _SECONDS_BETWEEN
+        return self.is_stopping() or time.monotonic() - self._clock.written >= _SECONDS_BETWEEN
 
     def written(self) -> None:
         """A file was written just now; stop here if somebody asked for it."""
         self._clock.written = time.monotonic()
-        if self._clock.stop:
+        if self.is_stopping():
             raise KeyboardInterrupt
 
 

@@ -125,6 +125,12 @@ class TrainState:
         """Where it is trained."""
         return self.stored.present.device
 
+    def take_over(self, other: TrainState) -> None:
+        """Take over what the same training has learned in another process."""
+        self.network.load_state_dict(other.network.state_dict())
+        self.numbers, self.clusters, self.joint_stage = other.numbers, other.clusters, other.joint_stage
+        self.diverged, self.history = other.diverged, other.history
+
     def record(self, stage: str, terms: Mapping[str, float], seconds: float) -> None:
         """Write down an epoch: the means of its loss terms, and how long it took."""
         epoch = self.n_epochs + 1

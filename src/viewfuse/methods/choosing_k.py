@@ -55,6 +55,7 @@ def choose_n_clusters(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
+    threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> Choice:
@@ -67,7 +68,7 @@ def choose_n_clusters(
     ----------
     config : its number of clusters is not looked at
     within : the least and the largest number that is looked at
-    scaling, seed, device, fill, reduction : see `viewfuse.methods.urrl.fit.fit_models`
+    scaling, seed, device, fill, reduction, threads : see `viewfuse.methods.urrl.fit.fit_models`
     """
     check_scaling(scaling, ("auto", *KINDS))
     alone, some = checked_range(within)[0] <= 2, _drawn(views, seed)
@@ -77,7 +78,7 @@ def choose_n_clusters(
         return Choice(number_decision([], alone=True), None)
     source = Source.of(some, fill, reduction)
     check_memory(source.reduced, config, device)
-    ways: dict[str, Any] = {"progress": progress, "checkpoint": checkpoint.part("choice")}
+    ways: dict[str, Any] = {"threads": threads, "progress": progress, "checkpoint": checkpoint.part("choice")}
     run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, **ways)
     return Choice(number_decision(evidence_curve(run, ks), alone=alone), run)
 
@@ -95,6 +96,7 @@ def pretrained(
     seed: int,
     device: torch.device,
     *,
+    threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> TrainState:
@@ -106,7 +108,7 @@ def pretrained(
         place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
         until = config.trial_epochs(len(present))
-        pretrain(runs[-1:], until, progress=progress, checkpoint=checkpoint)
+        pretrain(runs[-1:], until, threads=threads, progress=progress, checkpoint=checkpoint)
         if not runs[-1].diverged:
             return runs[-1]
     check_diverged(runs)

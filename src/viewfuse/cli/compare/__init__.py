@@ -102,8 +102,8 @@ def command(
     labels: Path | None,
     as_json: bool,
     engine: str,
-    jobs: int | None,
     address: str | None,
+    device: str,
     **asked: Any,
 ) -> None:
     """Filled in by the group."""
@@ -111,13 +111,12 @@ def command(
     shares = _numbers(rates)
     views = inputs.open().read()
     known = None if labels is None else _matched(views, labels)
-    from viewfuse import parallel
     from viewfuse.comparison.run import compare
     from viewfuse.comparison.tables import cells, failures, note
 
     names = [name for name in methods.split(",") if name]
-    with parallel.use(engine, jobs=jobs, address=address), _kept(out):
-        found = compare(views, names, rates=shares, labels=known, out=out, log=_tell, **asked)
+    with options.on_engine(engine, address, device), _kept(out):
+        found = compare(views, names, rates=shares, labels=known, device=device, out=out, log=_tell, **asked)
     if as_json:
         options.show({"runs": found.rows(), "written to": str(out)}, as_json)
     else:

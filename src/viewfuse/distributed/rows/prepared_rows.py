@@ -26,9 +26,9 @@ from viewfuse.engine.rng import epoch_keys, shuffled
 from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import Samples
-from viewfuse.parallel.threads import side_by_side, turns
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.memory import parts
+from viewfuse.utils.threads import side_by_side, turns
 
 _SHARE = 4
 """Threads that the memory of a bucket counts for."""

@@ -32,8 +32,10 @@ from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import told
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.jobs import worker_count
+from viewfuse.utils.threads import threads_for
 
-_MEANINGLESS = ("device", "verbose", "checkpoint")
+_MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
@@ -92,8 +94,7 @@ class URRL(MultiViewClusterer):
         Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
-        (:mod:`viewfuse.selection`). They run side by side (:mod:`viewfuse.parallel`). "auto" is one; three with
-        effort="thorough".
+        (:mod:`viewfuse.selection`). "auto" is one; three with effort="thorough". See `n_jobs`.
     ablation : dict, optional
         Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -103,6 +104,9 @@ class URRL(MultiViewClusterer):
     verbose : bool, default False
         Show one progress bar for the whole fit; without a terminal or notebook, a line per stage.
 
+    n_jobs : int or None, default None
+        Trainings that run side by side on a CPU, each in a process of its own; -1 is one per core. None is 1, one
+        after the other in this process, unless a ``joblib.parallel_config`` is active. The results are the same.
     checkpoint : path, optional
         Folder that keeps where the training stands: once a minute and after each stage. The same call with the same
         data and folder goes on from there, to the same result; another one is refused. Ctrl-C waits for the end of the
@@ -174,6 +178,7 @@ class URRL(MultiViewClusterer):
         device: str = "auto",
         random_state: Any = None,
         verbose: bool = False,
+        n_jobs: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -202,6 +207,7 @@ class URRL(MultiViewClusterer):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.n_jobs = n_jobs
         self.checkpoint = checkpoint
 
     @classmethod
@@ -232,6 +238,7 @@ class URRL(MultiViewClusterer):
         checked_range(self.cluster_range)
         check_fill(self.fill)
         check_reduction(self.reduction)
+        worker_count(self.n_jobs)
         views = self._checked_views(X, y)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         chosen, begun = {}, None
@@ -242,7 +249,8 @@ class URRL(MultiViewClusterer):
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint)
                 chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
-            ways = {**self._ways(), "begun": begun, "progress": progress, "checkpoint": checkpoint}
+            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
+            ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
@@ -268,12 +276,13 @@ class URRL(MultiViewClusterer):
         self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT
     ) -> Choice:
         config = replace(self._config(), n_clusters=1)
-        ways = {**self._ways(), "progress": progress, "checkpoint": checkpoint}
+        ways = {**self._ways(seeds), "progress": progress, "checkpoint": checkpoint}
         device = chosen_device(self.device)
         return choose_n_clusters(views, config, self.cluster_range, self.scaling, seeds[0], device, **ways)
 
-    def _ways(self) -> dict[str, Any]:
-        return {"fill": self.fill, "reduction": self.reduction}
+    def _ways(self, seeds: Sequence[int]) -> dict[str, Any]:
+        on_cpu = chosen_device(self.device).type == "cpu"
+        return {"fill": self.fill, "reduction": self.reduction, "threads": threads_for(len(seeds)) if on_cpu else None}
 
     def _checkpoint(self, views: Views, seeds: list[int], device: torch.device) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""

@@ -88,13 +88,15 @@ def fit_models(
     fill: str = "neighbors",
     reduction: Asked = "auto",
     begun: TrainState | None = None,
+    n_jobs: int | None = None,
+    threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
-    All trainings of all sets, which have equal shapes, are independent of each other. On a GPU they are stacked and run
-    at once.
+    All trainings of all sets, which have equal shapes, are independent of each other: on a GPU they are stacked, on a
+    CPU `n_jobs` of them run side by side.
 
     Parameters
     ----------
@@ -103,7 +105,9 @@ def fit_models(
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
     fill : how empty cells are filled, see `viewfuse.data.filling`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
-    begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
+    begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
+    n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
+    threads : of each training on a CPU; None leaves all
     """
     for views in sets:
         check_samples(views, config.n_clusters)
@@ -120,7 +124,7 @@ def fit_models(
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)
-    ways: dict[str, Any] = {"progress": progress, "checkpoint": checkpoint}
+    ways: dict[str, Any] = {"n_jobs": n_jobs, "threads": threads, "progress": progress, "checkpoint": checkpoint}
     pretrain([trial.run for search in searches for trial in search.trials], first, **ways)
     more = [trial for search in searches if search.is_open for trial in search.widen()]
     pretrain([trial.run for trial in more], first, **ways)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.centers import initial_centers, paper_centers
 from viewfuse.selection.rules import Decision, clustering_weight
+from viewfuse.utils.jobs import run_jobs
 
 _EVALUATIONS = 8
 """How often a joint stage is evaluated."""
@@ -40,44 +42,88 @@ def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
 
 
 def pretrain(
-    runs: Sequence[TrainState], until: int, *, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT
+    runs: Sequence[TrainState],
+    until: int,
+    *,
+    n_jobs: int | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
     Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that continue
     from there begin with a new Adam.
+
+    Parameters
+    ----------
+    n_jobs : trainings side by side in processes, see `viewfuse.utils.jobs.run_jobs`
+    threads : of each training on a CPU; None leaves all
     """
     groups = list(stacked_groups([one for one in runs if one.clusters is None or one.n_epochs < until]))
     if any(group[0].n_epochs < until for group in groups):
         progress.begin("pre-training" if len(groups) == 1 else f"pre-training of {len(groups)}")
-    for group in groups:
-        training = Training(group)
-        training.run(pretraining_stage(training, until - group[0].n_epochs), progress, checkpoint)
-        for run, embedding in zip(group, embed_all(training), strict=True):
-            run.diverged = run.diverged or broken_embedding(embedding, run.n_epochs)
-            if not run.diverged:
-                _prepare_joint_stage(run, embedding)
+    _train(_pretrained, [(group, until, progress, checkpoint) for group in groups], n_jobs, threads)
+
+
+def _pretrained(
+    group: Sequence[TrainState], until: int, progress: Progress, checkpoint: Checkpoint
+) -> Sequence[TrainState]:
+    training = Training(group)
+    training.run(pretraining_stage(training, until - group[0].n_epochs), progress, checkpoint)
+    for run, embedding in zip(group, embed_all(training), strict=True):
+        run.diverged = run.diverged or broken_embedding(embedding, run.n_epochs)
+        if not run.diverged:
+            _prepare_joint_stage(run, embedding)
+    return group
 
 
 def train_jointly(
-    runs: Sequence[TrainState], *, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT
+    runs: Sequence[TrainState],
+    *,
+    n_jobs: int | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> None:
-    """The second stage of trainings that have had the first, with equal configurations.
+    """The second stage of trainings that have had the first, with equal configurations; see `pretrain`.
 
     Where the stage is watched, every training ends with the best clusters that it had.
     """
     groups = [group for group in stacked_groups(runs) if planned_epochs(group[0])[1]]
     if groups:
         progress.begin("joint training" if len(groups) == 1 else f"joint training of {len(groups)}")
-    for group in groups:
-        training, watches = Training(group), _watches(group)
-        training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
-        for watch in watches:
-            watch.restore_best()
-        if not watches:
-            check_diverged(group)
-            for run in group:
-                run.joint_stage.kept = run.n_epochs
+    _train(_trained_jointly, [(group, progress, checkpoint) for group in groups], n_jobs, threads)
+
+
+def _trained_jointly(group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> Sequence[TrainState]:
+    training, watches = Training(group), _watches(group)
+    training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
+    for watch in watches:
+        watch.restore_best()
+    if not watches:
+        check_diverged(group)
+        for run in group:
+            run.joint_stage.kept = run.n_epochs
+    return group
+
+
+def _train(
+    work: Callable[..., Sequence[TrainState]], jobs: Sequence[tuple[Any, ...]], n_jobs: int | None, threads: int | None
+) -> None:
+    """Do a stage of each group, which comes first in a job, and keep what was learned, also in other processes."""
+    before, shown = [job[0][0].n_epochs for job in jobs], 0
+
+    def keep(place: int, trained: Sequence[TrainState]) -> None:
+        nonlocal shown
+        group, progress = jobs[place][0], jobs[place][-2]
+        for run, learned in zip(group, trained, strict=True):
+            if learned is not run:  # it comes from another process
+                run.take_over(learned)
+        shown += max(run.n_epochs for run in group) - before[place]
+        progress.reach(shown, group[0].objective)
+
+    run_jobs(work, jobs, n_jobs, threads=threads, done=keep)
 
 
 def pretraining_stage(training: Training, epochs: int) -> Stage:
