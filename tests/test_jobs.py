@@ -296,7 +296,7 @@ def test_ctrl_c_lets_all_workers_keep_their_epoch(views, tmp_path, send):
     assert said.splitlines()[-1] == "KeyboardInterrupt"
     kept = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
     assert kept[0] == "fit.json"
-    assert len([name for name in kept if name.startswith("pretraining-4000")]) >= 2
+    assert len([name for name in kept if name.startswith("pre-training-4000")]) >= 2
 
 
 def children_at_work(pid):

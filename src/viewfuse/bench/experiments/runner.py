@@ -33,7 +33,7 @@ from viewfuse.bench.experiments.run_folders import (
     write_run,
 )
 from viewfuse.data.views import Views
-from viewfuse.engine import footprint
+from viewfuse.engine import stacking
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods.registry import estimator_of
@@ -90,7 +90,7 @@ def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
 
 def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], log: Log) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
-    groups = grouped(runs, footprint.MAX_STACKED[choice.device.type])
+    groups = grouped(runs, stacking.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
     left: list[tuple[Sequence[Run], list[str], str]] = []
     for number, group in enumerate(groups):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -112,18 +113,25 @@ def _train(
     work: Callable[..., Sequence[TrainState]], jobs: Sequence[tuple[Any, ...]], n_jobs: int | None, threads: int | None
 ) -> None:
     """Do a stage of each group, which comes first in a job, and keep what was learned, also in other processes."""
-    before, shown = [job[0][0].n_epochs for job in jobs], 0
+    shown = 0
 
-    def keep(place: int, trained: Sequence[TrainState]) -> None:
+    def keep(place: int, found: tuple[int, Sequence[TrainState]]) -> None:
         nonlocal shown
-        group, progress = jobs[place][0], jobs[place][-2]
+        (group, *_, progress, _), (epochs, trained) = jobs[place], found
         for run, learned in zip(group, trained, strict=True):
             if learned is not run:  # it comes from another process
                 run.take_over(learned)
-        shown += max(run.n_epochs for run in group) - before[place]
+        shown += epochs
         progress.reach(shown, group[0].objective)
 
-    run_jobs(work, jobs, n_jobs, threads=threads, done=keep)
+    run_jobs(partial(_counted, work), jobs, n_jobs, threads=threads, done=keep)
+
+
+def _counted(work: Callable[..., Sequence[TrainState]], *job: Any) -> tuple[int, Sequence[TrainState]]:
+    """Do a job; how many epochs that took, and what was trained."""
+    progress = job[-2]
+    before, trained = progress.epochs, work(*job)
+    return progress.epochs - before, trained
 
 
 def pretraining_stage(training: Training, epochs: int) -> Stage:
