@@ -19,8 +19,8 @@ from viewfuse.fitted.effects import Difference, ViewEffects, differences, view_e
 from viewfuse.fitted.merge_tree import Merge
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.typical_samples import typical_samples
 
 if TYPE_CHECKING:

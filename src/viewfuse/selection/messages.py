@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any
 
-from viewfuse.data.filling.empty_cells import in_words as cells_in_words
+from viewfuse.data.empty_cells import in_words as cells_in_words
 from viewfuse.selection.rules import Decision
 
 LABELS = {

@@ -30,7 +30,7 @@ from viewfuse.methods.urrl.training import (
     train_jointly,
 )
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.reduction.views import Asked
+from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
 from viewfuse.selection.messages import told
 from viewfuse.selection.rules import (
@@ -102,8 +102,8 @@ def fit_models(
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and goes on with
         that of the best clusters
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    fill : how empty cells are filled, see `viewfuse.data.filling.filler`
-    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
+    fill : how empty cells are filled, see `viewfuse.data.filling`
+    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
     begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
