@@ -20,10 +20,10 @@ from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.methods import choosing_k
 from viewfuse.plots.cluster_numbers import draw_choice
 
-TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 6, "joint_epochs": 1, "random_state": 0}
+TINY = {"hidden_dim": 8, "embedding_dim": 8, "pretrain_epochs": 6, "joint_epochs": 1, "random_state": 0}
 
 
-def blobs(n=120, k=3, seed=0, far=2.5):
+def blobs(n=60, k=3, seed=0, far=2.5):
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % k
     views = {name: rng.normal(size=(n, w)) + far * rng.normal(size=(k, w))[labels] for name, w in (("a", 6), ("b", 9))}
@@ -48,7 +48,7 @@ def test_the_number_of_clusters_is_found(model):
 
 
 def test_nothing_but_one_cluster_is_found_in_noise():
-    views = Views([np.random.default_rng(0).normal(size=(120, 5)), np.random.default_rng(1).normal(size=(120, 7))])
+    views = Views([np.random.default_rng(0).normal(size=(60, 5)), np.random.default_rng(1).normal(size=(60, 7))])
     found = URRL(**TINY, cluster_range=(2, 4)).fit(views)
     assert (found.n_clusters_, set(found.labels_.tolist())) == (1, {0})
     assert found.cluster_stability_.tolist() == [1.0]

@@ -78,7 +78,7 @@ def way(request, monkeypatch):
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("count", [1, 4])
 def test_neighbours_are_those_of_the_literal_reference(count):
-    values, mask = tied_views(np.random.default_rng(1), 150)
+    values, mask = tied_views(np.random.default_rng(1), 70)
     found = own_neighbors(values, mask, count)
     for v in range(3):
         wanted = literal_neighbors(values, mask, v, count)
@@ -137,13 +137,13 @@ def test_no_row_is_everybodys_neighbour(kind):
     """As many rows are somebody's neighbour, and the largest in-degree is, as where ties are drawn at random."""
     rng = np.random.default_rng(4)
     x = {
-        "binary": rng.integers(0, 2, size=(600, 5)),
-        "categorical": one_hot(rng, 600, 6),
-        "counts": rng.poisson(2.0, size=(600, 2)),
+        "binary": rng.integers(0, 2, size=(300, 5)),
+        "categorical": one_hot(rng, 300, 6),
+        "counts": rng.poisson(2.0, size=(300, 2)),
     }[kind].astype(np.float32)
-    found = own_neighbors([x], np.ones((600, 1), dtype=bool))[:, 0].numpy()
-    wanted = np.array([np.bincount(drawn_at_random(x, 9, rng).ravel(), minlength=600) for _ in range(20)])
-    counts = np.bincount(found.ravel(), minlength=600)
+    found = own_neighbors([x], np.ones((300, 1), dtype=bool))[:, 0].numpy()
+    wanted = np.array([np.bincount(drawn_at_random(x, 9, rng).ravel(), minlength=300) for _ in range(20)])
+    counts = np.bincount(found.ravel(), minlength=300)
     assert (counts > 0).sum() >= (wanted > 0).sum(axis=1).min() - 5
     assert counts.max() <= wanted.max() + 3
     assert abs(counts.std() / wanted.std(axis=1).mean() - 1) < 0.15
@@ -151,8 +151,8 @@ def test_no_row_is_everybodys_neighbour(kind):
 
 def test_independent_views_share_as_many_neighbours_as_chance_gives():
     rng = np.random.default_rng(5)
-    views = [rng.integers(0, 2, size=(600, 5)).astype(np.float32) for _ in range(2)]
-    found = own_neighbors(views, np.ones((600, 2), dtype=bool)).numpy()
+    views = [rng.integers(0, 2, size=(300, 5)).astype(np.float32) for _ in range(2)]
+    found = own_neighbors(views, np.ones((300, 2), dtype=bool)).numpy()
     shared = np.mean([len(set(a) & set(b)) / 9 for a, b in found])
     by_chance = [
         np.mean([len(set(a) & set(b)) / 9 for a, b in zip(*(drawn_at_random(x, 9, rng) for x in views), strict=True)])
@@ -174,12 +174,12 @@ def test_one_is_no_more_often_the_others_neighbour_because_the_other_is_its_own(
 
 def test_a_new_sample_has_the_same_neighbours_alone_and_in_any_batch():
     rng = np.random.default_rng(7)
-    values, present = torch_data(*tied_views(rng, 300))
+    values, present = torch_data(*tied_views(rng, 150))
     stored = index_training_set(values, present, 9)
-    new_values, new_present = torch_data(*tied_views(rng, 60))
+    new_values, new_present = torch_data(*tied_views(rng, 40))
     known = find_rows(index_rows(values, present), values, present, new_values, new_present)
     together = index_new_samples(new_values, new_present, stored, known).neighbor_ids
-    for i in range(60):
+    for i in range(40):
         alone = index_new_samples([x[[i]] for x in new_values], new_present[[i]], stored, known[[i]]).neighbor_ids
         assert torch.equal(alone[0], together[i])
     again = find_rows(index_rows(values, present), values, present, values, present)
