@@ -18,6 +18,8 @@ from viewfuse import URRL, MissingPackage, read_views
 from viewfuse.cli import fit, main
 from viewfuse.cli.options import PerView
 from viewfuse.plots.canvas import drawing
+from viewfuse.selection.decisions import Reliability
+from viewfuse.selection.messages import records
 from viewfuse.utils.optional import needed
 from viewfuse.utils.wording import in_options
 
@@ -82,9 +84,9 @@ def test_without_a_command_a_sentence_stays():
 
 
 def test_decisions_are_told_with_options():
-    decision = {"why": "reliability: unknown, as there was one training only; with n_init=3 it is known"}
-    summary = {"samples": 3, "decisions": {"reliability": decision}, "remarks": [], "params": {}}
-    assert "with --n-init 3 it is known" in " ".join(map(str, fit._in_short(summary).values()))
+    decided = records(Reliability("doubtful", {"agreement": 0.1}, trainings=1, final=True, alone=True))
+    summary = {"samples": 3, "decisions": decided, "remarks": [], "params": {}}
+    assert "; --effort thorough trains more networks" in fit._in_short(summary)["reliability"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["bench"]])

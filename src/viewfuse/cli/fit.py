@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
@@ -28,10 +27,10 @@ from viewfuse.plots.maps import draw_map
 from viewfuse.plots.plane import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
+from viewfuse.selection.messages import label, restored, words
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import tell
 from viewfuse.utils.sealed import parsed
-from viewfuse.utils.wording import in_options
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -244,18 +243,17 @@ def _fit(
 def _write_report(out: Path, name: str) -> None:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
-        write_report([out], out / "report.html", say=partial(in_options, command=command), title=name)
+        write_report([out], out / "report.html", spell=options.spelling(command), title=name)
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
 
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
-    from viewfuse.selection.messages import by_label
-
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    decided = {name: in_options(why, command) for name, why in by_label(summary["decisions"]).items()}
+    spell = options.spelling(command)
+    decided = {label(one): words(one, spell) for one in restored(summary["decisions"]).values()}
     return facts | decided | remarked
 
 

@@ -17,8 +17,9 @@ from viewfuse.fitted.model import scaled_tensors
 from viewfuse.neighbors.row_lookup import RowIndex, index_rows
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.reduction.views import Asked, Reduction, fit_reduction
+from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.filled_kmeans import filled_kmeans
-from viewfuse.selection.rules import SCALINGS, Decision
+from viewfuse.selection.rules import SCALINGS
 
 
 class Source(NamedTuple):
@@ -27,7 +28,7 @@ class Source(NamedTuple):
     columns: tuple[Sequence[Hashable], ...]
     filler: Filler
     reduction: Reduction
-    decisions: dict[str, Decision]
+    decisions: tuple[Decision, ...]
     reduced: Views
 
     @classmethod
@@ -37,11 +38,9 @@ class Source(NamedTuple):
         filled, cells = filler.apply(views)
         warn_of_filled(cells)
         reduction = fit_reduction(filled, asked)
-        decisions = {
-            "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},
-            "reduction": reduction.decision(filled, asked),
-        }
-        return cls(views.columns, filler, reduction, decisions, reduction.apply(filled))
+        filling = CellFilling(fill, {one.view: one.facts() for one in cells})
+        reduced = ViewReduction(**reduction.facts(filled, asked))
+        return cls(views.columns, filler, reduction, (filling, reduced), reduction.apply(filled))
 
 
 class Prepared(NamedTuple):

@@ -28,7 +28,8 @@ from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.views import Asked
 from viewfuse.selection.cluster_evidence import Look, measured
 from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
-from viewfuse.selection.rules import SCALINGS, Decision
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.structureless import structureless, with_half_the_views
 
 RANGE = (2, 30)
@@ -40,7 +41,7 @@ _ROWS = 2_500
 class Choice(NamedTuple):
     """A number of clusters, and the pre-training with which it was chosen; there is none of too few samples."""
 
-    decision: Decision
+    decision: ClusterNumber
     run: TrainState | None
 
 

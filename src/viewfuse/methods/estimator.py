@@ -34,7 +34,7 @@ from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.dense import start_weights
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.views import check_reduction
-from viewfuse.selection.messages import told
+from viewfuse.selection.messages import records
 from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device
 
@@ -242,7 +242,7 @@ class PublishedMethod(MultiViewClusterer):
         self._model = Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, network)
         embedding = embeddings(network, stored)
         self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
-        self.objectives_, self.decisions_ = list(history["total"][-1:]), told(decisions)
+        self.objectives_, self.decisions_ = list(history["total"][-1:]), records(*decisions)
         self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.stability_ = np.full(len(views), np.nan, dtype=np.float32)

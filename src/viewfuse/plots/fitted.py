@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
-from viewfuse.plots.cluster_numbers import k_curve
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.plots.plane import Places, place_samples
@@ -96,11 +95,10 @@ class FittedPlots(ABC):
     def plot_k(self, *, ax: Any = None) -> Any:
         """Draw how well each number of clusters holds, where the model chose the number itself."""
         check_is_fitted(self)
-        curve = k_curve(self.decisions_)
+        number = self.decisions_.get("n_clusters", {})
+        curve = {one["k"]: one["score"] for one in number.get("curve", ())}
         if not curve:
-            raise DataError(
-                "this model was told its number of clusters, so there is no curve; fit URRL(n_clusters='auto')"
-            )
+            raise DataError("you set the number of clusters of this model; for a curve fit URRL(n_clusters='auto')")
         ax, chosen = _axes(ax), self.soft_labels_.shape[1]
         ax.plot(list(curve), list(curve.values()), marker="o", color="#0072b2")
         if chosen in curve:

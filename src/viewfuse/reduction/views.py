@@ -44,8 +44,8 @@ class Reduction:
         """Reduced values of one view, of shape (samples, components), in the user's columns and units."""
         return self.front_ends[v].invert(values)
 
-    def decision(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
-        """What was chosen for each view, from which evidence, and which views the user spoke of."""
+    def facts(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
+        """What was chosen for each view, from which evidence, and which views the user named."""
         pairs = list(zip(views.names, self.front_ends, strict=True))
         evidence = {
             name: {**asdict(one.kind), "kept": one.kept, "transform": one.transform.name} for name, one in pairs

@@ -21,7 +21,7 @@ from typing import Any
 
 from viewfuse.errors import SettingError
 from viewfuse.selection.cluster_evidence import MEASURES
-from viewfuse.selection.rules import Decision
+from viewfuse.selection.decisions import ClusterNumber
 
 WEIGHTS = {"hidden_views": 0.0, "resampling": 1.0, "neighbors": 3.0, "gap": 2.0}
 STRUCTURE, GAP = 0.12, 0.07
@@ -30,7 +30,7 @@ _CLOSE = 0.2
 """A peak that is lower by less holds, too."""
 _PER_CLUSTER = 5
 """Samples that a cluster has at least, on average."""
-_TOLD = 3
+_SHOWN = 3
 
 Curve = list[dict[str, Any]]
 
@@ -75,7 +75,7 @@ def _point(k: int, found: Mapping[str, float], null: Mapping[str, float]) -> dic
     return {"k": k, "score": score, **sums, **found, **{f"{name}_null": value for name, value in null.items()}}
 
 
-def number_decision(curve: Curve, *, alone: bool) -> Decision:
+def number_decision(curve: Curve, *, alone: bool) -> ClusterNumber:
     """How many clusters there are, which numbers hold too, and the whole curve.
 
     Parameters
@@ -88,14 +88,8 @@ def number_decision(curve: Curve, *, alone: bool) -> Decision:
     if not curve or (alone and not structured):
         holding = [1]
     others = [one["k"] for one in peaks if one["k"] != holding[0]]
-    return {
-        "chosen": holding[0],
-        "candidates": holding,
-        "runner_up": others[0] if others else None,
-        "structured": structured,
-        "evidence": {str(one["k"]): one["score"] for one in peaks[:_TOLD]},
-        "curve": curve,
-    }
+    evidence = {str(one["k"]): one["score"] for one in peaks[:_SHOWN]}
+    return ClusterNumber(holding[0], evidence, holding, others[0] if others else None, structured, curve)
 
 
 def _exceeds(point: Mapping[str, Any], name: str, bound: float) -> bool:

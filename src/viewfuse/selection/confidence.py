@@ -15,7 +15,7 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.selection.rules import Decision
+from viewfuse.selection.decisions import MeanConfidence
 from viewfuse.selection.scores import chance_corrected, matched_share
 
 _AGREEMENT_ON_NOISE = 0.2
@@ -27,16 +27,15 @@ _ROWS = 20_000
 """Samples that are enough to find the power."""
 
 
-def confidence_decision(labels: NDArray[np.int64], reference: NDArray[np.int64], n_clusters: int) -> Decision:
+def confidence_decision(labels: NDArray[np.int64], reference: NDArray[np.int64], n_clusters: int) -> MeanConfidence:
     """How sure the clusters are on average, given those that k-means finds in the filled views."""
     shared = matched_share(labels, reference)
-    level = confidence_level(shared, n_clusters)
-    return {"chosen": level, "evidence": {"shared_with_kmeans": shared}, "n_clusters": n_clusters}
+    return MeanConfidence(confidence_level(shared, n_clusters), {"shared_with_kmeans": shared}, n_clusters)
 
 
-def plain_confidence(assignment: NDArray[np.float32]) -> Decision:
+def plain_confidence(assignment: NDArray[np.float32]) -> MeanConfidence:
     """How sure soft assignments of shape (samples, clusters) are on average where they stay as they are."""
-    return {"chosen": float(assignment.max(axis=1).mean()), "evidence": {}, "n_clusters": assignment.shape[1]}
+    return MeanConfidence(float(assignment.max(axis=1).mean()), {}, assignment.shape[1])
 
 
 def confidence_level(shared: float, n_clusters: int) -> float:

@@ -24,6 +24,7 @@ from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.utils.folders import replacing
+from viewfuse.utils.settings import Setting
 
 __all__ = ["Number", "NumberRange", "Whole", "WholeRange", "float_or_text", "int_or_text"]
 PATH = click.Path(path_type=Path)
@@ -244,6 +245,27 @@ def chunks(source: Source, what: str) -> Iterator[Views]:
 def typed() -> str:
     """The command as it was typed, to be run again."""
     return shlex.join(("viewfuse", *click.get_current_context().meta.get(ARGUMENTS, ())))
+
+
+def spelling(command: click.Command) -> Callable[[Setting], str]:
+    """How a command's messages spell parameters: by its options, and as in Python where it has none for them."""
+    options = {str(one.name): one for one in command.params if isinstance(one, click.Option)}
+    options |= {"blocks": options["block"]} if "block" in options else {}
+
+    def spelled(setting: Setting) -> str:
+        option = options.get(setting.name)
+        if option is None:
+            return str(setting)
+        flag, value = option.opts[0], setting.value
+        if not setting.has_value:
+            return flag
+        if option.is_flag:
+            return flag if value else (option.secondary_opts or [f"no {flag}"])[0]
+        values = [f"{name}={one}" for name, one in value.items()] if isinstance(value, Mapping) else value
+        values = values if isinstance(values, list) else [values]
+        return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
+
+    return spelled
 
 
 def plain(text: object) -> str:

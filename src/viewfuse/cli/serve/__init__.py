@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from viewfuse.cli import options
 from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.serve.limits import Limits
 from viewfuse.utils.optional import how_to_install
-from viewfuse.utils.wording import in_options
 
 _NEEDED = ("fastapi", "uvicorn")
 _TOKEN = "VIEWFUSE_TOKEN"
@@ -46,7 +44,7 @@ def command(
     from viewfuse.serve.opened import open_folder
     from viewfuse.serve.server import listen, run
 
-    opened = open_folder(model, device, say=partial(in_options, command=fit))
+    opened = open_folder(model, device, spell=options.spelling(fit))
     token = os.environ.get(_TOKEN) or None
     sock = listen(host, port)
     address = str(sock.getsockname()[0])

@@ -30,7 +30,7 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.parallel import threads_for
 from viewfuse.reduction.views import check_reduction
 from viewfuse.selection.cluster_number import checked_range
-from viewfuse.selection.messages import told
+from viewfuse.selection.messages import records
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 
@@ -242,7 +242,7 @@ class URRL(MultiViewClusterer):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint)
-                chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
+                chosen, config = records(number), replace(config, n_clusters=number.chosen)
             ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
@@ -263,7 +263,7 @@ class URRL(MultiViewClusterer):
         check_reduction(self.reduction)
         with Progress(shown=bool(self.verbose)) as progress:
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision
-        return told({"n_clusters": number})["n_clusters"]
+        return records(number)[number.name]
 
     def _chosen(
         self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT

@@ -25,7 +25,8 @@ from viewfuse.neighbors.samples import Samples
 from viewfuse.parallel import Job, in_worker
 from viewfuse.parallel import run as run_jobs
 from viewfuse.selection.centers import initial_centers, paper_centers
-from viewfuse.selection.rules import Decision, clustering_weight
+from viewfuse.selection.decisions import JointStageLength, PretrainingLength
+from viewfuse.selection.rules import clustering_weight
 
 _EVALUATIONS = 8
 """How often a joint stage is evaluated."""
@@ -207,7 +208,7 @@ def _evaluate(watches: Sequence[EarlyStopping], runs: Sequence[TrainState], repl
             watch.evaluate(epoch, embedding, run.diverged)
 
 
-def pretraining_decision(run: TrainState, agreed: float | None) -> Decision:
+def pretraining_decision(run: TrainState, agreed: float | None) -> PretrainingLength:
     """How long the first stage of a training lasted.
 
     Parameters
@@ -216,10 +217,10 @@ def pretraining_decision(run: TrainState, agreed: float | None) -> Decision:
     """
     evidence = {} if agreed is None else {"agreement": agreed}
     lasted = run.history["stage"].count("pre-training")
-    return {"chosen": lasted, "planned": planned_epochs(run)[0], "evidence": evidence}
+    return PretrainingLength(lasted, evidence, planned_epochs(run)[0])
 
 
-def joint_stage_decision(run: TrainState) -> Decision:
+def joint_stage_decision(run: TrainState) -> JointStageLength:
     """After how many epochs of the joint stage the network is kept, and what was seen."""
     stage, before = run.joint_stage, run.history["stage"].count("pre-training")
     evidence = {
@@ -227,10 +228,5 @@ def joint_stage_decision(run: TrainState) -> Decision:
         "size_entropy_after_epoch": {str(epoch): score for epoch, score in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
-    facts = {
-        "lasted": run.n_epochs - before,
-        "planned": planned_epochs(run)[1],
-        "ended": stage.ended,
-        "merged": stage.merged,
-    }
-    return {"chosen": stage.kept - before, "evidence": evidence, **facts}
+    lasted, planned = run.n_epochs - before, planned_epochs(run)[1]
+    return JointStageLength(stage.kept - before, evidence, lasted, planned, stage.ended, stage.merged)
