@@ -45,7 +45,7 @@ def command(
         ways = {"uncertain_below": uncertain_below, "device": device, "engine": engine}
         facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
     elif engine != "local":
-        raise SettingError(f"engine={engine!r} is for many files; give a quoted pattern, such as 'shards/*.parquet'")
+        raise SettingError(f"--engine {engine} is for many files; give a quoted pattern, such as 'shards/*.parquet'")
     else:
         facts = _one(model, inputs, out, force, uncertain_below, device, as_json)
     options.show({**facts, "written to": str(out)}, as_json)

@@ -35,7 +35,7 @@ from viewfuse.missing import hide_more
 from viewfuse.parallel import Job, as_done, report
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.devices import chosen_device
-from viewfuse.utils.memory import told_when_full
+from viewfuse.utils.memory import memory_errors
 from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint")
@@ -235,7 +235,7 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     measurable, before = forget_peak(), memory_now()
     began = time.perf_counter()
     try:
-        with told_when_full():
+        with memory_errors():
             labels = _checked(estimator.fit(views).labels_, len(views))
     except ViewfuseError as error:
         return Run(name, 0.0, 0, None, failed=str(error))

@@ -13,6 +13,7 @@ from viewfuse.data.id_spelling import alike_in_views
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
+from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -83,7 +84,9 @@ def check_samples(views: Views, n_clusters: int) -> None:
     """Refuse fewer samples than clusters, and views that no sample has."""
     if len(views) < n_clusters:
         raise DataError(
-            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
+            f"{len(views)} samples are fewer than ",
+            Setting("n_clusters", n_clusters),
+            "; give more samples or ask for fewer clusters",
         )
     for line in absent_views(views):
         raise DataError(line)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from viewfuse.data.mixed_scaling import views_as_a_whole
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
-from viewfuse.errors import SettingError
 from viewfuse.utils import memory
+from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
@@ -34,7 +34,7 @@ _AS_A_WHOLE = {"minmax": "range", "standard": "view", "mixed": "view"}
 def check_scaling(kind: str, allowed: Sequence[str]) -> None:
     """Refuse what is no name of a scaling."""
     if kind not in allowed:
-        raise SettingError(f"scaling must be one of {', '.join(allowed)}; got {kind!r}")
+        raise wrong("scaling", f"one of {', '.join(allowed)}", kind)
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ def _check_no_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
     if len(empty):
         row = int(empty[0])
         has = f"and {len(empty) - 1} more have" if len(empty) > 1 else "has"
-        raise DataError(f"row {labelled(row, ids)} {has} no view at all (NaN or masked everywhere); drop such samples")
+        raise DataError(f"row {labelled(row, ids)} {has} no view at all; drop such samples")
 
 
 def _check_names(given: Sequence[str], known: Sequence[str]) -> None:
@@ -219,7 +219,7 @@ def _check_names(given: Sequence[str], known: Sequence[str]) -> None:
     if unknown:
         raise DataError(
             f"views {unknown} are unknown; got {list(given)}, the model was fitted on {list(known)}; "
-            "rename them (on the command line NAME=FILE) or leave them out"
+            "rename them or leave them out"
         )
 
 

@@ -49,6 +49,7 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.caller import outside
 from viewfuse.utils.process_memory import memory_peak
+from viewfuse.utils.settings import Setting, wrong
 
 BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
@@ -139,7 +140,8 @@ class _Job:
         self.steps = _count("steps", steps, STEPS[kind], 1)
         self.batch_size = _count("batch_size", batch_size, BATCH[kind], 1)
         if self.processes.size > max(1, self.batch_size // Config.batch_size):
-            raise SettingError(f"batch_size={self.batch_size} is less than {Config.batch_size} rows per process")
+            few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
+            raise SettingError(Setting("batch_size", self.batch_size), few)
         self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
 
     def begin(self, force: bool) -> dict[str, Any] | None:
@@ -242,12 +244,10 @@ class _Job:
     def _tell_ignored(self) -> None:
         names = self.shards.ignored
         if names:
-            warnings.warn(
-                f"{len(names)} column(s) beside those of lists are not looked at: {', '.join(names[:8])}; "
-                "name the columns of all views, such as blocks={'VIEW': 'PATTERN'}, if they matter",
-                SuspiciousDataWarning,
-                stacklevel=outside(),
-            )
+            ignored = f"{len(names)} column(s) beside those of lists are ignored: {', '.join(names[:8])}; "
+            example = Setting("blocks", {"VIEW": "PATTERN"})
+            cure = "name the columns of all views, such as ", example, ", if they matter"
+            warnings.warn(SuspiciousDataWarning(ignored, *cure), stacklevel=outside())
 
     def _tell_lost(self, facts: ColumnFacts) -> None:
         lost = len(self.shards) - facts.n_rows
@@ -316,7 +316,7 @@ def _count(name: str, given: Any, usual: int, least: int) -> int:
     if given == "auto":
         return usual
     if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < least:
-        raise SettingError(f"{name} must be 'auto' or an integer of at least {least}; got {given!r}")
+        raise wrong(name, f"'auto' or an integer of at least {least}", given)
     return int(given)
 
 

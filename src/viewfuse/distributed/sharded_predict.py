@@ -24,7 +24,7 @@ from viewfuse import __version__, parallel
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.streamed_predict import predict_parts
-from viewfuse.errors import BadModelFile, CannotWrite, DataError, SettingError
+from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
@@ -35,6 +35,7 @@ from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.sealed import sealed, unsealed
+from viewfuse.utils.settings import wrong
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
@@ -145,7 +146,7 @@ def predict_shards(
         How many shards, samples, samples per cluster, uncertain and out of range; rows per second of what was done now.
     """
     if engine not in _ENGINES:
-        raise SettingError(f"engine must be one of {', '.join(_ENGINES)}; got {engine!r}")
+        raise wrong("engine", f"one of {', '.join(_ENGINES)}", engine)
     wanted = Asked(model.absolute(), model_mark(model), **asked)
     shards = shards_of(files, out)
     with exclusive(out, patience=0):

@@ -17,8 +17,12 @@ from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec
 from viewfuse.errors import Diverged
+from viewfuse.utils.settings import Setting
 
-_CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
+_CURE = (
+    "lower ", Setting("learning_rate"), ", or use ", Setting("scaling", "minmax"),
+    " or 'standard' if the data have extreme values",
+)  # fmt: skip
 History = dict[str, list[float | int | str]]
 
 
@@ -144,4 +148,4 @@ def check_diverged(runs: Sequence[TrainState]) -> None:
     """Stop with the first training that diverged."""
     for run in runs:
         if run.diverged:
-            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; {_CURE}")
+            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; ", *_CURE)

@@ -22,6 +22,7 @@ from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.optimizers import Adam
 from viewfuse.nn.streams import join_streams
+from viewfuse.utils.settings import Setting
 
 Loss = Callable[[Tensor], Mapping[str, Tensor]]
 """From a batch of elements, of shape (replicates, batch, numbers of an element), to terms of shape (replicates,)."""
@@ -130,8 +131,10 @@ class SideBySide:
             broken = [name for name, mean in row.items() if not torch.isfinite(torch.tensor(mean))]
             if broken:
                 raise Diverged(
-                    f"the {broken[0]} loss is not finite in epoch {epoch} (seed {self._seeds[r]}); "
-                    "lower learning_rate, or use scaling='minmax'"
+                    f"the {broken[0]} loss is not finite in epoch {epoch} (seed {self._seeds[r]}); lower ",
+                    Setting("learning_rate"),
+                    ", or use ",
+                    Setting("scaling", "minmax"),
                 )
             row |= {"epoch": epoch, "stage": stage, "total": float(total[:, r].mean()), "seconds": seconds}
             for name, value in row.items():

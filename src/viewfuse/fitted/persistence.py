@@ -182,7 +182,8 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
             raise BadModelFile(
                 f"{path} has {size:,} bytes instead of {facts['bytes']:,}; use another copy of the model"
             )
-        memory.require(2 * size, f"loading {path}", "use a machine with more, or save the model with keep=1000, say")
+        cure = "use a machine with more, or save the model with fewer training samples (keep)"
+        memory.require(2 * size, f"loading {path}", cure)
         content = read_file(path, size)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

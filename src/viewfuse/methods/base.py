@@ -54,7 +54,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         """Let what is asked of the estimator say in one line where it runs out of memory."""
         super().__init_subclass__(**kwargs)
         for name in _ASKED & vars(cls).keys():
-            setattr(cls, name, memory.telling_when_full(getattr(cls, name)))
+            setattr(cls, name, memory.with_memory_errors(getattr(cls, name)))
 
     def _checked_views(self, X: Any, y: Any) -> Views:
         """What is clustered; warns of what looks wrong, and complains before any work is done."""

@@ -37,6 +37,7 @@ from viewfuse.reduction.views import check_reduction
 from viewfuse.selection.messages import records
 from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
     from viewfuse.fitted.persistence import BuildMethod
@@ -303,16 +304,16 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
     if kind == "int":
         least = bounds.get("least", 1)
         if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-            raise SettingError(f"{name} must be an integer of at least {least}; got {value!r}")
+            raise wrong(name, f"an integer of at least {least}", value)
         if int(value) > _LARGEST:
-            raise SettingError(f"{name} must be at most {_LARGEST:,}; got {value!r}")
+            raise wrong(name, f"at most {_LARGEST:,}", value)
     elif kind == "Sequence[int]":
         if (
             isinstance(value, str)
             or not isinstance(value, Sequence)
             or not all(isinstance(one, Integral) for one in value)
         ):
-            raise SettingError(f"{name} must be a sequence of integers; got {value!r}")
+            raise wrong(name, "a sequence of integers", value)
         for one in value:
             _check_number(name, one, "int", bounds)
     elif kind == "float":
@@ -320,6 +321,6 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not _within(value, least, below):
             most = f" and below {below:g}" if "below" in bounds or (is_number and value > least) else ""
-            raise SettingError(f"{name} must be a number of at least {least}{most}; got {value!r}")
+            raise wrong(name, f"a number of at least {least}{most}", value)
     elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):
-        raise SettingError(f"{name} must be True or False; got {value!r}")
+        raise wrong(name, "True or False", value)

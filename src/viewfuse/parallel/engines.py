@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from viewfuse.errors import SettingError
 from viewfuse.parallel.jobs import Job, Listener, perform
+from viewfuse.utils.settings import Setting, wrong
 
 ENGINES = ("local", "ray")
 
@@ -77,17 +78,18 @@ def use(engine: str = "local", *, jobs: int | None = None, address: str | None =
 
 def _made(engine: str, jobs: int | None, address: str | None) -> Engine:
     if engine not in ENGINES:
-        raise SettingError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
+        raise wrong("engine", f"one of {', '.join(ENGINES)}", engine)
     if jobs is not None and (not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1):
-        raise SettingError(f"jobs must be an integer of at least 1, or None; got {jobs!r}")
+        raise wrong("jobs", "an integer of at least 1, or None", jobs)
     if engine == "ray":
         from viewfuse.parallel.on_ray import OnRay
 
         if jobs is not None:
-            raise SettingError("jobs counts local workers; Ray knows how many it has, so leave jobs out")
+            raise SettingError(Setting("jobs"), " counts local workers; Ray knows how many it has, so leave it out")
         return OnRay(address)
     if address is not None:
-        raise SettingError("address names a Ray cluster; add engine='ray', or leave address out")
+        cluster, engine_of = Setting("address"), Setting("engine", "ray")
+        raise SettingError(cluster, " names a Ray cluster; add ", engine_of, ", or leave it out")
     from viewfuse.parallel.workers import Workers
 
     return InTurn() if jobs == 1 else Workers(jobs)

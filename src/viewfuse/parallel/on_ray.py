@@ -10,6 +10,7 @@ from viewfuse.errors import SettingError, WorkerLost
 from viewfuse.parallel.engines import work_in_turn
 from viewfuse.parallel.jobs import Job, Listener, Outcome, module_path, perform_apart
 from viewfuse.utils.optional import needed
+from viewfuse.utils.settings import Setting
 
 RETRIES = 2
 """How often a task is begun again whose worker was lost."""
@@ -75,7 +76,7 @@ class OnRay:
     def _begin(self, job: Job, shared: dict[int, Any]) -> Any:
         """A task for a job; what several jobs have among their arguments travels once."""
         if job.gpus > self._gpus:
-            raise SettingError("no machine of the Ray cluster has a GPU; use device='cpu'")
+            raise SettingError("no machine of the Ray cluster has a GPU; use ", Setting("device", "cpu"))
         for arg in job.args:
             if id(arg) not in shared:
                 shared[id(arg)] = self._ray.put(self._ray.cloudpickle.dumps(arg))

@@ -16,6 +16,7 @@ from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.plots.plane import Places, place_samples
 from viewfuse.utils.optional import how_to_install
+from viewfuse.utils.settings import wrong
 
 _MOST_GROUPS = 20
 """A legend of more would be longer than the picture."""
@@ -136,9 +137,7 @@ class FittedPlots(ABC):
             colors = [_GREY, *distinct_colors(len(present))] if present[0].all() else distinct_colors(len(present))
             return of_sample, [lacking(one, self.view_names_) for one in present], colors
         if name not in _NUMBERS:
-            raise SettingError(
-                f"color must be 'cluster', 'confidence', 'stability', 'missing' or an array; got {name!r}"
-            )
+            raise wrong("color", "'cluster', 'confidence', 'stability', 'missing' or an array", name)
         return self.soft_labels_.max(axis=1) if name == "confidence" else self.stability_
 
     def _repr_html_inner(self) -> str:

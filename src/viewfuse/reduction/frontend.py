@@ -12,11 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from viewfuse.errors import DataError, SettingError
+from viewfuse.errors import DataError
 from viewfuse.reduction.components import Components, fit_components, project
 from viewfuse.reduction.kinds import KINDS, Kind, kind_of
 from viewfuse.reduction.tables import Values, as_rows, column_bounds, part_slices, parts_of
 from viewfuse.reduction.transforms import NAMES, WEIGHTED, Transform, fit_transform
+from viewfuse.utils.settings import wrong
 
 HOW = ("auto", "none", "pca", "standard", "log1p", "counts", "words")
 _NOT_BELOW_ZERO = ("log1p", "counts", "words")
@@ -220,9 +221,9 @@ def _dense(values: Values) -> NDArray[np.float32]:
 
 def _check_settings(how: str, max_columns: int) -> None:
     if how not in HOW:
-        raise SettingError(f"how must be one of {', '.join(HOW)}; got {how!r}")
+        raise wrong("how", f"one of {', '.join(HOW)}", how)
     if not isinstance(max_columns, Integral) or isinstance(max_columns, bool) or max_columns < 1:
-        raise SettingError(f"max_columns must be a whole number of at least 1; got {max_columns!r}")
+        raise wrong("max_columns", "a whole number of at least 1", max_columns)
 
 
 def _check_width(values: Values, width: int) -> None:

@@ -13,6 +13,7 @@ from viewfuse.data.scaling import Unit
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction.frontend import HOW, FrontEnd, fit_front_end
+from viewfuse.utils.settings import Setting, wrong
 
 Asked = str | Mapping[str, str]
 """How views are reduced: one of `HOW` for all, or one per name of a view; those that are not named are "auto"."""
@@ -76,15 +77,16 @@ def _fitted(views: Views, v: int, how: str) -> FrontEnd:
     try:
         return fit_front_end(views.arrays[v], views.mask[:, v], how)
     except DataError as error:
-        raise DataError(f"view {views.names[v]!r}: {error}") from None
+        raise DataError(f"view {views.names[v]!r}: ", *error.parts) from None
 
 
 def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
     """Refuse what is no way to reduce views; where `names` are known, also names of views that are not there."""
     ways = list(asked.values()) if isinstance(asked, Mapping) else [asked]
-    wrong = [way for way in ways if not isinstance(way, str) or way not in HOW]
-    if wrong:
-        raise SettingError(f"reduction must be one of {', '.join(HOW)}, or a dict of these by view; got {wrong[0]!r}")
+    bad = [way for way in ways if not isinstance(way, str) or way not in HOW]
+    if bad:
+        raise wrong("reduction", f"one of {', '.join(HOW)}, for all views or for each", bad[0])
     unknown = [name for name in asked if names is not None and name not in names] if isinstance(asked, Mapping) else []
     if unknown:
-        raise SettingError(f"reduction names the view {unknown[0]!r}, but the views are {', '.join(names or ())}")
+        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names or ())}"
+        raise SettingError(Setting("reduction"), fault)

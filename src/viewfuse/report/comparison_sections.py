@@ -11,7 +11,7 @@ from viewfuse.report.run_folder import Run
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of
 from viewfuse.report.verdict import count, headline, how_sure, percent
-from viewfuse.selection.messages import Spell
+from viewfuse.utils.settings import Spell
 
 _MOST_COLUMNS = 20
 _MOST_MOVED = 200

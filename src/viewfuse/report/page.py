@@ -29,8 +29,8 @@ from viewfuse.report.run_folder import Run, read_run
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import tables_of
 from viewfuse.report.verdict import headline
-from viewfuse.selection.messages import Spell
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.settings import Spell
 
 MOST_BYTES = 3_000_000
 """A page that is larger feels stuck; samples are left out until it is not."""

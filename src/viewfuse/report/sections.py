@@ -26,7 +26,8 @@ from viewfuse.report.verdict import (
     warnings_of,
 )
 from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.messages import Spell, label, words
+from viewfuse.selection.messages import label, words
+from viewfuse.utils.settings import Spell
 
 _MOST_FEATURES = 1_500
 """More bars would make the page slow; of more the largest of every cluster are shown."""

@@ -9,7 +9,8 @@ import numpy as np
 from viewfuse.report.run_folder import Run
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
 from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength, Reliability
-from viewfuse.selection.messages import Spell, words
+from viewfuse.selection.messages import words
+from viewfuse.utils.settings import Spell
 
 _MANY_UNCERTAIN = 0.2
 _TINY = 5

@@ -22,6 +22,7 @@ from typing import Any
 from viewfuse.errors import SettingError
 from viewfuse.selection.cluster_evidence import MEASURES
 from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.utils.settings import Setting, wrong
 
 WEIGHTS = {"hidden_views": 0.0, "resampling": 1.0, "neighbors": 3.0, "gap": 2.0}
 STRUCTURE, GAP = 0.12, 0.07
@@ -44,7 +45,8 @@ def candidate_numbers(within: Any, n_samples: int) -> list[int]:
     """
     least, most = checked_range(within)
     if least > max(n_samples, 1):
-        raise SettingError(f"cluster_range begins at {least}, above the number of samples, {n_samples}; begin it lower")
+        fault = f" begins at {least}, above the number of samples, {n_samples}; begin it lower"
+        raise SettingError(Setting("cluster_range"), fault)
     if least <= 2 and n_samples < 2 * _PER_CLUSTER:
         return []
     return list(range(max(least, 2), min(most, max(n_samples // _PER_CLUSTER, least)) + 1))
@@ -54,10 +56,10 @@ def checked_range(within: Any) -> tuple[int, int]:
     """Two whole numbers, the first at least 1 and not above the second."""
     is_pair = isinstance(within, Sequence) and not isinstance(within, str) and len(within) == 2
     if not is_pair or any(isinstance(one, bool) or not hasattr(one, "__index__") for one in within):
-        raise SettingError(f"cluster_range must be two whole numbers, such as (2, 30); got {within!r}")
+        raise wrong("cluster_range", "two whole numbers, such as (2, 30)", within)
     least, most = int(within[0]), int(within[1])
     if not 1 <= least <= most or most < 2:
-        raise SettingError(f"cluster_range must rise from 1 or more to 2 or more; got {within!r}")
+        raise SettingError(Setting("cluster_range"), f" must rise from 1 or more to 2 or more; got {within!r}")
     return least, most
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import singledispatch
 from itertools import starmap
@@ -23,10 +23,7 @@ from viewfuse.selection.decisions import (
     ScalingChoice,
     ViewReduction,
 )
-from viewfuse.utils.settings import Setting
-
-Spell = Callable[[Setting], str]
-"""Spells the parameters that a sentence names: `str` as in Python."""
+from viewfuse.utils.settings import Setting, Spell, written
 
 LABELS = {
     "n_clusters": "number of clusters",
@@ -120,7 +117,7 @@ def _why_scaling(decision: ScalingChoice, spell: Spell) -> str:
     if decision.clear:
         return "; others were not tried, as its clusters are clear"
     if decision.quick:
-        return f"; others were not tried ({spell(Setting('effort', 'quick'))})"
+        return f"; others were not tried ({written(Setting('effort', 'quick'), spell)})"
     if len(scores) == 1:
         return ", the only one that could be trained" if decision.diverged else ", as all others do the same here"
     is_best = scores[decision.chosen] >= max(scores.values())
@@ -191,7 +188,7 @@ def _(decision: MeanConfidence, spell: Spell = str) -> str:
 @words.register
 def _(decision: Reliability, spell: Spell = str) -> str:
     doubt = decision.chosen == "doubtful" and decision.alone
-    cure = f"; {spell(Setting('effort', 'thorough'))} trains more networks and keeps the best" if doubt else ""
+    cure = f"; {written(Setting('effort', 'thorough'), spell)} trains more networks and keeps the best" if doubt else ""
     verb = "agree" if decision.final or decision.trainings == 1 else "agreed, when the scaling was chosen,"
     compared = f"{decision.trainings} trainings"
     compared = compared if decision.trainings > 1 else "the network and k-means on the filled views"

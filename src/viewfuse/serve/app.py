@@ -22,7 +22,7 @@ from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.metrics import Metrics
 from viewfuse.serve.opened import Opened
 from viewfuse.serve.process import Facts
-from viewfuse.serve.replies import MISTAKE, reply, sentence
+from viewfuse.serve.replies import INTERNAL_ERROR, reply, status_and_detail
 from viewfuse.serve.worker import SHORT, Worker
 
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
@@ -53,8 +53,8 @@ def create_app(
         worker.stop()
 
     app = FastAPI(title="viewfuse", version=__version__, docs_url=None, redoc_url=None, lifespan=alive)
-    app.add_exception_handler(ViewfuseError, _say)
-    app.add_exception_handler(Exception, _apologise)
+    app.add_exception_handler(ViewfuseError, _refuse)
+    app.add_exception_handler(Exception, _internal_error)
     app.add_middleware(Gate, **middleware(metrics, token, host))
     for name, question in QUESTIONS.items():
         answer = _answering(name, opened, limits, worker, metrics)
@@ -163,14 +163,14 @@ def _pairs(blocks: list[str]) -> dict[str, str] | None:
     return found or None
 
 
-async def _say(_: Request, error: Exception) -> Response:
-    """The package's own sentence."""
+async def _refuse(_: Request, error: Exception) -> Response:
+    """Answer with the message of an error of the package."""
     assert isinstance(error, ViewfuseError)
-    status, detail = sentence(error)
+    status, detail = status_and_detail(error)
     again = {"Retry-After": "1"} if status == 503 else None
     return Response(as_json({"detail": detail}), status, again, media_type=JSON)  # also letters that UTF-8 lacks
 
 
-async def _apologise(_: Request, __: Exception) -> JSONResponse:
-    """A mistake of ours: the log has it, callers need not."""
-    return JSONResponse({"detail": MISTAKE}, 500)
+async def _internal_error(_: Request, __: Exception) -> JSONResponse:
+    """Hide the details of an unexpected error from the caller; the log has them."""
+    return JSONResponse({"detail": INTERNAL_ERROR}, 500)

@@ -15,9 +15,9 @@ from viewfuse.methods.registry import load
 from viewfuse.report.html import join, paragraphs, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
-from viewfuse.selection.messages import Spell
 from viewfuse.serve.answers import plain_names
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer

@@ -13,9 +13,10 @@ import click
 from viewfuse.cli import options
 from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
+from viewfuse.errors import CannotWrite, DataError, ViewfuseError
 from viewfuse.methods.registry import ESTIMATORS, method_names
 from viewfuse.utils.console import tell
+from viewfuse.utils.settings import wrong
 
 
 class _WithLists(click.Command):
@@ -57,7 +58,7 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",") if part]
     except ValueError:
-        raise SettingError(f"rates must be numbers from 0 to 1; got {text!r}") from None
+        raise wrong("rates", "numbers from 0 to 1", text) from None
 
 
 @click.command(cls=_WithLists)

@@ -24,7 +24,7 @@ from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.utils.folders import replacing
-from viewfuse.utils.settings import Setting
+from viewfuse.utils.settings import Setting, Spell
 
 __all__ = ["Number", "NumberRange", "Whole", "WholeRange", "float_or_text", "int_or_text"]
 PATH = click.Path(path_type=Path)
@@ -114,7 +114,12 @@ class Inputs:
 
     def open_for(self, fitted: Any) -> Source:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
-        return split_by_prefix(self.open(new_samples=True), fitted.view_names_)
+        source, known = split_by_prefix(self.open(new_samples=True), fitted.view_names_), fitted.view_names_
+        unknown = [name for name in source.names if name not in known]
+        if unknown:
+            cure = "name the view of each file, VIEW=FILE, or leave it out"
+            raise DataError(f"views {unknown} are unknown; the model was fitted on {known}; {cure}")
+        return source
 
     def reading(self) -> dict[str, Any]:
         """How they are read, as `open_source` takes it."""
@@ -247,15 +252,15 @@ def typed() -> str:
     return shlex.join(("viewfuse", *click.get_current_context().meta.get(ARGUMENTS, ())))
 
 
-def spelling(command: click.Command) -> Callable[[Setting], str]:
-    """How a command's messages spell parameters: by its options, and as in Python where it has none for them."""
+def spelling(command: click.Command) -> Spell:
+    """How messages of a command spell parameters: as its options."""
     options = {str(one.name): one for one in command.params if isinstance(one, click.Option)}
     options |= {"blocks": options["block"]} if "block" in options else {}
 
-    def spelled(setting: Setting) -> str:
+    def spelled(setting: Setting) -> str | None:
         option = options.get(setting.name)
         if option is None:
-            return str(setting)
+            return None
         flag, value = option.opts[0], setting.value
         if not setting.has_value:
             return flag

@@ -20,8 +20,8 @@ from viewfuse.data.filling.empty_cells import (
 from viewfuse.data.filling.nearest_rows import NearestRows
 from viewfuse.data.sparse_tables import is_sparse, with_data
 from viewfuse.data.views import Views
-from viewfuse.errors import SettingError
 from viewfuse.utils import memory
+from viewfuse.utils.settings import wrong
 
 FILLS = ("neighbors", "median", "error")
 _MOST_DONORS, _MOST_CELLS = 5_000, 4_000_000
@@ -34,7 +34,7 @@ _CELLS_AT_A_TIME = 4_000_000
 def check_fill(how: Any) -> None:
     """Refuse what is no way to fill empty cells."""
     if not isinstance(how, str) or how not in FILLS:
-        raise SettingError(f"fill must be one of {', '.join(FILLS)}; got {how!r}")
+        raise wrong("fill", f"one of {', '.join(FILLS)}", how)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from viewfuse.io.isolated.results import Unpacked
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import Contents
 from viewfuse.utils.caller import outside
+from viewfuse.utils.settings import Advice, Setting, from_plain
 
 POSSIBLE = hasattr(os, "fork") and hasattr(socket, "send_fds")
 """Whether this system can; elsewhere files are read in place."""
@@ -167,32 +168,33 @@ def _understood(job: Job, answer: bytes, handles: list[int]) -> Contents:
     """What was read; or an error, where the other process found one, or met its end."""
     if not answer:
         raise DataError(
-            f"{job.path} cannot be read, since the process that reads files does not start; trusted=True reads it in "
-            "this process"
+            f"{job.path} cannot be read, since the process that reads files does not start",
+            Advice(("; ", Setting("trusted", True), " reads it in this process")),
         )
     status = ENDED.unpack(answer[-ENDED.size :])[1] if len(answer) >= ENDED.size else -1
     if status or len(answer) != RESULT.size + ENDED.size or not handles:
-        raise DataError(_how_it_ended(job, status))
+        raise _ended(job, status)
     found = Unpacked(handles, *RESULT.unpack(answer[: RESULT.size])[1:])
     if "error" in found.facts:
-        name, message = found.facts["error"]
-        raise getattr(viewfuse.errors, name)(message)
-    for name, message in found.facts["warnings"]:
-        warnings.warn(message, getattr(viewfuse.errors, name), stacklevel=outside())
+        name, parts = found.facts["error"]
+        raise getattr(viewfuse.errors, name)(*from_plain(parts))
+    for name, parts in found.facts["warnings"]:
+        warnings.warn(getattr(viewfuse.errors, name)(*from_plain(parts)), stacklevel=outside())
     with guarded(job.path):  # a reader that a damaged file has misled may hand back what does not fit together
         return found.contents(job.path)
 
 
-def _how_it_ended(job: Job, status: int) -> str:
-    """A line about a process that ended before it had read its file."""
+def _ended(job: Job, status: int) -> DataError:
+    """The error of a process that ended before it had read its file."""
     number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
     if number in _TIME:
-        return (
+        return DataError(
             f"{job.path} was not read in {limits_of(job.path).cpu} s of computing, so it seems to be a damaged "
-            f"{job.ending} file; write it again, or if it is in order, trusted=True reads it without limits"
+            f"{job.ending} file; write it again",
+            Advice((", or if it is in order, ", Setting("trusted", True), " reads it without limits")),
         )
-    how = signal.Signals(number).name if number else "without a word"
-    return (
+    how = signal.Signals(number).name if number else "without a signal"
+    return DataError(
         f"{job.path} is no readable {job.ending} file (it made the library that reads such files crash, {how}); "
         "write it again"
     )

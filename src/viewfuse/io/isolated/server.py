@@ -15,12 +15,12 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-import viewfuse.errors
 from viewfuse.errors import NotEnoughMemory, ViewfuseError
 from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Job
 from viewfuse.io.isolated.limits import Limits, impose
 from viewfuse.io.isolated.results import Packed
 from viewfuse.io.readers.parse import parse
+from viewfuse.utils.settings import Advice, Setting, as_plain
 
 _IDLE = 60.0
 """Seconds without a job after which the server goes."""
@@ -126,10 +126,11 @@ def _outcome(job: Job, packed: Packed) -> dict[str, Any]:
             warnings.simplefilter("always")
             facts = packed.contents(parse(job))
     except NotEnoughMemory as error:
-        return {"error": ["NotEnoughMemory", f"{error}; trusted=True reads it without limits"]}
+        advice = Advice(("; ", Setting("trusted", True), " reads it without limits"))
+        return {"error": ["NotEnoughMemory", as_plain((*error.parts, advice))]}
     except MemoryError:
-        return {"error": ["NotEnoughMemory", f"{job.path} does not fit into memory; choose fewer columns"]}
+        return {"error": ["NotEnoughMemory", [f"{job.path} does not fit into memory; choose fewer columns"]]}
     except ViewfuseError as error:
-        return {"error": [type(error).__name__, str(error)]}
-    ours = [one for one in noticed if hasattr(viewfuse.errors, one.category.__name__)]
-    return {"contents": facts, "warnings": [[one.category.__name__, str(one.message)] for one in ours]}
+        return {"error": [type(error).__name__, as_plain(error.parts)]}
+    ours = [(one.category.__name__, getattr(one.message, "parts", None)) for one in noticed]
+    return {"contents": facts, "warnings": [[name, as_plain(parts)] for name, parts in ours if parts]}

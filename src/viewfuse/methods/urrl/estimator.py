@@ -33,6 +33,7 @@ from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import records
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.settings import Setting, wrong
 
 _MEANINGLESS = ("device", "verbose", "checkpoint")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -247,7 +248,7 @@ class URRL(MultiViewClusterer):
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
-        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try joint_epochs=0")
+        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
@@ -311,12 +312,12 @@ class URRL(MultiViewClusterer):
         if self._chooses():
             shared["n_clusters"] = 1  # until it is known
         elif isinstance(self.n_clusters, str):
-            raise SettingError(f"n_clusters must be 'auto' or an integer of at least 1; got {self.n_clusters!r}")
+            raise wrong("n_clusters", "'auto' or an integer of at least 1", self.n_clusters)
         if not isinstance(self.ablation, (Mapping, NoneType)):
-            raise SettingError(f"ablation must be None or a dict of settings; got {self.ablation!r}")
+            raise wrong("ablation", "None or a dict of settings", self.ablation)
         extra = dict(self.ablation or {})
-        wrong = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
-        if wrong:
+        unknown = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
+        if unknown:
             allowed = [f.name for f in fields(Config) if f.name not in shared]
-            raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
+            raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")
         return Config(**shared, **extra)
