@@ -136,7 +136,7 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         asked = f"viewfuse {ctx.invoked_subcommand or ''}".strip()  # click does not say whose option lacks a value
         verb = error.ctx.command_path if error.ctx is not None else asked
         _stop(f"{options.plain(_usage(error)).rstrip('.')}; see {verb} --help")
-    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+    except BrokenPipeError:  # the reader closed the output, as `head` does
         _discard(sys.stdout)
         sys.exit(1)
     except OSError as error:  # of the system's own, such as a name that is too long

@@ -91,7 +91,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     "--resume",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="In place of --out: go on with a fit that was interrupted. Give the same files and options.",
+    help="In place of --out: resume a fit that was interrupted. Give the same files and options.",
 )
 @options.scaling
 @options.fill
@@ -143,7 +143,7 @@ def command(
 
 
 def _place(out: Path | None, resume: Path | None) -> Path:
-    """The folder of the run: a new one, or that of one that is to go on."""
+    """The folder of the run: a new one, or that of a run to resume."""
     if resume is not None:
         if not (resume / _CHECKPOINT).is_dir() or out not in (None, resume):
             raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
@@ -159,7 +159,7 @@ def _is_unfinished(out: Path) -> bool:
 
 
 def _is_ours(checkpoint: Path) -> bool:
-    """Whether a fit keeps itself there; a folder that merely has this name may be anybody's."""
+    """Whether this folder is the checkpoint of a fit, and not a folder of the user with the same name."""
     from viewfuse.engine.checkpoint import is_ours
 
     return is_ours(checkpoint)
@@ -167,7 +167,7 @@ def _is_ours(checkpoint: Path) -> bool:
 
 @contextmanager
 def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
-    """Inside a fit is kept there: until it ends, or ends in an error that would come again."""
+    """Keep a fit in a checkpoint until it ends, or fails with an error that would come again."""
     if checkpoint.is_dir() and not _is_ours(checkpoint):
         raise CannotWrite(f"{checkpoint} is no checkpoint of a fit; move it, or give another --out")
     if force and checkpoint.is_dir():
@@ -177,7 +177,7 @@ def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         if checkpoint.is_dir():
             raise KeyboardInterrupt(
-                f"interrupted; go on with the same files and options and --resume {checkpoint.parent}"
+                f"interrupted; to resume, give the same files and options and --resume {checkpoint.parent}"
             ) from None
         raise
     except CheckpointDiffers:

@@ -73,7 +73,7 @@ def _estimator(name: str) -> Any:
     kind = estimator_of(name)
     try:
         return clone(kind())
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # third-party code
         raise SettingError(
             f"method {name!r} of another package cannot be made without arguments ({describe(error)}); "
             "make it yourself, and give it by a name: {'mine': estimator}"
@@ -81,7 +81,7 @@ def _estimator(name: str) -> Any:
 
 
 def describe(error: BaseException) -> str:
-    """An error of somebody else's code as text that can be written anywhere."""
+    """An error of third-party code as text that can be written anywhere."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:  # it cannot even say what it is

@@ -60,7 +60,7 @@ def compare(
     """Fit methods on the same masks, and compare what they find.
 
     Runs are independent jobs (`viewfuse.parallel`); on a CPU each has one thread, and its seconds are those. Labels are
-    looked at when all is done, and by nothing but the scores. A method that fails has no scores; the others go on.
+    looked at when all is done, and by nothing but the scores. A method that fails has no scores; others continue.
 
     All runs share the samples of one data set, so nothing here tests whether methods differ on others;
     `viewfuse.comparison.ranks.ranks_over` does, over comparisons on several data sets.
@@ -81,21 +81,21 @@ def compare(
         takes one more fit per view
     out : folder for tables and all runs; runs that it holds already are not done again. A folder
         of another comparison is refused
-    log : is told of each run, such as `print`
+    log : called with a line per run, such as `print`
     """
-    given, tell = Views.of(views), log or (lambda line: None)
+    given, log = Views.of(views), log or (lambda line: None)
     n_clusters, seeds = arguments.checked_count("n_clusters", n_clusters), arguments.checked_seeds(seeds)
     check_samples(given, n_clusters)
     shares = arguments.checked_rates(rates)
     number = arguments.checked_missing_number(missing_number, given, shares)
     known = arguments.known_classes(labels, given.ids)
     held_out = arguments.checked_held_out(held_out, given)
-    asked = _Asked(arguments.estimators_by_name(methods, tell), n_clusters, shares, number, seeds, held_out)
+    asked = _Asked(arguments.estimators_by_name(methods, log), n_clusters, shares, number, seeds, held_out)
     folder = arguments.checked_folder(out)
     if known is not None and (count := sum(one is not None for one in known)) < len(given):
-        tell(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
+        log(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
     with nullcontext() if folder is None else exclusive(folder, patience=0):
-        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, folder, tell)), known)
+        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, folder, log)), known)
         if folder is not None:
             title = f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
             write_comparison(folder, found, title)
@@ -145,7 +145,7 @@ def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Lo
 
 
 def _finished(jobs: Sequence[Job], log: Log) -> Iterator[tuple[int, Run]]:
-    """Places of jobs and their runs, as they are done; a method that ends its process has failed, the others go on."""
+    """Places of jobs and their runs, as they are done; a method that ends its process has failed."""
     waiting = dict(enumerate(jobs))
     while waiting:
         places = list(waiting)
@@ -163,7 +163,7 @@ def _finished(jobs: Sequence[Job], log: Log) -> Iterator[tuple[int, Run]]:
 
 
 def _job(what: tuple[str, Any, float, int], views: Views, asked: _Asked, kind: str) -> Job:
-    """One run; on a CPU it has one thread, whoever does it."""
+    """One run; on a CPU it has one thread."""
     on_gpu, n_bytes = kind == "cuda", 4 * 4 * len(views) * sum(views.widths) + 16 * len(views) ** 2
     fits = 1 + asked.held_out * len(views.names)
     seconds = fits * rough_seconds(what[1].get_params(deep=False), len(views))
@@ -239,7 +239,7 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
             labels = _checked(estimator.fit(views).labels_, len(views))
     except ViewfuseError as error:
         return Run(name, 0.0, 0, None, failed=str(error))
-    except (Exception, SystemExit) as error:  # of a method of somebody else, or a bug in ours
+    except (Exception, SystemExit) as error:  # of a third-party method, or a bug in ours
         return Run(name, 0.0, 0, None, failed=arguments.describe(error))
     seconds = time.perf_counter() - began
     memory = max(0.0, memory_peak() - before) if measurable else np.nan

@@ -3,7 +3,7 @@
 1. Pass 0 reads all shards: bounds of the columns, and the rows in the order of hashed ids (`pass_zero`).
 2. The first process fits an ordinary `URRL` on the bank, the rows with the lowest hashes: all decisions are made there.
 3. The rows are scaled, and their neighbours in the bank are found (`prepared_rows`).
-4. All processes go on with the joint stage, on all rows (`training`).
+4. All processes continue the joint stage, on all rows (`training`).
 5. The model is saved, and every process writes the clusters of its shards (`label_files`).
 
 Whatever is done already is not done again: a lost process costs no more than an epoch.
@@ -81,7 +81,7 @@ def fit_large(
 ) -> dict[str, Any]:
     """Cluster the rows of sharded Parquet files; to be called in every process that takes part.
 
-    The same call with the same `out` goes on where another one was lost or interrupted.
+    The same call with the same `out` resumes a run that was lost or interrupted.
 
     Parameters
     ----------
@@ -172,10 +172,10 @@ class _Job:
         found = summary_of(self.out)
         if found is None:
             return None
-        told = differences(found["fit"], json.loads(json.dumps(self._facts(), default=str)))
-        if told:
+        differing = differences(found["fit"], json.loads(json.dumps(self._facts(), default=str)))
+        if differing:
             cure = "give what was given then, another --out, or --force to overwrite it"
-            raise CannotWrite(f"{self.out} has the results of another fit: {told}; {cure}")
+            raise CannotWrite(f"{self.out} has the results of another fit: {differing}; {cure}")
         return found
 
     def check_contents(self, done: dict[str, Any], progress: Progress) -> None:
@@ -194,7 +194,7 @@ class _Job:
         return {**own, **data, **versions, "device": self.processes.device.type}
 
     def _checkpoint(self) -> Checkpoint:
-        """Refuses to go on with other data, settings or versions."""
+        """The checkpoint, which refuses to resume with other data, settings or versions."""
         return Checkpoint(self.out / CHECKPOINT, self._facts())
 
     @contextmanager
@@ -206,7 +206,7 @@ class _Job:
     def run(self, progress: Progress) -> dict[str, Any]:
         """All five parts; what is refused before anything is trained keeps nothing that would refuse the cure.
 
-        Later a shard may be out of reach for a moment, or there are too many processes: the same call then goes on.
+        Later a shard may be out of reach for a moment, or there are too many processes: the same call then resumes.
         """
         try:
             return self._run(progress)
@@ -325,7 +325,7 @@ def _widths(start: URRL) -> list[int]:
 
 
 def _state(start: URRL, seed: int) -> TrainState:
-    """The training of the bank, to be gone on with."""
+    """The training of the bank, to be continued on all rows."""
     model = start._model
     assert isinstance(model.method, URRLMethod)
     rate = model.method.config.view_dropout
@@ -337,7 +337,7 @@ def _state(start: URRL, seed: int) -> TrainState:
 
 
 def _finish(start: URRL, run: TrainState) -> None:
-    """Let the model of the bank be the one that learned from all rows."""
+    """Replace the model of the bank by the one that learned from all rows."""
     found = embed_stored(run)
     model = calibrated(replace(start._model, sharpness=1.0), found, start.decisions_["confidence"]["chosen"])
     objectives = [*start.objectives_, run.objective]

@@ -33,9 +33,9 @@ from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.structureless import structureless, with_half_the_views
 
 RANGE = (2, 30)
-"""Numbers of clusters that are looked at where nobody says which."""
+"""The default range of numbers of clusters."""
 _ROWS = 2_500
-"""Samples that are enough to tell the number of clusters."""
+"""Samples that are enough to choose the number of clusters."""
 
 
 class Choice(NamedTuple):

@@ -220,8 +220,8 @@ class PublishedMethod(MultiViewClusterer):
         source = prepared_source(self, views)
         scaler = scaler_for(self.scaling, source)
         values, present = scaled_tensors(source.reduced, scaler, device)
-        nobody = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
-        return source, scaler, Samples(values, present, nobody)
+        none = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
+        return source, scaler, Samples(values, present, none)
 
     def _groups(self, sets: Sequence[Samples], network: ClusterNetwork) -> list[list[int]]:
         """Numbers of those that are trained side by side."""

@@ -21,7 +21,7 @@ class OnRay:
     """A connection to a cluster, or a Ray that was started for this process."""
 
     def __init__(self, address: str | None = None) -> None:
-        self._ray = needed("ray", "ray", "engine='ray'")
+        self._ray = needed("ray", "ray", Setting("engine", "ray"))
         self._own = not self._ray.is_initialized()
         if self._own:
             self._connect(address)

@@ -117,7 +117,7 @@ def _facts_table(pair: Pair) -> Html:
 def _moved_table(pair: Pair) -> Html:
     sheet = list(pair.sheet().rows)
     if not sheet:
-        return tag("p", "Nobody: every sample is in the matched cluster.")
+        return tag("p", "No sample moved: each is in the matched cluster.")
     sheet.sort(key=lambda row: -min(row[3], row[4]))
     rows = [
         [tag("td", tag("button", name, type="button", class_="sample", data_sample=name), data_value=name),

@@ -201,6 +201,6 @@ def _subset(text: str, names: Sequence[str]) -> list[bool] | None:
 def _versions(model: Path) -> dict[str, str]:
     try:
         found = read_manifest(model)["versions"]
-    except BadModelFile:  # the page does without; whoever uses the model will hear of it
+    except BadModelFile:  # the page does without; loading the model reports it
         return {}
     return {str(name): str(version) for name, version in found.items()}

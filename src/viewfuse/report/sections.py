@@ -34,8 +34,8 @@ _MOST_FEATURES = 1_500
 _MOST_PATTERNS = 15
 _FEW_VIEWS = 3
 """So many are listed in a cell."""
-_MOST_TOLD = 12
-"""Of more clusters the verdict does not say what sets each apart; the table does."""
+_MOST_LISTED = 12
+"""With more clusters only the table says what sets each apart."""
 
 _ON_SCORES = (
     "The score says how much clearer so many clusters are than clusters in data without structure, where it is about "
@@ -65,7 +65,7 @@ def verdict(run: Run, spell: Spell, marks: Sequence[str]) -> Html:
 
 def _apart_list(run: Run, marks: Sequence[str]) -> Html | None:
     found = {label: words for label, words in apart_in_words(run).items() if words}
-    if not found or run.n_clusters > _MOST_TOLD:
+    if not found or run.n_clusters > _MOST_LISTED:
         return None
     sizes = np.bincount(run.labels, minlength=run.n_clusters)
     lines = [
@@ -133,8 +133,8 @@ def _share(share: float, what: str, shown: str = "") -> Html:
         return cell("-", "", number=True)
     words = percent(share)
     bar = charts.share_bar(share, f"{words} {what}")
-    told = tag("div", shown) if shown else None
-    return cell(join([tag("span", words), bar, told]), f"{share:.4f}", number=True)
+    word = tag("div", shown) if shown else None
+    return cell(join([tag("span", words), bar, word]), f"{share:.4f}", number=True)
 
 
 def feature_section(run: Run, marks: Sequence[str]) -> Section | None:

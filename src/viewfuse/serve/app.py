@@ -40,7 +40,7 @@ def create_app(
 
     Parameters
     ----------
-    token : what callers must know; None lets everybody pass
+    token : what callers must know; None lets all callers pass
     host : where it will listen; on this machine alone it answers to no other names
     """
     limits = limits or Limits()
@@ -108,11 +108,11 @@ def _answering(question: str, opened: Opened, limits: Limits, worker: Worker, me
         signs = Signs(limits, len(opened.facts["views"]), opened.width) if facts["kind"] == JSON else None
         body, parts = bytearray(), _parts(request, limits, signs)
         is_whole = await _read(body, parts, limits, SHORT)
-        lane = worker.lane(body, is_whole and facts["kind"] == JSON)
-        async with lane.place():
+        queue = worker.queue(body, is_whole and facts["kind"] == JSON)
+        async with queue.place():
             if not is_whole:
                 await _read(body, parts, limits, limits.bytes)
-            return await lane.ask(facts, body)
+            return await queue.ask(facts, body)
 
     return answer
 

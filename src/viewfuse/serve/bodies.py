@@ -1,4 +1,4 @@
-"""The body of a request becomes Views. Nobody knows who wrote it, so nothing in it is believed."""
+"""Read the body of a request as Views. Its author is unknown, so everything in it is checked."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def room(shape: tuple[int, int]) -> NDArray[np.float32]:
     if n_bytes <= _LITTLE or n_bytes * _SHARE <= available():
         return np.zeros(shape, dtype=np.float32)
     try:
-        with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when nobody maps it any more
+        with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when it is no longer mapped
             _take_space(file.fileno(), n_bytes)
             return np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
     except OSError as error:

@@ -35,7 +35,7 @@ def bench(
     data: Sequence[str] = (),
     log: Log = print,
 ) -> Path:
-    """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
+    """Run a plan, or resume it; write its results and tables. Returns the folder of its runs.
 
     `viewfuse.parallel.use` says who does the runs.
 

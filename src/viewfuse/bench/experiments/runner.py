@@ -1,6 +1,6 @@
 """Runs of a plan, in groups that `viewfuse.parallel` runs; what is done already is left alone.
 
-On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the company. So a
+On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the group. So a
 group that was interrupted is done again as a whole, and a bench that was killed ends with the same numbers.
 """
 
@@ -115,7 +115,7 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
 
 
 def _job(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> Job:
-    """One task for the runs of a group; on a CPU it has one thread, whoever runs it and however many there are."""
+    """One task for the runs of a group; on a CPU it has one thread, however many there are."""
     on_gpu, n = device.type == "cuda", len(data.labels)
     n_bytes = 4 * sum(view.nbytes for view in data.views) + 16 * n**2  # some methods compare all samples with all
     seconds = rough_seconds(group[0].params or ("epochs",), n)
@@ -179,7 +179,7 @@ def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
 
 
 class _Found(NamedTuple):
-    """What is known of a run before anybody looks at labels; see `Outcome`."""
+    """What is known of a run without labels; see `Outcome`."""
 
     history: Mapping[str, Sequence[Any]]
     arrays: dict[str, NDArray[Any]]

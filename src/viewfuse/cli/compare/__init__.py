@@ -64,7 +64,7 @@ def _numbers(text: str) -> list[float]:
 @click.command(cls=_WithLists)
 @options.inputs
 @click.option("--clusters", "n_clusters", type=options.Whole(), required=True, help="Number of clusters.")
-@options.out("Folder for the results; a comparison that was stopped there goes on.")
+@options.out("Folder for the results; a stopped comparison resumes there.")
 @click.option(
     "--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."
 )
@@ -133,17 +133,17 @@ def command(
 
 @contextmanager
 def _kept(out: Path) -> Iterator[None]:
-    """Inside, Ctrl-C ends with how to go on."""
+    """Say how to resume after Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted; runs that were done are kept in {out}, and the same command goes on"
+            f"interrupted; runs that were done are kept in {out}, and the same command resumes"
         ) from None
 
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
-    """A folder of a comparison is gone on with; any other must be new."""
+    """Accept a new folder, or that of a comparison to resume."""
     from viewfuse.comparison.folder import holds_comparison
 
     options.check_not_read(out, inputs)

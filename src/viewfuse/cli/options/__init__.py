@@ -279,7 +279,7 @@ def plain(text: object) -> str:
 
 
 def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
-    """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
+    """Refuse to overwrite without --force, and never overwrite what is read."""
     check_links(path)
     check_not_read(path, inputs)
     if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):

@@ -49,7 +49,7 @@ def command(
     sock = listen(host, port)
     address = str(sock.getsockname()[0])
     if token is None and not is_local(address):
-        click.echo(f"viewfuse: warning: whoever reaches {host} can ask the model; set {_TOKEN} to a secret", err=True)
+        click.echo(f"viewfuse: warning: any program can use the model at {host}; set {_TOKEN} to a secret", err=True)
     limits = Limits(max_rows, max_bytes, queue, max_seconds)
     app = create_app(opened, limits, token=token, host=address)
     run(app, sock, limits, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))

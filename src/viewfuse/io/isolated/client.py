@@ -36,7 +36,7 @@ _SETTINGS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve more than the limit on memory
 }
 _PATIENCE = 30.0
-"""Seconds after the end of a reader's time in which the server should have told so."""
+"""Seconds after the end of a reader's time in which the server should have reported it."""
 _TIME = (signal.SIGXCPU, signal.SIGALRM) if POSSIBLE else ()
 
 
@@ -107,7 +107,7 @@ def stop() -> None:
 
 
 def _forget() -> None:
-    """In a forked process the server is that of the parent; at the end of this one nobody waits for it."""
+    """Leave the server to the parent in a forked process; at exit do not wait for it."""
     global _server, _lock
     _lock = threading.Lock()
     if _server is not None:
@@ -122,7 +122,7 @@ if POSSIBLE:
 
 def read_isolated(job: Job) -> Contents:
     """The views of a file, read by another process; what goes wrong there is an error that names the file."""
-    answer, handles = _ask(job) or _ask(job) or (b"", [])  # a server that nobody needed for long has gone by itself
+    answer, handles = _ask(job) or _ask(job) or (b"", [])  # an idle server ends by itself
     try:
         return _understood(job, answer, handles)
     finally:
@@ -142,7 +142,7 @@ def _ask(job: Job) -> tuple[bytes, list[int]] | None:
             found = _listen(channel, job)
     except OSError:
         found = None
-    except BaseException:  # somebody waits no longer, so nobody shall work on
+    except BaseException:  # the caller stopped waiting, so the reader stops as well
         stop()
         raise
     if found is None:

@@ -1,7 +1,7 @@
 """The process that reads files for another one: it imports what a format needs once, and forks for every file.
 
 Each file has a socket of its own. The forked process reads the job from it, sends what it found and ends; then the
-server sends how it ended. So whatever a damaged file does to a library, it does it to a process that nobody misses.
+server sends how it ended. So a damaged file that crashes a library only crashes the forked process.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _IMPORTS = {
 
 
 def main(control: int, *soon: str) -> None:
-    """Serve until whoever has the other end of the socket `control` is gone; formats in `soon` are asked for soon."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked is interrupted, and closes its end
+    """Serve until the other end of the socket `control` is closed; formats in `soon` are needed soon."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client is interrupted, and closes its end
     _prepare(*soon)
     _Server(socket.socket(fileno=control)).run()
     os._exit(0)  # tidying up after large packages takes a while, for nothing
 
 
 def _prepare(*endings: str) -> None:
-    """Import what formats need; a package that is not there is missed, and told, by the one that reads."""
+    """Import what formats need; the reader reports a package that is missing."""
     for name in (name for ending in endings for name in _IMPORTS[ending]):
         with suppress(ImportError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -74,7 +74,7 @@ class _Server:
             os.kill(worker, signal.SIGKILL)
 
     def _accept(self) -> bool:
-        """Start a job; False where nobody is there any more."""
+        """Start a job; False if the client is gone."""
         kind, handles, _, _ = socket.recv_fds(self._control, 1, 1)
         if not kind or not handles:
             return False

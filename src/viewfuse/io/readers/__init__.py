@@ -153,7 +153,7 @@ def open_source(
 
 
 def _read(job: Job, trusted: bool) -> Contents:
-    """What is in a file, read by another process where a native library reads it and nobody vouches for it."""
+    """Read a file: in another process where a native library parses it and the user does not trust it."""
     isolated = job.ending in ENDINGS and not trusted and client.POSSIBLE
     return client.read_isolated(job) if isolated else parse(job)
 

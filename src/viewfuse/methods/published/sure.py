@@ -94,7 +94,7 @@ class _Autoencoders(ClusterNetwork):
         filled = []
         for v in range(codes.shape[1]):
             there = known.codes[known.present[:, v], v]
-            found = torch.zeros_like(codes[:, v])  # which it stays where nobody that is kept has the view
+            found = torch.zeros_like(codes[:, v])  # which it stays where no kept sample has the view
             for u in range(codes.shape[1] if len(there) else 0):
                 near = torch.cdist(codes[:, u], there).topk(min(_NEAREST, len(there)), largest=False).indices
                 found += there[near].mean(dim=1) * samples.present[:, u, None]
@@ -201,7 +201,7 @@ class _Contrast:
         self._side, self._views = side, list(combinations(range(len(side.values)), 2))
         n = len(side.present)
         self.robust = torch.zeros(n, dtype=torch.bool, device=side.device)
-        self.whole = bool(side.has(pairs[..., 0]).all())  # whether nobody to learn from lacks a view, which saves work
+        self.whole = bool(side.has(pairs[..., 0]).all())  # whether no training sample lacks a view
         self._sums = side.values[0].new_zeros(n, 2)  # of the distances of negative pairs, and their number
         self.margin = self._measured_margin(pairs, batch_size)
 
