@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewfuse import Views
-from viewfuse.data import mixed_scaling as mixing
-from viewfuse.data.mixed_scaling import views_as_a_whole
-from viewfuse.data.scaling import fit_scaler
+from viewfuse.data import scaling as mixing
+from viewfuse.data.scaling import fit_scaler, views_as_a_whole
 from viewfuse.parallel import threads
 from viewfuse.parallel.cores import usable_cores
 

@@ -16,9 +16,9 @@ from scipy import sparse
 from conftest import make_blobs
 from viewfuse import URRL, read_chunks, read_views
 from viewfuse.cli import main, options
+from viewfuse.data.alignment import read_alike
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.columns import match_columns
-from viewfuse.data.id_spelling import read_alike
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
 

@@ -9,8 +9,7 @@ from scipy import sparse
 from viewfuse import URRL, DataError, NotEnoughMemory, SettingError, Views, metrics
 from viewfuse.baselines import knn_filled
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.reduction.frontend import FrontEnd, fit_front_end
-from viewfuse.reduction.views import Reduction, fit_reduction
+from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end, fit_reduction
 from viewfuse.selection import messages
 from viewfuse.selection.decisions import ViewReduction
 

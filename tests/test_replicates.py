@@ -28,8 +28,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.nn import layers as layers_module
 from viewfuse.nn import streams as streams_module
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU

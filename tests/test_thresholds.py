@@ -17,7 +17,7 @@ from viewfuse.engine.loop import embed_stored
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.engine.stacked_replicates import Replicates
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import rules, scores
 
 pytestmark = pytest.mark.usefixtures("never_still")

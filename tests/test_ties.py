@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.neighbors import exact_search
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.lots import Lots, row_keys
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
-from viewfuse.neighbors.row_lookup import find_rows, fingerprints, index_rows
-from viewfuse.neighbors.samples import index_new_samples, index_training_set
-from viewfuse.neighbors.view_index import ViewIndex
+from viewfuse.neighbors import search
+from viewfuse.neighbors.index import MultiViewIndex, ViewIndex
+from viewfuse.neighbors.samples import find_rows, index_new_samples, index_rows, index_training_set
+from viewfuse.neighbors.search import NO_NEIGHBOR, Lots, fingerprints, row_keys
 
 _WRAP = 2**64
 _STRIDE = 0x9E3779B97F4A7C15
@@ -69,16 +66,13 @@ def own_neighbors(values, mask, depth=9):
     return MultiViewIndex([torch.from_numpy(x) for x in values], torch.from_numpy(mask)).neighbors_of_own(depth)
 
 
-@pytest.fixture(params=["all", "candidates from float32", "small blocks"])
+@pytest.fixture(params=["all", "no spare candidates", "small blocks"])
 def way(request, monkeypatch):
     """Ways that a search can take."""
-    if request.param == "candidates from float32":
-        monkeypatch.setattr(exact_search, "_ROWS_FOR_CANDIDATES", 0)
-        monkeypatch.setattr(exact_search, "_ROWS_PER_GATHERED", 0)
-        monkeypatch.setattr(exact_search, "_CELLS_FOR_CANDIDATES", 0)
-        monkeypatch.setattr(exact_search, "_SPARE_CANDIDATES", 0)
+    if request.param == "no spare candidates":
+        monkeypatch.setattr(search, "_SPARE_CANDIDATES", 0)
     if request.param == "small blocks":
-        monkeypatch.setattr(exact_search, "_BYTES_PER_CHUNK", 8 * 700)
+        monkeypatch.setattr(search, "_BYTES_PER_CHUNK", 8 * 700)
 
 
 @pytest.mark.usefixtures("way")

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.cli import options
+from viewfuse.data import empty_cells
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
-from viewfuse.data.filling import empty_cells
-from viewfuse.data.filling.filler import filled_by_median
+from viewfuse.data.filling import filled_by_median
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
@@ -19,8 +19,7 @@ from viewfuse.errors import DataError
 from viewfuse.io import writers as results
 from viewfuse.methods.urrl import cost
 from viewfuse.methods.urrl.config import Config
-from viewfuse.reduction.frontend import FrontEnd, fit_front_end
-from viewfuse.reduction.views import Reduction
+from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
 
 _MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
 """Values of a dense and of a sparse view from which its kind and components are found; of more, rows are drawn."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.filling.filler import column_medians
-from viewfuse.data.id_spelling import alike_in_views
+from viewfuse.data.alignment import alike_in_views
+from viewfuse.data.filling import column_medians
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError

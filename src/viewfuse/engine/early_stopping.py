@@ -12,7 +12,7 @@ from torch import Tensor
 
 from viewfuse.engine.method import Method
 from viewfuse.engine.passes import clusters
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _FALL = 0.05

@@ -16,8 +16,8 @@ from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.method import Method, PreparedBatch
 from viewfuse.engine.passes import fixed_rows, rows_for_all
 from viewfuse.engine.rng import Draws, epoch_keys, shuffled
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.nn.backward import backward
 from viewfuse.nn.lanes import two_lanes
 from viewfuse.nn.optimizers import Adam

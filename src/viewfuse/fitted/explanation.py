@@ -20,8 +20,8 @@ from viewfuse.fitted.merge_tree import Merge
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.typical_samples import typical_samples
 from viewfuse.io.writers import Sheet
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,17 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.filling.empty_cells import EmptyCells
-from viewfuse.data.filling.filler import Filler
+from viewfuse.data.empty_cells import EmptyCells
+from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views
 from viewfuse.engine.method import Placing
 from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
-from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
-from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
-from viewfuse.reduction.views import Reduction
+from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
+from viewfuse.reduction.frontend import Reduction
 from viewfuse.selection.confidence import sharpened
 from viewfuse.utils.caller import outside
 

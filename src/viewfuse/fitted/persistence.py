@@ -26,18 +26,15 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 import viewfuse
-from viewfuse.data.filling.filler import FILLS, Filler
-from viewfuse.data.filling.nearest_rows import NearestRows
+from viewfuse.data.filling import FILLS, Filler, NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
 from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.fitted.names import decode, encode
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
-from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.neighbors.samples import Samples
-from viewfuse.reduction.frontend import FrontEnd, no_front_end
-from viewfuse.reduction.views import Reduction
+from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.neighbors.samples import Samples, index_rows
+from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 from viewfuse.utils.sealed import parsed

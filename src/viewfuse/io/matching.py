@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from viewfuse.data.id_spelling import in_words, read_alike
+from viewfuse.data.alignment import in_words, read_alike
 from viewfuse.errors import DataError
 from viewfuse.io.source import FileView, alike
 from viewfuse.utils.settings import Setting

@@ -25,7 +25,7 @@ from viewfuse.methods.urrl.search import check_memory
 from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.reduction.views import Asked
+from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_evidence import Look, measured
 from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
 from viewfuse.selection.decisions import ClusterNumber

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.filling.filler import check_fill
+from viewfuse.data.filling import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.footprint import max_stacked, network_bytes
@@ -29,11 +29,10 @@ from viewfuse.fitted.model import Model, scaled_tensors, warn_of_empty_clusters
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
-from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.dense import start_weights
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.reduction.views import check_reduction
+from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.messages import records
 from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from viewfuse.errors import Diverged
-from viewfuse.neighbors.donors import neighbor_lists
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.samples import Samples, neighbor_lists
 from viewfuse.selection.centers import initial_centers, nearest_center
 from viewfuse.utils.settings import Setting
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.filled_kmeans import filled_table
 
 

@@ -25,7 +25,7 @@ from viewfuse.bench.speed.wide import WideSize, measure_wide
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS
 from viewfuse.metrics import clustering_accuracy
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.neighbors.index import MultiViewIndex
 
 Facts = dict[str, Any]
 Training = OurTraining | PlainTraining

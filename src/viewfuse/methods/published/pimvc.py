@@ -25,9 +25,8 @@ from viewfuse.engine.stages import History
 from viewfuse.errors import Diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_rows
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.utils.settings import Setting
 
 Matrix = NDArray[np.float64]

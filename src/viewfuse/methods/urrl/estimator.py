@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from viewfuse.data.filling.filler import check_fill
+from viewfuse.data.filling import check_fill
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
@@ -28,7 +28,7 @@ from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.parallel import threads_for
-from viewfuse.reduction.views import check_reduction
+from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import records
 from viewfuse.utils.caller import outside
@@ -60,7 +60,7 @@ class URRL(MultiViewClusterer):
     scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
         divides all columns of a view by one number, "mixed" does either for each view
-        (:mod:`viewfuse.data.mixed_scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
+        (:mod:`viewfuse.data.scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
         "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
     fill : {"neighbors", "median", "error"}, default "neighbors"
         What stands in empty cells (NaN) of rows that have other values: the mean of the five nearest rows of the same

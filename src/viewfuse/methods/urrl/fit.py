@@ -31,7 +31,7 @@ from viewfuse.methods.urrl.training import (
 )
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.parallel import opened
-from viewfuse.reduction.views import Asked
+from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
 from viewfuse.selection.decisions import ClusterSource, ScalingChoice
 from viewfuse.selection.messages import records
@@ -101,8 +101,8 @@ def fit_models(
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and goes on with
         that of the best clusters
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    fill : how empty cells are filled, see `viewfuse.data.filling.filler`
-    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
+    fill : how empty cells are filled, see `viewfuse.data.filling`
+    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
     begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
     threads : of each training on a CPU; None leaves all, and no workers are started. See `viewfuse.parallel`.
     """

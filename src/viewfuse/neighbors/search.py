@@ -1,19 +1,21 @@
-"""Exact nearest neighbours, by squared Euclidean distance.
+"""Exact nearest neighbours by squared Euclidean distance, and lots that decide between rows at equal distances.
 
-Distances of all pairs are products of matrices. In float32 they only name candidates; float64 ranks these. A bound on
-rounding says for which rows the neighbours must be among them. For all other rows every distance is in float64.
+Distances of all pairs are float64 products of matrices, a chunk at a time; scikit-learn's search takes as long
+(results/speed), but leaves ties to the order of the rows. Equal distances are common in binary views. A lot belongs to
+a view, a query and a row, and comes from what the two samples hold. So it depends neither on the order of the rows nor
+on the batch, no row is everybody's neighbour, and views that have nothing in common share none.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-from viewfuse.neighbors.lots import Lots
 
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
@@ -23,18 +25,14 @@ _BYTES_PER_CHUNK = 8_000_000
 _BLOCK = 8
 """Columns of distances that are compared at once; every so many-th column is in the same block."""
 _SPARE_CANDIDATES = 4
-_CELLS_FOR_CANDIDATES = 1_000_000
-"""From so many distances on, on a CPU, float32 names candidates."""
-_ROWS_FOR_CANDIDATES, _ROWS_PER_GATHERED = 1_000, 0.6
-"""Of the pool, at least, and per cell that is gathered for a query: else that takes longer than it saves."""
-_USUAL_SQUARES = (1e-20, 1e30)
-"""Squares of rows for which float32 neither overflows nor underflows."""
-
 _GRAIN = 1e-11
 """Differences of squared distances below this share of the largest square are rounding."""
 _TINY = 1e-300
-_ROUNDING = 2.0**-24
-"""Of a number in float32, relative."""
+STRIDE = -0x61C8864680B583EB
+"""An odd number whose multiples are spread evenly over all 64-bit numbers."""
+_FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
+"""Of the finaliser of splitmix64."""
+_CELLS_AT_A_TIME = 8_000_000
 
 
 def nearest(queries: Tensor, pool: Tensor, lots: Lots, count: int, *, same: bool) -> Tensor:
@@ -86,102 +84,22 @@ class Points(NamedTuple):
         return cls(len(pool), centre, points, squares, largest)
 
 
-class _Queries(NamedTuple):
-    """Some queries, less the centre of the pool.
-
-    Attributes
-    ----------
-    points : float64, of shape (queries, columns)
-    squares : of every point, of shape (queries, 1)
-    lots : of these queries and all points of the pool
-    own : the row of the pool that each is, of shape (queries,); None if they are not of the pool
-    """
-
-    points: Tensor
-    squares: Tensor
-    lots: Lots
-    own: Tensor | None
-
-    def take(self, some: Tensor | slice) -> _Queries:
-        own = None if self.own is None else self.own[some]
-        return _Queries(self.points[some], self.squares[some], self.lots.take(some), own)
-
-    def distances(self, points: Tensor, squares: Tensor) -> Tensor:
-        """Squared distances to `points`, less the own squares, of shape (queries, rows); infinite to itself."""
-        found = torch.addmm(squares, self.points.to(points.dtype), points.T, alpha=-2)
-        if self.own is not None:
-            found.scatter_(1, self.own[:, None], torch.inf)
-        return found
-
-
 def nearest_points(queries: Tensor, pool: Points, lots: Lots, count: int, *, same: bool) -> Tensor:
     """As `nearest`, for a pool that is kept."""
     found, device = min(count, pool.n_rows - same), pool.points.device
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
     lots = lots.padded(len(pool.points))
-    rough = _in_float32(pool) if _candidates_pay(len(queries), pool, found) else None
-    wanted = _BYTES_PER_CHUNK * (4 if pool.points.is_cuda else 1)
-    step = max(1, wanted // pool.n_rows // (8 if rough is None else 4))
+    step = max(1, _BYTES_PER_CHUNK * (4 if pool.points.is_cuda else 1) // (8 * pool.n_rows))
     for start in range(0, len(queries), step):
-        points = queries[start : start + step].double() - pool.centre
-        own = torch.arange(start, start + len(points), device=device) if same else None
-        some = lots.take(slice(start, start + step))
-        chunk = _Queries(points, points.square().sum(dim=1, keepdim=True), some, own)
-        best = _among_all(chunk, pool, found) if rough is None else _among_candidates(chunk, pool, rough, found)
-        neighbor_ids[start : start + step, :found] = best
+        rows = slice(start, start + step)
+        points = queries[rows].double() - pool.centre
+        squares = points.square().sum(dim=1, keepdim=True)
+        distances = torch.addmm(pool.squares, points, pool.points.T, alpha=-2)
+        if same:
+            distances.scatter_(1, torch.arange(start, start + len(points), device=device)[:, None], torch.inf)
+        distances.add_(squares)
+        neighbor_ids[rows, :found] = _closest(distances, grain(pool.largest, squares), lots.take(rows), found)
     return neighbor_ids
-
-
-def _candidates_pay(n_queries: int, pool: Points, count: int) -> bool:
-    (rows, columns), wanted = pool.points.shape, count + _SPARE_CANDIDATES
-    least = max(_ROWS_FOR_CANDIDATES + _ROWS_PER_GATHERED * wanted * columns, _CELLS_FOR_CANDIDATES / n_queries)
-    if pool.points.is_cuda or rows < least or rows <= 2 * _BLOCK * wanted or not _products_are_float32():
-        return False
-    return bool(_USUAL_SQUARES[0] < pool.largest < _USUAL_SQUARES[1])
-
-
-def _products_are_float32() -> bool:
-    """Whether products of float32 on a CPU are rounded to float32, not to fewer digits as users may allow."""
-    backends: Any = torch.backends
-    asked = (backends.fp32_precision, backends.mkldnn.fp32_precision, backends.mkldnn.matmul.fp32_precision)
-    modes = [os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT") for name in ("ONEDNN", "DNNL")]
-    return set(asked) <= {"none", "ieee"} and set(modes) == {"STRICT"}
-
-
-def _in_float32(pool: Points) -> tuple[Tensor, Tensor]:
-    """Points and their squares."""
-    return pool.points.float(), pool.squares.float()
-
-
-def _among_all(queries: _Queries, pool: Points, count: int) -> Tensor:
-    """The nearest rows of each query, of shape (queries, count), by float64 distances to all."""
-    distances = queries.distances(pool.points, pool.squares).add_(queries.squares)
-    return _closest(distances, grain(pool.largest, queries.squares), queries.lots, count)
-
-
-def _among_candidates(queries: _Queries, pool: Points, rough: tuple[Tensor, Tensor], count: int) -> Tensor:
-    """As `_among_all`, by float64 distances to candidates where these must hold the nearest rows."""
-    roughly, columns = _smallest(queries.distances(*rough), count + _SPARE_CANDIDATES)
-    gathered = torch.unflatten(pool.points.index_select(0, columns.flatten()), 0, columns.shape)
-    squares = gathered.sub_(queries.points[:, None]).square_().sum(dim=2)
-    unit = grain(pool.largest, queries.squares)
-    ranks, columns = ranked((squares / unit).round_(), columns, queries.lots)
-    farthest = (ranks[:, count - 1 : count] + 3) * unit
-    # No other row is nearer than the last candidate, but for rounding.
-    certain = farthest < roughly.amax(dim=1, keepdim=True) + queries.squares - _rounding(queries, pool)
-    certain &= queries.squares < _USUAL_SQUARES[1]
-    found, open_ = columns[:, :count], ~certain.squeeze(1)
-    if open_.any():
-        some = slice(None) if open_.all() else open_
-        found[some] = _among_all(queries.take(some), pool, count)
-    return found
-
-
-def _rounding(queries: _Queries, pool: Points) -> Tensor:
-    """How far a distance in float32 can be from the true one, of shape (queries, 1), in whatever order it is summed."""
-    longest = (queries.squares * pool.largest).sqrt_()
-    columns = pool.points.shape[1]
-    return _ROUNDING * ((2 * columns + 8) * longest + (columns + 4) * pool.largest)
 
 
 def _closest(distances: Tensor, grain: Tensor, lots: Lots, count: int) -> Tensor:
@@ -255,3 +173,80 @@ def _smallest(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def grain(largest: Tensor | float, squares: Tensor) -> Tensor:
     """What squared distances are rounded to, given the largest square of the pool and the squares of queries."""
     return _GRAIN * (largest + squares) + _TINY
+
+
+class Lots(NamedTuple):
+    """Lots of one view.
+
+    Attributes
+    ----------
+    queries : int64 tensor of shape (queries,), see `content_keys`
+    rows : int64 tensor of shape (rows of the pool,), see `row_keys`
+    """
+
+    queries: Tensor
+    rows: Tensor
+
+    def padded(self, length: int) -> Lots:
+        """With rows of no meaning up to `length`."""
+        return Lots(self.queries, functional.pad(self.rows, (0, length - len(self.rows))))
+
+    def take(self, some: Tensor | slice) -> Lots:
+        """Those of some queries."""
+        return Lots(self.queries[some], self.rows)
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Lots of `rows`, of shape (queries, rows): float64 numbers from 0 to below 2; the smaller is nearer."""
+        return self._draw(self.rows[rows])
+
+    def of_all(self) -> Tensor:
+        """Lots of all rows, of shape (queries, rows of the pool)."""
+        return self._draw(self.rows)
+
+    def _draw(self, rows: Tensor) -> Tensor:
+        # The product wraps around: its upper bits depend on all bits of both. Positive floats are in the order of their
+        # bits, and torch finds the least of floats twenty times as fast as that of integers.
+        return (rows ^ self.queries[:, None]).mul_(STRIDE).bitwise_and_(2**62 - 1).view(torch.float64)
+
+
+def row_keys(keys: Tensor, view: int) -> Tensor:
+    """What `Lots` needs of the rows of a view, given their keys, see `content_keys`."""
+    return _mixed(keys + view)
+
+
+def _mixed(keys: Tensor) -> Tensor:
+    """The finaliser of splitmix64, with signed shifts: every bit of the result depends on every bit of the key."""
+    for shift, factor in zip((30, 27), _FACTORS, strict=True):
+        keys = (keys ^ (keys >> shift)) * factor
+    return keys ^ (keys >> 31)
+
+
+def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
+    """One 64-bit number per sample, from the bits of the values in float32; int64 tensor of shape (samples,)."""
+    numbers = [present, *values]
+    weights = _weights(tuple(part.shape[1] for part in numbers)).to(present.device)
+    step = max(1, _CELLS_AT_A_TIME // len(weights))
+    chunks = zip(*(torch.split(part, step) for part in numbers), strict=True)
+    # Products of the bits and the weights wrap around, which is what a fingerprint wants.
+    return torch.cat([(torch.cat([_bits(part) for part in chunk], dim=1) * weights).sum(dim=1) for chunk in chunks])
+
+
+def content_keys(values: Sequence[Tensor], present: Tensor) -> Tensor:
+    """One 64-bit number per sample that depends on what it holds, and among equal samples on which copy it is."""
+    keys, rows = fingerprints(values, present).sort(stable=True)
+    copies = torch.arange(len(rows), device=rows.device) - torch.searchsorted(keys, keys)
+    return torch.empty_like(keys).scatter_(0, rows, keys + STRIDE * copies)
+
+
+@cache
+def _weights(widths: tuple[int, ...]) -> Tensor:
+    """Fixed odd numbers, one for every column."""
+    generator = np.random.default_rng(20240825)
+    drawn = [generator.integers(-(2**63), 2**63, size=width, dtype=np.int64) | 1 for width in widths]
+    return torch.from_numpy(np.concatenate(drawn))
+
+
+def _bits(numbers: Tensor) -> Tensor:
+    if numbers.dtype == torch.bool:
+        return numbers.long()
+    return (numbers.float() + 0.0).view(torch.int32).long()  # + 0.0 makes the two zeros one

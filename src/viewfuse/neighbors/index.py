@@ -1,8 +1,9 @@
-"""Nearest neighbours of one view: exact for some rows, exact among likely candidates for many."""
+"""Nearest neighbours of samples in every view: exact among some rows, among likely candidates for many."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,8 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR, Points, grain, nearest, nearest_points, ranked
-from viewfuse.neighbors.lots import Lots
+from viewfuse.neighbors.search import (
+    NO_NEIGHBOR,
+    Lots,
+    Points,
+    content_keys,
+    fingerprints,
+    grain,
+    nearest,
+    nearest_points,
+    ranked,
+    row_keys,
+)
 from viewfuse.utils.optional import how_to_install
 
 _CELLS_AMONG_CANDIDATES = 4_000_000
@@ -31,7 +42,7 @@ class ViewIndex:
     Parameters
     ----------
     view : tensor of shape (samples, columns)
-    keys : of the rows of the pool, see `lots.row_keys`
+    keys : of the rows of the pool, see `row_keys`
     rows : of the view that are the pool; None if all are
     """
 
@@ -49,7 +60,7 @@ class ViewIndex:
 
         Parameters
         ----------
-        keys : of the queries, see `row_lookup.content_keys`
+        keys : of the queries, see `content_keys`
         """
         kind, lots, wanted = self._view.device.type, Lots(keys, self._keys), count + same + _SPARE_CANDIDATES
         if len(self._keys) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
@@ -156,3 +167,44 @@ class _InvertedLists:
         """Rows near each query, of shape (queries, count); NO_NEIGHBOR where too few were found."""
         _, rows = self._index.search(np.ascontiguousarray(queries.numpy(), dtype=np.float32), count)
         return torch.from_numpy(rows)
+
+
+class MultiViewIndex:
+    """Finds the neighbours of samples in every view, among the samples that have the view.
+
+    Parameters
+    ----------
+    values : per view a tensor of shape (samples, columns)
+    present : boolean tensor of shape (samples, views)
+    """
+
+    def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
+        self.values, self.present = values, present
+        self._rows = [present[:, v].nonzero().squeeze(1) for v in range(len(values))]
+        self._keys = content_keys(values, present)
+        self._searchers = [
+            ViewIndex(view, row_keys(self._keys[rows], v), None if len(rows) == len(view) else rows)
+            for v, (view, rows) in enumerate(zip(values, self._rows, strict=True))
+        ]
+
+    def __reduce__(self) -> tuple[type[MultiViewIndex], tuple[Sequence[Tensor], Tensor]]:
+        """Copies and pickles hold the samples, and what finds them is made anew."""
+        return MultiViewIndex, (self.values, self.present)
+
+    def neighbors_of_own(self, depth: int) -> Tensor:
+        """Neighbours of the samples, none of which is its own, see `table`."""
+        return self._table(self.values, self.present, self._keys, depth, same=True)
+
+    def neighbors_of_new(self, values: Sequence[Tensor], present: Tensor, depth: int) -> Tensor:
+        """Neighbours of other samples."""
+        return self._table(values, present, fingerprints(values, present), depth, same=False)
+
+    def _table(self, values: Sequence[Tensor], present: Tensor, keys: Tensor, depth: int, *, same: bool) -> Tensor:
+        """Int64 tensor of shape (samples, views, depth); NO_NEIGHBOR where the view is missing or the list ends."""
+        table = torch.full((*present.shape, depth), NO_NEIGHBOR, dtype=torch.int64, device=present.device)
+        for v, (rows, searcher) in enumerate(zip(self._rows, self._searchers, strict=True)):
+            asked = present[:, v].nonzero().squeeze(1)
+            neighbor_ids = searcher.nearest(values[v][asked], keys[asked], depth, same=same)
+            if len(rows):
+                table[asked, v] = torch.where(neighbor_ids == NO_NEIGHBOR, NO_NEIGHBOR, rows[neighbor_ids.clamp(min=0)])
+        return table
