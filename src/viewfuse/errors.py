@@ -66,11 +66,11 @@ class EmptyCellsWarning(_Message, UserWarning):
 
 
 class IgnoredColumnsWarning(_Message, UserWarning):
-    """New samples have columns that the model was not fitted on; they are not looked at."""
+    """New samples have columns that the model was not fitted on; they are ignored."""
 
 
 class SuspiciousDataWarning(_Message, UserWarning):
-    """Data that can be clustered, but may not be what they seem: fill values, ids, views that tell nothing."""
+    """Data that can be clustered, but may not be what they seem: fill values, ids, constant views."""
 
 
 class JointStageWarning(_Message, UserWarning):

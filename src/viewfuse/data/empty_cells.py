@@ -172,10 +172,10 @@ def refuse_any(views: Views) -> None:
 
 
 def warn_of_filled(found: Sequence[EmptyCells]) -> None:
-    """Tell in one warning what was filled."""
+    """Warn once of all cells that were filled."""
     if found:
-        told = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
-        warnings.warn(f"empty cells were filled: {told}", EmptyCellsWarning, stacklevel=outside())
+        filled = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
+        warnings.warn(f"empty cells were filled: {filled}", EmptyCellsWarning, stacklevel=outside())
 
 
 class _Completes(Protocol):

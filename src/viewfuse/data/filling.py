@@ -54,7 +54,7 @@ class Filler:
 
     Attributes
     ----------
-    how : "neighbors" takes the mean of the nearest rows, and medians where nobody can help; "median" those only;
+    how : "neighbors" takes the mean of the nearest rows, and medians where no row can help; "median" those only;
         "error" refuses empty cells
     medians : per view a float32 array of shape (columns,); none where `how` is "error"
     donors : per view the rows that lend their values; those of sparse views have none
@@ -210,7 +210,7 @@ class NearestRows:
         return scaled
 
     def fill(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Rows of shape (rows, columns) with the mean of their donors in empty cells; NaN where nobody can help."""
+        """Rows of shape (rows, columns) with the mean of their donors in empty cells; NaN where no row can help."""
         filled = np.array(rows)
         if not len(self.values):
             return filled

@@ -38,7 +38,7 @@ class Views:
         A view is an array, data frame, AnnData or sparse matrix of shape (samples, columns), or None where no sample
         has it. Each modality of a MuData object is a view.
         A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
-        zeros are data, stored or not. Other NaN are empty cells, which whoever works with the views fills. Frames that
+        zeros are data, stored or not. Other NaN are empty cells, which are filled later. Frames that
         carry row labels, and cells, which have names, are joined by them: a label that a view lacks is a missing row.
     mask : boolean array of shape (samples, views), optional
         False marks a view as missing; what stands there in `data` is never looked at. Of a data frame, columns are

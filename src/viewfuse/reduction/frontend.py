@@ -215,7 +215,7 @@ def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, ma
 def _rank(n_samples: int) -> int:
     """The root of the number of samples, within bounds: the more samples, the more directions are no accident.
 
-    Samples that lack the view count as well, so that the number does not hang on who lacks it.
+    Samples that lack the view count as well, so that the number does not depend on which samples lack it.
     """
     return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, _MOST))
 

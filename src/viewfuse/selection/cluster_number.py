@@ -3,8 +3,8 @@
 The score of k is what the measures (`viewfuse.selection.cluster_evidence`) say of the data less what they say of a
 Gaussian of the same covariance with the same views missing, in a weighted sum (`WEIGHTS`). The sum stays level beyond
 the true number, so peaks that are nearly as high as the highest hold, too; the smallest k of these is chosen, and the
-others are told. Clusters found with views hidden are told and have no vote: from one draw to the next they differ more
-than from one number to the next.
+others are listed. Clusters found with views hidden are listed and have no vote: they differ more from one draw to the
+next than from one number to the next.
 
 There is **one cluster** where the clusters of no k agree with the neighbours in all views much better than those of the
 Gaussian do (`STRUCTURE`), nor does the neighbour graph fall into parts (`GAP`).

@@ -1,11 +1,10 @@
 """Probabilities that mean something, without labels: soft assignments sharpened until they are as sure as they may be.
 
-The soft assignment of the paper puts samples in order, but its values hang on the width of the embedding: .3 for
-samples that are right in 99 of 100 cases, and .3 in pure noise. How sure the clusters are **on average** can be told
-from the data: a partition that a network and k-means on the filled views find independently is real, as far as anybody
-can tell without labels. On data without structure the two agree, corrected for chance, by about a fifth; that counts
-as nothing. The assignments are raised to the power that makes their mean confidence this level, which changes no label
-and no order of samples within a cluster.
+The soft assignment of the paper ranks samples, but its values depend on the width of the embedding: .3 for samples that
+are right in 99 of 100 cases, and .3 in pure noise. How sure the clusters are **on average** can be estimated from the
+data: a partition that a network and k-means on the filled views find independently counts as real. On data without
+structure the two agree, corrected for chance, by about a fifth; that counts as nothing. The assignments are raised to
+the power that makes their mean confidence this level, which changes no label and no order of samples within a cluster.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Rules return data, `viewfuse.selection.decisions`; `viewfuse.selection.messages`
 ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
 weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
 
-**Which scaling goes on, which clusters the joint stage begins with, and which training is kept** is told by the
+**Which scaling is chosen, which clusters the joint stage begins with, and which training is kept** depends on the
 neighbour agreement of the clusters (`viewfuse.selection.scores`).
 """
 
@@ -19,7 +19,7 @@ from viewfuse.selection.decisions import ClusterSource, Reliability
 from viewfuse.selection.scores import Candidate, chance_corrected
 
 SCALINGS = ("mixed", "standard", "minmax")
-"""Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that hangs on
+"""Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that depends on
 the two outermost values of a column comes last."""
 _SCALING_MARGIN = 0.04
 """By which the score of the clusters under a scaling must be higher than under those before it."""
