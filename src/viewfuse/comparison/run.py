@@ -278,11 +278,11 @@ def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, 
 
 def _settings(estimator: Any) -> dict[str, str]:
     """Parameters that change results."""
-    return {name: _told(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
+    return {name: _as_text(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
 
 
-def _told(value: Any) -> str:
-    """A parameter as text, other for others: arrays are shortened by `str`, and functions have an address in it."""
+def _as_text(value: Any) -> str:
+    """A parameter as text that identifies it: `str` shortens arrays, and gives functions an address."""
     if code := getattr(value, "__code__", None):
         inside = hashlib.sha256(repr((code.co_code, code.co_consts, code.co_names)).encode())
         return f"{value.__module__}.{value.__qualname__} {inside.hexdigest()}"
