@@ -330,8 +330,8 @@ INDEX = "with an adjusted Rand index of 0.25 (1: the same clusters, 0: chance)"
         (RELIABLE, f"doubtful, as 3 trainings agree {INDEX}"),
         (
             replace(RELIABLE, final=False, alone=True),
-            f"doubtful, as 3 trainings agreed, when the scaling was chosen, {INDEX}; effort='thorough' trains more "
-            "networks and keeps the best",
+            "doubtful, as 3 trainings agree with an adjusted Rand index of 0.25 when the scaling is chosen (1: the "
+            "same clusters, 0: chance); effort='thorough' trains more networks and keeps the best",
         ),
         (
             replace(RELIABLE, chosen="stable", trainings=1, alone=True),

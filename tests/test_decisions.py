@@ -504,7 +504,7 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     others = [run.clusters.numpy() for run in runs if run is not kept]
     assert model.decisions_["reliability"]["evidence"]["agreement"] == scores.agreement(kept.clusters.numpy(), others)
     assert np.array_equal(model.stability_, stability(model.labels_, others))
-    assert "when the scaling was chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
+    assert "when the scaling is chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):

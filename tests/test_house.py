@@ -131,7 +131,7 @@ def test_examples_of_docstrings_run(path):
 
 
 def test_files_stay_readable():
-    lengths = {path.name: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+    lengths = {module_name(path): len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
     assert max(lengths.values()) <= 350, lengths
 
 

@@ -312,4 +312,4 @@ def reproduce_section(run: Run) -> Section:
     facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
     lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
     settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
-    return Section("reproduce", "Do it again", join([tag("dl", lines), settings if rows else None]))
+    return Section("reproduce", "Reproduce", join([tag("dl", lines), settings if rows else None]))

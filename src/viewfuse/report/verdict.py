@@ -82,7 +82,7 @@ def missing_views(run: Run) -> str:
     if not lacking:
         return f"Every sample has all {len(run.views)} views."
     return f"{count(lacking, 'sample')} of {len(run.ids):,} lack at least one of the {len(run.views)} views." + (
-        " They were placed all the same, by the views that they have and by their neighbours."
+        " They were placed by the views that they have and by their neighbours."
     )
 
 
@@ -124,7 +124,7 @@ def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
         found.append(f"With views hidden or samples left out, {_listed(lost)} would not be found again.")
     unsure = [str(one.label) for one in clusters if one.confidence < run.level]
     if unsure:
-        found.append(f"The samples of {_listed(unsure)} are uncertain on average; it may be no cluster of its own.")
+        found.append(f"The samples of {_listed(unsure)} are uncertain on average; check whether they belong together.")
     if len(run.ids) and run.uncertain.mean() > _MANY_UNCERTAIN:
         found.append(f"{percent(float(run.uncertain.mean()))} of the samples are uncertain.")
     return found

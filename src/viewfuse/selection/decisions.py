@@ -9,12 +9,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Decision:
-    """What was chosen, and from which evidence.
-
-    Attributes
-    ----------
-    name : its key in ``decisions_``
-    """
+    """What was chosen, and from which evidence; `name` is its key in ``decisions_``."""
 
     name: ClassVar[str]
     chosen: Any
@@ -23,19 +18,17 @@ class Decision:
 
 @dataclass(frozen=True)
 class ClusterNumber(Decision):
-    """How many clusters there are.
+    """How many clusters there are; the evidence is the score of the highest peaks.
 
     Attributes
     ----------
-    evidence : scores of the highest peaks, by number of clusters
-    candidates : all numbers whose peak is nearly as high as the highest, in rising order
+    candidates : numbers whose peak is nearly as high as the highest, in rising order
     runner_up : the next best number; None without another peak
     structured : whether the data hold together better than a Gaussian of the same covariance
-    curve : per number of clusters its score, and what it is made of
+    curve : per number of clusters ("k") its "score", and what it is made of
     """
 
     name = "n_clusters"
-    chosen: int
     candidates: Sequence[int]
     runner_up: int | None
     structured: bool
@@ -60,8 +53,7 @@ class ViewReduction(Decision):
 
     Attributes
     ----------
-    chosen : by view the name of the reduction
-    evidence : by view the kind of its values, the transform and the share of the variance that was kept
+    chosen, evidence : by view the name of the reduction, and what was found in its values
     columns : by view the number of columns before and after
     asked : views whose reduction the user named
     """
@@ -73,20 +65,17 @@ class ViewReduction(Decision):
 
 @dataclass(frozen=True)
 class ScalingChoice(Decision):
-    """Which scaling was chosen.
+    """Which scaling was chosen; the evidence is the score of the clusters under each.
 
     Attributes
     ----------
-    evidence : by scaling the score of its clusters, see `viewfuse.selection.scores.candidate_scores`
     as_a_whole : views whose columns share one scale
     diverged : scalings under which every training diverged
     asked : whether the user named the scaling
-    clear : whether its clusters were clear, so that no other scaling was tried
-    quick : whether no other scaling was tried to save time
+    clear, quick : why no other scaling was tried: its clusters were clear, or to save time
     """
 
     name = "scaling"
-    chosen: str
     as_a_whole: Sequence[str]
     diverged: Sequence[str]
     asked: bool
@@ -99,7 +88,6 @@ class PretrainingLength(Decision):
     """How many epochs pre-training lasted; the evidence is the agreement of trainings, if there were several."""
 
     name = "pretraining"
-    chosen: int
     planned: int
 
 
@@ -115,7 +103,6 @@ class JointStageLength(Decision):
     """
 
     name = "joint_stage"
-    chosen: int
     lasted: int
     planned: int
     ended: str
@@ -127,7 +114,6 @@ class ClusterSource(Decision):
     """Whose clusters were kept, "network" or "k-means"; the evidence is the score of each."""
 
     name = "clusters"
-    chosen: str
 
 
 @dataclass(frozen=True)
@@ -135,7 +121,6 @@ class MeanConfidence(Decision):
     """How sure the clusters are on average; no evidence where the paper's soft labels stay as they are."""
 
     name = "confidence"
-    chosen: float
     n_clusters: int
 
 
@@ -152,7 +137,6 @@ class Reliability(Decision):
     """
 
     name = "reliability"
-    chosen: str
     trainings: int
     final: bool
     alone: bool
@@ -160,12 +144,7 @@ class Reliability(Decision):
 
 @dataclass(frozen=True)
 class SavedSentence(Decision):
-    """A decision in the form of an older viewfuse, of which the saved sentence is used.
-
-    Attributes
-    ----------
-    key : its key in ``decisions_``
-    """
+    """A decision in the form of an older viewfuse, of which the saved sentence is used; `key` is its name."""
 
     key: str
     why: str

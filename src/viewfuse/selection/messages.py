@@ -189,11 +189,11 @@ def _(decision: MeanConfidence, spell: Spell = str) -> str:
 def _(decision: Reliability, spell: Spell = str) -> str:
     doubt = decision.chosen == "doubtful" and decision.alone
     cure = f"; {written(Setting('effort', 'thorough'), spell)} trains more networks and keeps the best" if doubt else ""
-    verb = "agree" if decision.final or decision.trainings == 1 else "agreed, when the scaling was chosen,"
-    compared = f"{decision.trainings} trainings"
-    compared = compared if decision.trainings > 1 else "the network and k-means on the filled views"
-    index = f"an adjusted Rand index of {decision.evidence['agreement']:.2f} (1: the same clusters, 0: chance)"
-    return f"{decision.chosen}, as {compared} {verb} with {index}{cure}"
+    several = decision.trainings > 1
+    compared = f"{decision.trainings} trainings" if several else "the network and k-means on the filled views"
+    index = f"agree with an adjusted Rand index of {decision.evidence['agreement']:.2f}"
+    when = "" if decision.final or not several else " when the scaling is chosen"
+    return f"{decision.chosen}, as {compared} {index}{when} (1: the same clusters, 0: chance){cure}"
 
 
 @words.register

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text
+from viewfuse.cli.options.spelling import spelling
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
@@ -24,9 +25,8 @@ from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.utils.folders import replacing
-from viewfuse.utils.settings import Setting, Spell
 
-__all__ = ["Number", "NumberRange", "Whole", "WholeRange", "float_or_text", "int_or_text"]
+__all__ = ["Number", "NumberRange", "Whole", "WholeRange", "float_or_text", "int_or_text", "spelling"]
 PATH = click.Path(path_type=Path)
 ARGUMENTS = "viewfuse.arguments"
 """Where click's context keeps what was typed after `viewfuse`."""
@@ -250,27 +250,6 @@ def chunks(source: Source, what: str) -> Iterator[Views]:
 def typed() -> str:
     """The command as it was typed, to be run again."""
     return shlex.join(("viewfuse", *click.get_current_context().meta.get(ARGUMENTS, ())))
-
-
-def spelling(command: click.Command) -> Spell:
-    """How messages of a command spell parameters: as its options."""
-    options = {str(one.name): one for one in command.params if isinstance(one, click.Option)}
-    options |= {"blocks": options["block"]} if "block" in options else {}
-
-    def spelled(setting: Setting) -> str | None:
-        option = options.get(setting.name)
-        if option is None:
-            return None
-        flag, value = option.opts[0], setting.value
-        if not setting.has_value:
-            return flag
-        if option.is_flag:
-            return flag if value else (option.secondary_opts or [f"no {flag}"])[0]
-        values = [f"{name}={one}" for name, one in value.items()] if isinstance(value, Mapping) else value
-        values = values if isinstance(values, list) else [values]
-        return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
-
-    return spelled
 
 
 def plain(text: object) -> str:
