@@ -86,7 +86,7 @@ def test_of_many_samples_some_are_looked_at(monkeypatch):
 
 
 def test_too_few_samples_are_one_cluster():
-    assert URRL(**TINY).choose({"a": np.eye(6)})["why"].endswith("too few samples to tell more")
+    assert URRL(**TINY).choose({"a": np.eye(6)})["why"].endswith("too few samples to look for more")
 
 
 def test_numbers_can_still_be_searched():

@@ -88,7 +88,7 @@ def test_a_comparison_that_was_killed_before_its_first_run_goes_on(views, tmp_pa
     monkeypatch.setattr(runner, "_done", lambda *_: raising(KeyboardInterrupt())(None))
     stopped = CliRunner().invoke(main, args)
     assert stopped.exit_code == 130
-    assert f"runs that were done are kept in {tmp_path / 'out'}, and the same command goes on" in stopped.stderr
+    assert f"runs that were done are kept in {tmp_path / 'out'}, and the same command resumes" in stopped.stderr
     monkeypatch.setattr(runner, "_done", whole)
     assert CliRunner().invoke(main, args).exit_code == 0
 

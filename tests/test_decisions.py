@@ -304,7 +304,7 @@ def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     assert scaling["chosen"] == rules.best_scaling(scaling["evidence"])
     assert set(scaling["evidence"]) == {"standard", "minmax"}
     assert model.decisions_["reliability"]["chosen"] == "stable"
-    assert all(sentence for sentence in messages.in_words(model.decisions_))
+    assert all(one["why"] for one in model.decisions_.values())
     assert model.stability_.shape == (60,)
     assert model.stability_.mean() > 0.9
     model.save(tmp_path / "model")
@@ -330,9 +330,7 @@ def test_training_has_no_joint_stage_to_watch_without_epochs():
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert isinstance(run, TrainState)
-    assert messages.in_words(messages.told({"joint_stage": training.joint_stage_decision(run)}))[0].startswith(
-        "joint stage: none"
-    )
+    assert messages.words(training.joint_stage_decision(run)).startswith("none")
 
 
 def test_a_joint_stage_that_settled_says_when(monkeypatch):
@@ -340,8 +338,8 @@ def test_a_joint_stage_that_settled_says_when(monkeypatch):
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     decision = training.joint_stage_decision(train(samples_for(settings), settings, 0))
-    words = messages.told({"joint_stage": decision})["joint_stage"]["why"]
-    assert words == "joint stage: 6 of 16 epochs, as its clusters hardly got better"
+    words = messages.words(decision)
+    assert words == "6 of 16 epochs, as its clusters hardly got better"
 
 
 def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
@@ -361,7 +359,7 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     assert [run.network is model._model.network for run in went_on].count(True) == 1
     assert len(went_on) == len(model.objectives_) == 2
     assert model.decisions_["reliability"]["why"].endswith(
-        f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same)"
+        f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same clusters, 0: chance)"
     )
     assert scaling["as_a_whole"] == (model.view_names_ if scaling["chosen"] == "mixed" else [])
 
@@ -447,9 +445,9 @@ def test_a_stage_that_merged_says_so(monkeypatch):
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
-    decision = messages.told({"joint_stage": training.joint_stage_decision(run)})["joint_stage"]
-    assert decision["why"].startswith("joint stage: taken back after 6 epochs, as it merged clusters")
-    assert list(decision["evidence"]["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
+    decision = training.joint_stage_decision(run)
+    assert messages.words(decision).startswith("undone after 6 epochs, as it merged clusters")
+    assert list(decision.evidence["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
 
 
 def test_scalings_that_treat_a_view_alike_count_once_there():
@@ -506,7 +504,7 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     others = [run.clusters.numpy() for run in runs if run is not kept]
     assert model.decisions_["reliability"]["evidence"]["agreement"] == scores.agreement(kept.clusters.numpy(), others)
     assert np.array_equal(model.stability_, stability(model.labels_, others))
-    assert "when the scaling was chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
+    assert "when the scaling is chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):

@@ -437,7 +437,7 @@ def test_seeds_are_these():
     assert replicate_seeds(0, 1) == [0]
     assert replicate_seeds(2**64 - 1, 1) == [2**64 - 1]
     for wrong in (-1, 2**64, "7", 1.5):
-        with pytest.raises(SettingError, match="random_state must be None, an integer from 0"):
+        with pytest.raises(SettingError, match="random_state must be an integer from 0"):
             replicate_seeds(wrong, 1)
     assert replicate_seeds(None, 1) != replicate_seeds(None, 1)
 

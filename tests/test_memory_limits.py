@@ -16,7 +16,7 @@ from viewfuse import URRL
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import fit_bytes
-from viewfuse.utils.memory import told_when_full
+from viewfuse.utils.memory import memory_errors
 
 SHAPES = {
     (200, (10, 10)): 69, (500, (50,) * 6): 116, (1_000, (1_000, 500)): 306, (2_000, (1_000, 500)): 334,
@@ -127,13 +127,13 @@ class OutOfMemoryError(RuntimeError):
 )
 def test_every_library_that_runs_out_of_memory_is_understood(error):
     words = r"there is not enough memory, [\d,]+ bytes are free \(.*\); use"
-    with pytest.raises(NotEnoughMemory, match=words) as said, told_when_full():
+    with pytest.raises(NotEnoughMemory, match=words) as said, memory_errors():
         raise error
     assert "\n" not in str(said.value)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("out of memory"), NotEnoughMemory("mine")])
 def test_other_errors_stay_what_they_are(error):
-    with pytest.raises(type(error)) as said, told_when_full():
+    with pytest.raises(type(error)) as said, memory_errors():
         raise error
     assert said.value is error

@@ -63,7 +63,7 @@ def interrupted(files, tmp_path, monkeypatch):
         patch.setattr(Epoch, "run", stop)
         result = fit(files, "--out", tmp_path / "run")
     assert result.exit_code == 130
-    assert "interrupted; go on with the same files and options and --resume" in result.output
+    assert "interrupted; to resume, give the same files and options and --resume" in result.output
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
     return tmp_path / "run"
 

@@ -124,7 +124,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_labels(model, shards, tmp_
         patch.setattr(sharded_predict, where, stopping)
         stopped = many(model, shards, out)
     assert stopped.exit_code == 130
-    assert "interrupted; 1 of 3 files were done; the same command goes on with the others" in stopped.stderr
+    assert "interrupted; 1 of 3 files were done; the same command resumes with the others" in stopped.stderr
     assert json.loads(many(model, shards, out).stdout)["skipped"] == 1
     many(model, shards, tmp_path / "whole")
     for path in sorted((tmp_path / "whole").glob("*.csv")):

@@ -11,6 +11,7 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.utils.settings import Setting
 
 
 @click.command()
@@ -42,8 +43,8 @@ def command(
         with options.on_engine(engine, address, device):
             facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
     elif engine != "local" or n_jobs is not None:
-        what = f"engine={engine!r}" if engine != "local" else f"n_jobs={n_jobs}"
-        raise SettingError(f"{what} is for many files; give a quoted pattern, such as 'shards/*.parquet'")
+        what = Setting("engine", engine) if engine != "local" else Setting("n_jobs", n_jobs)
+        raise SettingError(what, " is for many files; give a quoted pattern, such as 'shards/*.parquet'")
     else:
         facts = _one(model, inputs, out, force, uncertain_below, device, as_json)
     options.show({**facts, "written to": str(out)}, as_json)

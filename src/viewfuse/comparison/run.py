@@ -34,7 +34,7 @@ from viewfuse.missing import hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.jobs import run_jobs
-from viewfuse.utils.memory import told_when_full
+from viewfuse.utils.memory import memory_errors
 from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
@@ -60,7 +60,7 @@ def compare(
     """Fit methods on the same masks, and compare what they find.
 
     On a CPU each run has one thread, and its seconds are those. Labels are looked at when all is done, and by nothing
-    but the scores. A method that fails has no scores; the others go on.
+    but the scores. A method that fails has no scores; the others continue.
 
     All runs share the samples of one data set, so nothing here tests whether methods differ on others;
     `viewfuse.comparison.ranks.ranks_over` does, over comparisons on several data sets.
@@ -83,21 +83,21 @@ def compare(
         ``joblib.parallel_config`` is active. The results are the same
     out : folder for tables and all runs; runs that it holds already are not done again. A folder
         of another comparison is refused
-    log : is told of each run, such as `print`
+    log : called with a line per run, such as `print`
     """
-    given, tell = Views.of(views), log or (lambda line: None)
+    given, log = Views.of(views), log or (lambda line: None)
     n_clusters, seeds = arguments.checked_count("n_clusters", n_clusters), arguments.checked_seeds(seeds)
     check_samples(given, n_clusters)
     shares = arguments.checked_rates(rates)
     number = arguments.checked_missing_number(missing_number, given, shares)
     known = arguments.known_classes(labels, given.ids)
     held_out = arguments.checked_held_out(held_out, given)
-    asked = _Asked(arguments.estimators_by_name(methods, tell), n_clusters, shares, number, seeds, held_out)
+    asked = _Asked(arguments.estimators_by_name(methods, log), n_clusters, shares, number, seeds, held_out)
     folder = arguments.checked_folder(out)
     if known is not None and (count := sum(one is not None for one in known)) < len(given):
-        tell(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
+        log(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
     with nullcontext() if folder is None else exclusive(folder, patience=0):
-        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, n_jobs, folder, tell)), known)
+        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, n_jobs, folder, log)), known)
         if folder is not None:
             title = f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
             write_comparison(folder, found, title)
@@ -150,7 +150,7 @@ def _runs(views: Views, asked: _Asked, device: str, n_jobs: int | None, folder: 
 
 
 def _do_runs(runs: Mapping[int, tuple[Any, ...]], keep: Callable[[int, Run], None], log: Log, **how: Any) -> None:
-    """Do runs, and keep each as soon as it is done; a method that ends its process has failed, the others go on."""
+    """Do runs, and keep each as soon as it is done; a method that ends its process has failed, the others continue."""
     left = dict(runs)
 
     def begin(place: int) -> None:
@@ -236,11 +236,11 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     measurable, before = forget_peak(), memory_now()
     began = time.perf_counter()
     try:
-        with told_when_full():
+        with memory_errors():
             labels = _checked(estimator.fit(views).labels_, len(views))
     except ViewfuseError as error:
         return Run(name, 0.0, 0, None, failed=str(error))
-    except (Exception, SystemExit) as error:  # of a method of somebody else, or a bug in ours
+    except (Exception, SystemExit) as error:  # of a third-party method, or a bug in ours
         return Run(name, 0.0, 0, None, failed=arguments.describe(error))
     seconds = time.perf_counter() - began
     memory = max(0.0, memory_peak() - before) if measurable else np.nan
@@ -279,11 +279,11 @@ def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, 
 
 def _settings(estimator: Any) -> dict[str, str]:
     """Parameters that change results."""
-    return {name: _told(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
+    return {name: _as_text(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
 
 
-def _told(value: Any) -> str:
-    """A parameter as text, other for others: arrays are shortened by `str`, and functions have an address in it."""
+def _as_text(value: Any) -> str:
+    """A parameter as text that identifies it: `str` shortens arrays, and gives functions an address."""
     if code := getattr(value, "__code__", None):
         inside = hashlib.sha256(repr((code.co_code, code.co_consts, code.co_names)).encode())
         return f"{value.__module__}.{value.__qualname__} {inside.hexdigest()}"

@@ -1,4 +1,4 @@
-"""Labels of samples in many files: each file by itself, so that a run that was stopped goes on with what is left.
+"""Labels of samples in many files: each file by itself, so that a stopped run resumes with what is left.
 
 A shard is one file with all views of its samples. It is read and predicted a few samples at a time, and its labels
 become one file, named after it, as a whole. Then a record says of which file, model and options they are. A shard whose
@@ -41,7 +41,7 @@ DONE = "done"
 Found = dict[str, Any]
 """Counts of what was found in samples, in a form that JSON can hold."""
 Advance = Callable[[int, int], None]
-"""Is told how many more rows are done, and how many bytes of the file that is."""
+"""Called with how many more rows are done, and how many bytes of the file that is."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def predict_shards(
 
 
 def _check_model(out: Path, shards: Sequence[Shard], mark: str) -> None:
-    """Refuse to replace labels of another model unless somebody asked for it."""
+    """Refuse to replace labels of another model, unless asked to."""
     if any(shard.model() not in (None, mark) for shard in shards):
         raise CannotWrite(f"{out} has labels of another model; give another folder, or --force to write all anew")
 
@@ -266,16 +266,16 @@ def _predicted(asked: Asked, todo: Sequence[Shard], n_jobs: int | None, verbose:
                 _in_turn(asked, todo, progress, outcomes.append)
     except KeyboardInterrupt:
         done = sum(not isinstance(one, DataError) for one in outcomes)
-        told = f"{done} of {len(todo)} files were done; the same command goes on with the others"
-        raise KeyboardInterrupt(f"interrupted; {told}") from None
+        so_far = f"{done} of {len(todo)} files were done"
+        raise KeyboardInterrupt(f"interrupted; {so_far}; the same command resumes with the others") from None
     failed = [one for one in outcomes if isinstance(one, DataError)]
     if failed:
-        told = _told(len(failed), len(todo))
-        raise DataError(f"{told}: {failed[0]}; then the same command goes on with what is left")
+        count = _failures(len(failed), len(todo))
+        raise DataError(f"{count}: {failed[0]}; then the same command resumes with what is left")
     return [one for one in outcomes if not isinstance(one, DataError)]
 
 
-def _told(failed: int, todo: int) -> str:
+def _failures(failed: int, todo: int) -> str:
     """How many files have no labels, of those that were to be done."""
     if failed == todo:
         return f"none of {todo} files has labels" if todo > 1 else "the file that was left has no labels"

@@ -36,7 +36,7 @@ def train_on_all(
     checkpoint: Checkpoint,
     progress: Progress,
 ) -> None:
-    """Go on with the joint stage of a network, from its weights, on the rows that the plan names.
+    """Continue the joint stage of a network, from its weights, on the rows that the plan names.
 
     By the rules of the joint stage of an ordinary fit the first process ends with the network whose clusters of the
     bank were the best, of equals the last. Only its network is the result.

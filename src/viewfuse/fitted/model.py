@@ -203,15 +203,12 @@ def warn_of_far(ids: NDArray[Any], n: int) -> None:
         )
 
 
-def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, cure: str = "") -> None:
+def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, *cure: object) -> None:
     """Say how many clusters have no sample."""
     found = len(np.unique(labels))
     if found < n_clusters:
-        warnings.warn(
-            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters{cure}",
-            EmptyClusterWarning,
-            stacklevel=outside(),
-        )
+        fault = f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters"
+        warnings.warn(EmptyClusterWarning(fault, *cure), stacklevel=outside())
 
 
 def scaled_tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:

@@ -28,19 +28,20 @@ from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_evidence import Look, measured
 from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
-from viewfuse.selection.rules import SCALINGS, Decision
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.structureless import structureless, with_half_the_views
 
 RANGE = (2, 30)
-"""Numbers of clusters that are looked at where nobody says which."""
+"""The default range of numbers of clusters."""
 _ROWS = 2_500
-"""Samples that are enough to tell the number of clusters."""
+"""Samples that are enough to choose the number of clusters."""
 
 
 class Choice(NamedTuple):
     """A number of clusters, and the pre-training with which it was chosen; there is none of too few samples."""
 
-    decision: Decision
+    decision: ClusterNumber
     run: TrainState | None
 
 

@@ -34,9 +34,10 @@ from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.dense import start_weights
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import check_reduction
-from viewfuse.selection.messages import told
+from viewfuse.selection.messages import records
 from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
     from viewfuse.fitted.persistence import BuildMethod
@@ -243,8 +244,8 @@ class PublishedMethod(MultiViewClusterer):
         source = prepared_source(self, views)
         scaler = scaler_for(self.scaling, source)
         values, present = scaled_tensors(source.reduced, scaler, device)
-        nobody = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
-        return source, scaler, Samples(values, present, nobody)
+        none = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
+        return source, scaler, Samples(values, present, none)
 
     def _groups(self, sets: Sequence[Samples], network: ClusterNetwork) -> list[list[int]]:
         """Numbers of those that are trained side by side."""
@@ -266,7 +267,7 @@ class PublishedMethod(MultiViewClusterer):
         self._model = Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, network)
         embedding = embeddings(network, stored)
         self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
-        self.objectives_, self.decisions_ = list(history["total"][-1:]), told(decisions)
+        self.objectives_, self.decisions_ = list(history["total"][-1:]), records(*decisions)
         self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.stability_ = np.full(len(views), np.nan, dtype=np.float32)
@@ -327,16 +328,16 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
     if kind == "int":
         least = bounds.get("least", 1)
         if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-            raise SettingError(f"{name} must be an integer of at least {least}; got {value!r}")
+            raise wrong(name, f"an integer of at least {least}", value)
         if int(value) > _LARGEST:
-            raise SettingError(f"{name} must be at most {_LARGEST:,}; got {value!r}")
+            raise wrong(name, f"at most {_LARGEST:,}", value)
     elif kind == "Sequence[int]":
         if (
             isinstance(value, str)
             or not isinstance(value, Sequence)
             or not all(isinstance(one, Integral) for one in value)
         ):
-            raise SettingError(f"{name} must be a sequence of integers; got {value!r}")
+            raise wrong(name, "a sequence of integers", value)
         for one in value:
             _check_number(name, one, "int", bounds)
     elif kind == "float":
@@ -344,6 +345,6 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not _within(value, least, below):
             most = f" and below {below:g}" if "below" in bounds or (is_number and value > least) else ""
-            raise SettingError(f"{name} must be a number of at least {least}{most}; got {value!r}")
+            raise wrong(name, f"a number of at least {least}{most}", value)
     elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):
-        raise SettingError(f"{name} must be True or False; got {value!r}")
+        raise wrong(name, "True or False", value)

@@ -16,6 +16,7 @@ from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.centers import drawn_centers, in_order, k_means
 from viewfuse.selection.scores import AGREEMENT_DEPTH
+from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
     from viewfuse.methods.estimator import PublishedMethod
@@ -73,7 +74,8 @@ def embeddings(network: ClusterNetwork, samples: Samples) -> Tensor:
     """Those of the training samples, of shape (samples, embedding); refused where distances would not be finite."""
     found = torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
     if not torch.isfinite(found.square().sum()):
-        raise Diverged("the embedding is not finite, or too large; use scaling='minmax', or a lower learning_rate")
+        scaling, rate = Setting("scaling", "minmax"), Setting("learning_rate")
+        raise Diverged("the embedding is not finite, or too large; use ", scaling, ", or a lower ", rate)
     return found
 
 

@@ -51,7 +51,7 @@ def estimator_of(name: str) -> Any:
         raise SettingError(f"method {name!r} is unknown; choose from {', '.join(method_names())}")
     try:
         return _others()[name].load()
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # third-party code
         raise SettingError(f"method {name!r} of another package cannot be imported ({error}); reinstall it") from None
 
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import joblib
 from joblib.parallel import get_active_backend
 
-from viewfuse.errors import SettingError, WorkerLost
+from viewfuse.errors import WorkerLost
+from viewfuse.utils.settings import wrong
 from viewfuse.utils.threads import limited
 
 _TRIES_ALONE = 2
@@ -89,7 +90,7 @@ def run_jobs(
 def worker_count(n_jobs: int | None) -> int:
     """Return how many workers joblib would use; 1 is a plain loop in this process."""
     if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0):
-        raise SettingError(f"n_jobs must be None or an integer other than 0, -1 for one per core; got {n_jobs!r}")
+        raise wrong("n_jobs", "None or an integer other than 0, -1 for one per core", n_jobs)
     return 1 if get_active_backend()[0].nesting_level else joblib.effective_n_jobs(n_jobs)
 
 

@@ -34,7 +34,7 @@ def bench(
     n_jobs: int | None = None,
     log: Log = print,
 ) -> Path:
-    """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
+    """Run a plan, or resume it; write its results and tables. Returns the folder of its runs.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Runs of a plan, in groups that are independent jobs; what is done already is left alone.
 
-On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the company. So a
+On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the group. So a
 group that was interrupted is done again as a whole, and a bench that was killed ends with the same numbers.
 """
 
@@ -178,7 +178,7 @@ def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
 
 
 class _Found(NamedTuple):
-    """What is known of a run before anybody looks at labels; see `Outcome`."""
+    """What is known of a run without labels; see `Outcome`."""
 
     history: Mapping[str, Sequence[Any]]
     arrays: dict[str, NDArray[Any]]

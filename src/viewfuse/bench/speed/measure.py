@@ -76,7 +76,7 @@ FULL = Size(
 
 
 def measure(device: torch.device, size: Size, command: str = "", log: Callable[[str], None] = lambda _: None) -> Facts:
-    """Everything, as a dict that JSON can hold; `log` is told what is being measured."""
+    """Everything, as a dict that JSON can hold; `log` is called with what is being measured."""
     parts: dict[str, Callable[[], Any]] = {
         "training": lambda: training_speed(device, size),
         "default_fit": lambda: default_fit(device, size),

@@ -16,6 +16,7 @@ import click
 
 from viewfuse.cli.options.engine import engine, jobs, on_engine
 from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text
+from viewfuse.cli.options.spelling import spelling
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
@@ -28,6 +29,7 @@ from viewfuse.utils.folders import replacing
 
 __all__ = [
     "Number", "NumberRange", "Whole", "WholeRange", "engine", "float_or_text", "int_or_text", "jobs", "on_engine",
+    "spelling",
 ]  # fmt: skip
 PATH = click.Path(path_type=Path)
 ARGUMENTS = "viewfuse.arguments"
@@ -108,7 +110,12 @@ class Inputs:
 
     def open_for(self, fitted: Any) -> Source:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
-        return split_by_prefix(self.open(new_samples=True), fitted.view_names_)
+        source, known = split_by_prefix(self.open(new_samples=True), fitted.view_names_), fitted.view_names_
+        unknown = [name for name in source.names if name not in known]
+        if unknown:
+            cure = "name the view of each file, VIEW=FILE, or leave it out"
+            raise DataError(f"views {unknown} are unknown; the model was fitted on {known}; {cure}")
+        return source
 
     def reading(self) -> dict[str, Any]:
         """How they are read, as `open_source` takes it."""
@@ -240,7 +247,7 @@ def plain(text: object) -> str:
 
 
 def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
-    """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
+    """Refuse to overwrite without --force, and never overwrite what is read."""
     check_links(path)
     check_not_read(path, inputs)
     if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):

@@ -25,7 +25,7 @@ class Content(NamedTuple):
     Attributes
     ----------
     digest : of ids and values, in their order
-    changed : when the file was last written to, in nanoseconds; looked at only where somebody trusts it
+    changed : when the file was last written to, in nanoseconds; used only with --trust-unchanged
     """
 
     digest: str

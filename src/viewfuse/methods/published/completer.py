@@ -41,7 +41,7 @@ def mutual_information_loss(first: Tensor, second: Tensor, both: Tensor, alpha: 
     Parameters
     ----------
     first, second : codes of shape (replicates, batch, L), whose rows sum to 1
-    both : which samples have both views, of shape (replicates, batch); 0 where nobody has
+    both : which samples have both views, of shape (replicates, batch); 0 where no sample has both
     """
     joint = (first * both[:, :, None]).mT @ second  # P, of shape (replicates, L, L)
     joint = (joint + joint.mT) / 2

@@ -27,6 +27,7 @@ from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_rows
 from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.utils.settings import Setting
 
 Matrix = NDArray[np.float64]
 _SOLVED = 1e-10
@@ -152,7 +153,8 @@ class PIMVC(PublishedMethod):
         history: History = {"epoch": [], "stage": [], "total": [], "seconds": []}
         for epoch in range(self.rounds):
             if not np.isfinite(common).all():
-                raise Diverged(f"the representation is not finite in round {epoch}; use scaling='minmax'")
+                fault = f"the representation is not finite in round {epoch}; use "
+                raise Diverged(fault, Setting("scaling", "minmax"))
             projections = [_projection(root, array.T @ common) for root, array in zip(roots, arrays, strict=True)]
             right = np.sum([array @ p.T for array, p in zip(arrays, projections, strict=True)], axis=0)
             common = solve(system, right, common)

@@ -148,7 +148,7 @@ def _donors(training: Training, near: Tensor, v: int, asked: Tensor, counts: Ten
     best = near.masked_fill(~have, -torch.inf).topk(min(DONORS, near.shape[2]), dim=2)
     needed = (DONORS - counts).clamp(min=0)
     taken = torch.arange(best.indices.shape[2], device=near.device) < needed
-    # Whoever has three donors already takes the very nearest, if it has the view.
+    # A sample that has three donors already takes the very nearest, if it has the view.
     very = near.amax(dim=2, keepdim=True) == best.values[..., :1]
     first = torch.arange(best.indices.shape[2], device=near.device) == 0
     taken = torch.where(needed > 0, taken, first & very)

@@ -97,7 +97,7 @@ class _Autoencoders(ClusterNetwork):
         filled = []
         for v in range(codes.shape[1]):
             there = known.codes[known.present[:, v], v]
-            found = torch.zeros_like(codes[:, v])  # which it stays where nobody that is kept has the view
+            found = torch.zeros_like(codes[:, v])  # which it stays where no kept sample has the view
             for u in range(codes.shape[1] if len(there) else 0):
                 near = torch.cdist(codes[:, u], there).topk(min(_NEAREST, len(there)), largest=False).indices
                 found += there[near].mean(dim=1) * samples.present[:, u, None]

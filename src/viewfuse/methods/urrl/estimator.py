@@ -29,10 +29,11 @@ from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import checked_range
-from viewfuse.selection.messages import told
+from viewfuse.selection.messages import records
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.jobs import worker_count
+from viewfuse.utils.settings import Setting, wrong
 from viewfuse.utils.threads import threads_for
 
 _MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs")
@@ -248,13 +249,13 @@ class URRL(MultiViewClusterer):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint)
-                chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
+                chosen, config = records(number), replace(config, n_clusters=number.chosen)
             ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
-        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try joint_epochs=0")
+        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
@@ -270,7 +271,7 @@ class URRL(MultiViewClusterer):
         check_reduction(self.reduction)
         with Progress(shown=bool(self.verbose)) as progress:
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision
-        return told({"n_clusters": number})["n_clusters"]
+        return records(number)[number.name]
 
     def _chosen(
         self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT
@@ -318,12 +319,12 @@ class URRL(MultiViewClusterer):
         if self._chooses():
             shared["n_clusters"] = 1  # until it is known
         elif isinstance(self.n_clusters, str):
-            raise SettingError(f"n_clusters must be 'auto' or an integer of at least 1; got {self.n_clusters!r}")
+            raise wrong("n_clusters", "'auto' or an integer of at least 1", self.n_clusters)
         if not isinstance(self.ablation, (Mapping, NoneType)):
-            raise SettingError(f"ablation must be None or a dict of settings; got {self.ablation!r}")
+            raise wrong("ablation", "None or a dict of settings", self.ablation)
         extra = dict(self.ablation or {})
-        wrong = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
-        if wrong:
+        unknown = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
+        if unknown:
             allowed = [f.name for f in fields(Config) if f.name not in shared]
-            raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
+            raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")
         return Config(**shared, **extra)

@@ -33,16 +33,15 @@ from viewfuse.methods.urrl.training import (
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
-from viewfuse.selection.messages import told
+from viewfuse.selection.decisions import ClusterSource, ScalingChoice
+from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
     STABLE,
-    Decision,
     best_of_each,
     best_scaling,
-    clusters_decision,
+    cluster_source,
     reliability,
-    scaling_decision,
 )
 from viewfuse.selection.scores import (
     agreement,
@@ -202,7 +201,7 @@ class _Chosen(NamedTuple):
         trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].prepared.reference
         confidence = confidence_decision(labels[best], reference, n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
-        model = calibrated(trial.model(), embeddings[best], confidence["chosen"])
+        model = calibrated(trial.model(), embeddings[best], confidence.chosen)
         soft = model.assign(embeddings[best])
         placed = soft.argmax(axis=1)
         # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
@@ -210,23 +209,23 @@ class _Chosen(NamedTuple):
         final = np.array_equal(own, labels[best])
         agreed = agreement(own, others or [reference])
         assert agreed is not None
-        compared = others or [labels[best] if clusters["chosen"] == "k-means" else reference]
+        compared = others or [labels[best] if clusters.chosen == "k-means" else reference]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
-        decisions = {
-            **trial.prepared.source.decisions,
-            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, **facts),
-            "pretraining": pretraining_decision(run, None if self.clear else self.agreed),
-            "joint_stage": joint_stage_decision(run),
-            "clusters": clusters,
-            "confidence": confidence if _calibrates(model) else plain_confidence(soft),
-            "reliability": reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
-        }
+        decisions = records(
+            *trial.prepared.source.decisions,
+            ScalingChoice(model.scaler.kind, self.evidence, whole, self.failed, **facts),
+            pretraining_decision(run, None if self.clear else self.agreed),
+            joint_stage_decision(run),
+            clusters,
+            confidence if _calibrates(model) else plain_confidence(soft),
+            reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
+        )
         objectives, steady = [one.objective for one in candidates], stability(placed, compared)
-        return Fitted(model, embeddings[best], run.history, run.seed, objectives, told(decisions), steady)
+        return Fitted(model, embeddings[best], run.history, run.seed, objectives, decisions, steady)
 
 
-def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decision:
+def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
     """Teach the network the clusters of k-means on the filled views where these score higher, if it can learn them.
 
     Parameters
@@ -236,11 +235,11 @@ def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decis
     method, stored, reference = trial.run.method, trial.prepared.stored, trial.prepared.reference
     assert isinstance(method, URRLMethod)
     own, other = (partition_score(found, stored.neighbor_ids, method.n_clusters) for found in (labels, reference))
-    decision = clusters_decision(own, other if method.config.center_start == "best" else None)
-    if decision["chosen"] == "k-means":
+    decision = cluster_source(own, other if method.config.center_start == "best" else None)
+    if decision.chosen == "k-means":
         centers = centers_of(embedding, reference, method.n_clusters)
         if centers is None:
-            return {**decision, "chosen": "network"}
+            return replace(decision, chosen="network")
         trial.run.network.centers.data.copy_(centers)
     return decision
 

@@ -22,7 +22,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.centers import initial_centers, paper_centers
-from viewfuse.selection.rules import Decision, clustering_weight
+from viewfuse.selection.decisions import JointStageLength, PretrainingLength
+from viewfuse.selection.rules import clustering_weight
 from viewfuse.utils.jobs import run_jobs
 
 _EVALUATIONS = 8
@@ -267,7 +268,7 @@ def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
     return watches
 
 
-def pretraining_decision(run: TrainState, agreed: float | None) -> Decision:
+def pretraining_decision(run: TrainState, agreed: float | None) -> PretrainingLength:
     """How long the first stage of a training lasted.
 
     Parameters
@@ -276,10 +277,10 @@ def pretraining_decision(run: TrainState, agreed: float | None) -> Decision:
     """
     evidence = {} if agreed is None else {"agreement": agreed}
     lasted = run.history["stage"].count("pre-training")
-    return {"chosen": lasted, "planned": planned_epochs(run)[0], "evidence": evidence}
+    return PretrainingLength(lasted, evidence, planned_epochs(run)[0])
 
 
-def joint_stage_decision(run: TrainState) -> Decision:
+def joint_stage_decision(run: TrainState) -> JointStageLength:
     """After how many epochs of the joint stage the network is kept, and what was seen."""
     stage, before = run.joint_stage, run.history["stage"].count("pre-training")
     evidence = {
@@ -287,10 +288,5 @@ def joint_stage_decision(run: TrainState) -> Decision:
         "size_entropy_after_epoch": {str(epoch): score for epoch, score in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
-    facts = {
-        "lasted": run.n_epochs - before,
-        "planned": planned_epochs(run)[1],
-        "ended": stage.ended,
-        "merged": stage.merged,
-    }
-    return {"chosen": stage.kept - before, "evidence": evidence, **facts}
+    lasted, planned = run.n_epochs - before, planned_epochs(run)[1]
+    return JointStageLength(stage.kept - before, evidence, lasted, planned, stage.ended, stage.merged)
