@@ -36,7 +36,7 @@ from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, 
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.progress import Progress
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
