@@ -67,7 +67,7 @@ def never_still(monkeypatch):
 @pytest.fixture
 def three_scalings(monkeypatch):
     """All views are scaled as a whole by "mixed", so that no two scalings do the same."""
-    monkeypatch.setattr("viewfuse.data.mixed_scaling._CLEARLY", -np.inf)
+    monkeypatch.setattr("viewfuse.data.scaling._CLEARLY", -np.inf)
 
 
 @pytest.fixture(scope="module")

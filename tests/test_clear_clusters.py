@@ -12,6 +12,7 @@ from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.fitted import prepared as prepared_module
 from viewfuse.selection import rules
+from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.scores import chance_corrected, partition_score
 from viewfuse.selection.teaching import centers_of
 
@@ -69,12 +70,12 @@ def test_clear_is_corrected_for_chance():
 
 
 def test_the_better_clusters_are_kept_and_a_tie_is_the_networks():
-    assert rules.clusters_decision(0.50, 0.51)["chosen"] == "k-means"
-    assert rules.clusters_decision(0.50, 0.501)["chosen"] == "network"
-    assert rules.clusters_decision(0.50, 0.40)["chosen"] == "network"
-    assert rules.clusters_decision(-0.1, -0.1)["chosen"] == "network"
-    assert rules.clusters_decision(-0.1, -0.11)["chosen"] == "network"
-    assert rules.clusters_decision(0.50, None) == {"chosen": "network", "evidence": {"network": 0.5}}
+    assert rules.cluster_source(0.50, 0.51).chosen == "k-means"
+    assert rules.cluster_source(0.50, 0.501).chosen == "network"
+    assert rules.cluster_source(0.50, 0.40).chosen == "network"
+    assert rules.cluster_source(-0.1, -0.1).chosen == "network"
+    assert rules.cluster_source(-0.1, -0.11).chosen == "network"
+    assert rules.cluster_source(0.50, None) == ClusterSource("network", {"network": 0.5})
 
 
 def kmeans_finds(monkeypatch, labels):

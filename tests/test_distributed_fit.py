@@ -287,7 +287,7 @@ def test_the_verb_names_its_option_for_the_columns_of_views(tmp_path):
     pq.write_table(pa.table({"id": ["a", "b"], "x": [1.0, 2.0]}), tmp_path / "wide.parquet")
     failed = invoke(tmp_path / "wide.parquet", "--out", tmp_path / "run")
     assert failed.exit_code == 2
-    assert "Call them VIEW.COLUMN, or say it for each view: --block VIEW=PATTERN" in failed.output
+    assert "call them VIEW.COLUMN, or name those of each view: --block VIEW=PATTERN" in failed.output
 
 
 def test_without_pyarrow_a_line_says_what_to_install(whole, monkeypatch):

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import reference
 import reference_step
-from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
+from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order
 from sharded_data import write_shards, written
 from viewfuse import URRL
 from viewfuse.distributed import training
@@ -27,9 +27,9 @@ from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.loop import TrainState
 from viewfuse.engine.progress import SILENT
-from viewfuse.engine.rng import Draws
+from viewfuse.engine.rng import RandomNumbers
+from viewfuse.engine.training import TrainState
 from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -194,8 +194,8 @@ def literal_visits(counts):
 
 def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     model, rows, counts, _ = prepared
-    following = Draws.next
-    monkeypatch.setattr(Draws, "next", lambda self: following(self).double())
+    uniform = RandomNumbers.uniform
+    monkeypatch.setattr(RandomNumbers, "uniform", lambda self, count: uniform(self, count).double())
     monkeypatch.setattr(EarlyStopping, "restore_best", lambda self: None)
     monkeypatch.setattr(training, "EPOCHS", 2)
     stored = Samples([view.double() for view in model.stored.values], model.stored.present, model.stored.neighbor_ids)
@@ -212,7 +212,7 @@ def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     twins = {len(bank) + place: bank.index(i) for place, i in enumerate(flat) if i in bank}
     learner = LargeLearner(network, values, mask, len(bank), twins, model.method.config)
 
-    run = TrainState(network, stored, model.method, SEED, {"view_dropout": RATE, "clustering_weight": WEIGHT})
+    run = TrainState(network, stored, SEED, model.method, {"view_dropout": RATE, "clustering_weight": WEIGHT})
     plan = Plan.of(counts, GROUP, GROUP * GROUPS, STEPS, SEED)
     assert (plan.size, plan.groups) == (GROUP, GROUPS)
     train_on_all(run, rows, plan, ALONE, NO_CHECKPOINT, SILENT)

@@ -105,7 +105,7 @@ def test_data_sets_that_are_none_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"b\.parquet: column 'v1' is not there, but list"):
         Shards(tmp_path)
     pq.write_table(pa.table({"id": [1], "x": [1.0]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"which columns are which view\? Call them VIEW\.COLUMN"):
+    with pytest.raises(DataError, match=r"does not say which columns are which view; call them VIEW\.COLUMN"):
         Shards(tmp_path / "a.parquet")
     pq.write_table(rows(5)[0].slice(0, 0), tmp_path / "a.parquet")
     with pytest.raises(DataError, match="has no rows"):

@@ -22,8 +22,8 @@ from viewfuse.distributed.shared_step import SharedStep
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.loop import TrainState
 from viewfuse.engine.progress import SILENT
+from viewfuse.engine.training import TrainState
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 
@@ -51,7 +51,7 @@ def state(model):
     stored = Samples([view.double() for view in model.stored.values], model.stored.present, model.stored.neighbor_ids)
     network = type(model.network)([4, 6], model.method.config).double()
     network.load_state_dict(model.network.state_dict())
-    return TrainState(network, stored, model.method, 0, {"view_dropout": 0.3, "clustering_weight": 1.0})
+    return TrainState(network, stored, 0, model.method, {"view_dropout": 0.3, "clustering_weight": 1.0})
 
 
 def train(prepared, processes, steps=4):
