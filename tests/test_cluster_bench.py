@@ -14,7 +14,7 @@ from viewfuse.bench.clusters.summary import is_clear, summary, write_summary
 from viewfuse.bench.clusters.synthetic_sets import all_sets
 from viewfuse.cli import main
 from viewfuse.methods.urrl.config import Config
-from viewfuse.selection.partitions_by_k import partitions
+from viewfuse.selection.kmeans import partitions
 
 KS = [2, 3, 4, 5, 6]
 

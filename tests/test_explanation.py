@@ -24,6 +24,7 @@ from viewfuse.cli import main
 from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.fitted import effects, explanation
+from viewfuse.fitted.effects import N_TYPICAL, typical_samples
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets
@@ -32,7 +33,6 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import index_rows
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.reduction.frontend import Reduction, no_front_end
-from viewfuse.selection.typical_samples import N_TYPICAL, typical_samples
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
 NAMES = ("sound", "image", "touch")

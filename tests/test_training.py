@@ -26,8 +26,8 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.step import StepBatch
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.selection import centers as centers_module
-from viewfuse.selection.centers import drawn_centers, in_order, initial_centers, ward_centers
+from viewfuse.selection import kmeans as centers_module
+from viewfuse.selection.kmeans import drawn_centers, in_order, initial_centers, ward_centers
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
 

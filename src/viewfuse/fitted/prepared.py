@@ -16,7 +16,7 @@ from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.neighbors.samples import RowIndex, Samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
-from viewfuse.selection.filled_kmeans import filled_kmeans
+from viewfuse.selection.kmeans import filled_kmeans
 from viewfuse.selection.rules import SCALINGS, Decision
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from viewfuse.engine import passes
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
-from viewfuse.selection.centers import drawn_centers, in_order, k_means
+from viewfuse.selection.kmeans import drawn_centers, in_order, k_means
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from viewfuse.errors import DataError
+from viewfuse.fitted.effects import typical_samples
 from viewfuse.io.writers import Sheet, as_json
 from viewfuse.plots.cluster_numbers import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report.run_folder import Run
-from viewfuse.selection.typical_samples import typical_samples
 
 
 class Feature(NamedTuple):

@@ -26,8 +26,8 @@ from viewfuse.io.escaping import as_csv
 from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.selection.cluster_number import candidate_numbers, number_decision
-from viewfuse.selection.partitions_by_k import partitions, principal
+from viewfuse.selection.cluster_number import candidate_numbers, number_decision, principal
+from viewfuse.selection.kmeans import partitions
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.devices import chosen_device
 

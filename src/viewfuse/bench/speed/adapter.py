@@ -22,7 +22,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import Network
 from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.selection.centers import initial_centers
+from viewfuse.selection.kmeans import initial_centers
 
 
 def scaled_table(arrays: Sequence[NDArray[np.float32]]) -> Table:

@@ -24,7 +24,7 @@ from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import TransformerBlock
-from viewfuse.selection.centers import initial_centers
+from viewfuse.selection.kmeans import initial_centers
 
 _HIDDEN = -1e30
 """Finite: minus infinity makes torch's encoder give NaN for a list in which nothing is filled."""

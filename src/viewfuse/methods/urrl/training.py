@@ -24,7 +24,7 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.parallel import Job, in_worker
 from viewfuse.parallel import run as run_jobs
-from viewfuse.selection.centers import initial_centers, paper_centers
+from viewfuse.selection.kmeans import initial_centers, paper_centers
 from viewfuse.selection.rules import Decision, clustering_weight
 
 _EVALUATIONS = 8
