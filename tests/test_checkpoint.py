@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 
@@ -23,7 +24,7 @@ LENGTH = {"pretrain_epochs": 2, "joint_epochs": 3}
 
 @pytest.fixture(scope="module")
 def views():
-    return make_blobs(60, 3, missing=0.3)[0]
+    return make_blobs(36, 3, widths=(4, 3), missing=0.3)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -100,47 +101,60 @@ def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tm
     assert np.array_equal(resumed.embedding_, whole.embedding_)
 
 
-def test_other_data_settings_and_versions_are_refused(views, tmp_path):
-    URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(views)
+SHORT = {**TINY, "scaling": "standard", "pretrain_epochs": 1, "joint_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def finished(views, tmp_path_factory):
+    """The folder of a fit that was kept to its end."""
+    folder = tmp_path_factory.mktemp("finished")
+    URRL(3, **SHORT, checkpoint=folder).fit(views)
+    return folder
+
+
+@pytest.fixture
+def kept(finished, tmp_path):
+    """A copy of it, to be damaged."""
+    return shutil.copytree(finished, tmp_path / "kept")
+
+
+def test_other_data_settings_and_versions_are_refused(views, kept):
     with pytest.raises(
         CheckpointDiffers, match=r"keeps another fit: noise was 0\.05, is 0\.1; give what was given then"
     ):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, noise=0.1, checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, noise=0.1, checkpoint=kept).fit(views)
     other = [view.copy() for view in views]
-    other[0][0, 0] += 1e-3
+    other[1][0, 0] += 1e-3
     with pytest.raises(CheckpointDiffers, match=r"digest of the data was [0-9a-f]+, is "):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(other)
-    facts = json.loads((tmp_path / "fit.json").read_text())
-    (tmp_path / "fit.json").write_text(json.dumps({**facts, "version of torch": "1.0"}))
+        URRL(3, **SHORT, checkpoint=kept).fit(other)
+    facts = json.loads((kept / "fit.json").read_text())
+    (kept / "fit.json").write_text(json.dumps({**facts, "version of torch": "1.0"}))
     with pytest.raises(CheckpointDiffers, match=r"version of torch was 1\.0, is "):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, checkpoint=kept).fit(views)
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a checkpoint", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
-def test_a_damaged_checkpoint_is_refused_by_name(views, tmp_path, damage):
-    URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
-    (file,) = tmp_path.glob("*.safetensors")
+def test_a_damaged_checkpoint_is_refused_by_name(views, kept, damage):
+    (file,) = kept.glob("pretraining-*.safetensors")
     file.write_bytes(damage)
     with pytest.raises(CheckpointDiffers, match=f"{file.name} cannot be read .*; delete the folder to train anew"):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, checkpoint=kept).fit(views)
 
 
-def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, tmp_path):
-    URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
-    (tmp_path / "fit.json").unlink()
+def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, kept):
+    (kept / "fit.json").unlink()
     others = [view * 2 + 1 for view in views]
     with pytest.raises(CheckpointDiffers, match="is of another fit; delete the folder"):
-        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(others)
+        URRL(3, **SHORT, checkpoint=kept).fit(others)
 
 
-def test_changed_bits_are_noticed(views, tmp_path):
-    URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
-    (path,) = tmp_path.glob("joint-*[0-9].safetensors")
+def test_changed_bits_are_noticed(views, kept):
+    (path,) = kept.glob("joint-*[0-9].safetensors")
     content = bytearray(path.read_bytes())
     content[-40] ^= 1
     path.write_bytes(content)
     with pytest.raises(CheckpointDiffers, match="its checksum is wrong"):
-        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, checkpoint=kept).fit(views)
 
 
 @pytest.mark.parametrize("text", ["[]", "[1]", "3", "null", "[" * 100_000])

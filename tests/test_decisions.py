@@ -38,7 +38,7 @@ from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agre
 
 pytestmark = pytest.mark.usefixtures("never_still")
 
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3}
+SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "learning_rate": 2e-3}
 
 
 def test_a_view_that_comes_twice_counts_once():
@@ -158,8 +158,8 @@ def test_stability_is_the_share_of_partitions_that_agree():
     assert np.isnan(stability(labels, [])).all()
 
 
-def samples_for(settings):
-    views = Views(make_blobs(60, 3, missing=0.3)[0])
+def samples_for(settings, n=30):
+    views = Views(make_blobs(n, 3, widths=(5, 4), missing=0.3)[0])
     scaled = fit_scaler(views, "standard").apply(views)
     return index_samples([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
@@ -256,17 +256,17 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
 
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
     monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
     monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
-    ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
-    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 19)
+    ended, other = train_replicates([samples_for(settings, 60)] * 2, settings, [1, 1])
+    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 15)
     assert ended.objective == ended.history["total"][6]
 
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
-    data = make_blobs(60, 3, missing=0.3)[0]
+    data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
     diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage: ended early, the clustering loss is not finite"):
@@ -283,10 +283,14 @@ def test_a_joint_stage_whose_length_was_given_is_left_alone(monkeypatch):
 
 @pytest.fixture(scope="module")
 def decided():
-    data, groups, _ = make_blobs(90, 3, missing=0.3)
+    data, groups, _ = make_blobs(60, 3, missing=0.3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "CLEAR", inf)  # so that all scalings are tried
-        return data, groups, URRL(3, pretrain_epochs=10, joint_epochs=2, random_state=0, **SMALL).fit(data)
+        return (
+            data,
+            groups,
+            URRL(3, pretrain_epochs=10, joint_epochs=1, random_state=0, **SMALL | {"hidden_dim": 16}).fit(data),
+        )
 
 
 def test_an_estimator_tells_what_it_decided(decided, tmp_path):
@@ -301,7 +305,7 @@ def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     assert set(scaling["evidence"]) == {"standard", "minmax"}
     assert model.decisions_["reliability"]["chosen"] == "stable"
     assert all(sentence for sentence in messages.in_words(model.decisions_))
-    assert model.stability_.shape == (90,)
+    assert model.stability_.shape == (60,)
     assert model.stability_.mean() > 0.9
     model.save(tmp_path / "model")
     again = URRL.load(tmp_path / "model")
@@ -351,7 +355,7 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)  # so that all views are scaled as a whole
-    model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL).fit(data)
+    model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL | {"batch_size": 64}).fit(data)
     scaling = model.decisions_["scaling"]
     assert set(scaling["evidence"]) == {"mixed", "standard", "minmax"}
     assert [run.network is model._model.network for run in went_on].count(True) == 1
@@ -369,7 +373,9 @@ def agreed(model):
 def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     data = make_blobs(60, 3, missing=0.3)[0]
-    model = URRL(3, scaling="mixed", pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
+    model = URRL(
+        3, scaling="mixed", pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL | {"batch_size": 64}
+    ).fit(data)
     names = ", ".join(model.view_names_)
     assert model.decisions_["scaling"]["why"] == f"scaling: mixed, as asked; one scale for all columns of {names}"
 
@@ -474,7 +480,7 @@ def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     monkeypatch.setattr(rules, "CLEAR", inf)
     data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
-    URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL).fit(data)
+    URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL | {"batch_size": 64}).fit(data)
     assert len(runs) == 6
     assert len({run.seed for run in runs}) == 6
     assert runs[0].seed == 5
@@ -494,8 +500,8 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
 def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     monkeypatch.setattr(rules, "CLEAR", inf)
-    data, runs = make_blobs(60, 4, missing=0.3)[0], pretrained(monkeypatch)
-    model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
+    data, runs = make_blobs(32, 4, missing=0.3)[0], pretrained(monkeypatch)
+    model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL | {"batch_size": 64}).fit(data)
     kept = next(run for run in runs if run.network is model._model.network)
     others = [run.clusters.numpy() for run in runs if run is not kept]
     assert model.decisions_["reliability"]["evidence"]["agreement"] == scores.agreement(kept.clusters.numpy(), others)
@@ -504,7 +510,7 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
-    data = make_blobs(60, 3, missing=0.3)[0]
+    data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
 
     def spoiled(runs, replicates, epoch, stage, progress):
         run_epoch(runs, replicates, epoch, stage, progress)
@@ -532,7 +538,7 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
         go_on(runs, **named)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
-    data = make_blobs(60, 3, missing=0.3)[0]
+    data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
     gc.freeze()  # for good: conftest.py has frozen most of it anyway
     for scaling in ("standard", "auto"):
         URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
@@ -584,7 +590,7 @@ def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
 
 
 def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
-    data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
+    data, runs = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0], pretrained(monkeypatch)
     monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     model = URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(data)
@@ -604,7 +610,9 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
     monkeypatch.setattr(training, "run_epoch", spoiled)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     with pytest.raises(Diverged, match="not finite in epoch 3"):
-        URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])
+        URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(
+            make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
+        )
 
 
 @pytest.mark.filterwarnings("ignore::viewfuse.JointStageWarning")  # in noise the stage after it may empty a cluster

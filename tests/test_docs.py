@@ -15,7 +15,7 @@ import pytest
 
 from doc_pages import DATA, PAGES, ROOT, TUTORIALS, Reader, blocks, prose
 
-SHORT = {"embedding_dim": 16, "hidden_dim": 16, "scaling": "standard"}
+SHORT = {"embedding_dim": 8, "hidden_dim": 8, "scaling": "standard"}
 
 
 def short(page) -> str:
@@ -46,10 +46,11 @@ def hurry(monkeypatch):
     from viewfuse.methods.urrl.config import Config
 
     monkeypatch.setattr("viewfuse.parallel.workers.POSSIBLE", False)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 1))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 0))
+    monkeypatch.setattr(Config, "usual_trainings", 1)
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)
     for method in (COMPLETER, CPSPAN, DCP, DSIMVC, SURE):
-        defaults = method.__init__.__kwdefaults__ | {"hidden_dims": (16,)}
+        defaults = method.__init__.__kwdefaults__ | {"hidden_dims": (8,)}
         monkeypatch.setattr(method.__init__, "__kwdefaults__", defaults)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: Path(path).write_bytes(b""))
     for category in (EmptyClusterWarning, JointStageWarning):
@@ -67,7 +68,7 @@ RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.r
 
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
 @pytest.mark.parametrize("page", RUN, ids=short)
-@pytest.mark.usefixtures("desk", "hurry", "quick_map")
+@pytest.mark.usefixtures("desk", "hurry", "quick_map", "few_starts")
 def test_code_blocks_run(page, runs):
     Reader(page, runs).follow(exact=False)
 

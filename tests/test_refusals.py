@@ -17,6 +17,7 @@ from viewfuse import URRL, DataError, OutOfRangeWarning, Views, parallel
 from viewfuse.cli import main
 from viewfuse.errors import BadModelFile, WorkerLost
 from viewfuse.fitted.manifest import checksum
+from viewfuse.parallel import jobs
 
 NEWER = {"viewfuse": "99.1.0"}
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
@@ -73,15 +74,13 @@ def test_numbers_that_cannot_be_compared_are_named(cell):
         Views({"a": values, "b": np.ones((6, 2))})
 
 
-def ended(code):
-    sys.exit(code)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_job_that_ends_its_process_is_not_called_lack_of_memory(workers):
-    jobs = [parallel.Job(ended, (number,)) for number in (3, 4)]
-    with parallel.use("local", jobs=workers), pytest.raises(WorkerLost, match=r"a job called sys\.exit\(3\) before"):
-        list(parallel.as_done(jobs))
+@pytest.mark.parametrize("is_worker", [False, True])
+def test_a_job_that_ends_its_process_is_not_called_lack_of_memory(monkeypatch, is_worker):
+    """A worker does a job with `perform_apart`; that errors travel back is a test of test_parallel.py."""
+    monkeypatch.setattr(jobs, "_in_worker", False)
+    job = parallel.Job(sys.exit, (3,))
+    with pytest.raises(WorkerLost, match=r"a job called sys\.exit\(3\) before"):
+        jobs.perform_apart(job).unwrapped() if is_worker else jobs.perform(job)
 
 
 NUMBERS = {

@@ -47,6 +47,8 @@ def room(shape: tuple[int, int]) -> NDArray[np.float32]:
             _take_space(file.fileno(), n_bytes)
             return np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
     except OSError as error:
+        if error.errno == errno.ENOMEM:  # the map, not the file, does not fit
+            raise
         raise CannotWrite(
             f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
             "free some space there, or set TMPDIR to a folder that has more"
