@@ -58,7 +58,7 @@ def lists(n=30, n_views=3, depth=11, seed=0, missing=0.3):
 @pytest.mark.parametrize("k", [2, 4])
 def test_drawn_starts_are_those_of_greedy_k_means_plus_plus(k):
     points, weights = cloud(25), np.random.default_rng(1).integers(1, 9, size=25).astype(float)
-    found = kmeans.drawn_centers(*map(torch.from_numpy, (points, weights)), k, np.random.RandomState(3))
+    found = kmeans.drawn_centers(*map(torch.from_numpy, (points, weights)), k, np.random.RandomState(3), 20)
     assert np.array_equal(found.numpy(), literal.drawn_centers(points, weights, k, np.random.RandomState(3)))
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from viewfuse.data.filling import fit_filler
 from viewfuse.data.views import Views
 from viewfuse.methods.estimator import prepared_source, scaler_for
-from viewfuse.methods.network import embeddings, kmeans_centers
+from viewfuse.methods.network import embeddings
 from viewfuse.methods.published.filled_kmeans import DONORS, KNNKMeans, MeanKMeans, distances, fill_from_nearest
-from viewfuse.selection.kmeans import nearest_center
+from viewfuse.selection.kmeans import kmeans_centers, nearest_center
 
 
 def kmeans_after_mean(views: Any, n_clusters: int, random_state: int = 0) -> NDArray[np.int64]:

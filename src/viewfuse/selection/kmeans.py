@@ -28,6 +28,7 @@ from viewfuse.selection.scores import partition_agreements, size_entropy
 _ROWS_AT_A_TIME = 65_536
 _ROWS_PER_GROUPING = 8_192
 _TOLERANCE = 1e-4
+_DRAWN_STARTS = 20
 _STARTS_BY_K, _ROUNDS_BY_K = 4, 24
 """Of `partitions`."""
 _WARD_ROWS = 1_000
@@ -36,6 +37,7 @@ _WARD_ALL_ROWS = 10_000
 _GROUPS = 1_000
 _ROUNDS = 100
 _ROUNDS_WITH_ALL = 20
+_ROUNDS_TO_THE_END = 300
 _DONORS = 5
 _ROWS = 5_000
 """Samples that are enough to find the centres."""
@@ -103,7 +105,7 @@ def nearest_center(points: Tensor, centers: Tensor) -> Tensor:
 
 
 def drawn_centers(
-    points: Tensor, weights: Tensor, n_clusters: int, state: np.random.RandomState, n_starts: int = 20
+    points: Tensor, weights: Tensor, n_clusters: int, state: np.random.RandomState, n_starts: int
 ) -> Tensor:
     """Starts by greedy k-means++, all at once, of shape (starts, clusters, embedding); the first k are a start for k.
 
@@ -166,6 +168,16 @@ def _add(sums: Tensor, group: Tensor, rows: Tensor) -> None:
         sums.index_add_(0, group, rows)
 
 
+def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
+    """The centres of shape (clusters, embedding) with the least sum of squares, of twenty starts of k-means."""
+    state = np.random.RandomState(np.random.SeedSequence([seed, 4]).generate_state(1)[0])
+    ones = torch.ones_like(points[:, 0])
+    starts = drawn_centers(points, ones, n_clusters, state, _DRAWN_STARTS)
+    found, spread = k_means(points, ones, starts, _ROUNDS_TO_THE_END)
+    best = found[int(spread.argmin())].cpu().numpy().astype(np.float32)
+    return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
+
+
 def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
     """The best of four k-means solutions for each number of clusters; one run of k-means++ gives the starts for all.
 
@@ -181,7 +193,7 @@ def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator, we
     """
     own = torch.ones_like(points[:, 0]) if weights is None else weights
     state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
-    starts = drawn_centers(points, own, max(ks), state, n_starts=_STARTS_BY_K)
+    starts = drawn_centers(points, own, max(ks), state, _STARTS_BY_K)
     found = [k_means(points, own, starts[:, :k], _ROUNDS_BY_K) for k in ks]
     return torch.stack([nearest_center(points, centers[int(spread.argmin())]) for centers, spread in found])
 
@@ -204,7 +216,7 @@ def initial_centers(
     if n_clusters == 1:
         return np.average(points.cpu().numpy(), axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
     ward = torch.from_numpy(ward_centers(points, n_clusters)).to(points)
-    starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state)])
+    starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state, _DRAWN_STARTS)])
     found, spread = k_means(points, weights, starts, _ROUNDS)
     labels = [nearest_center(embedding, own) for own in found]
     scores = [0.0] * len(labels) if neighbor_ids is None else partition_agreements(labels, neighbor_ids)
