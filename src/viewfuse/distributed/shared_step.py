@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.prepared_rows import Plan, Visit
+from viewfuse.distributed.rows.prepared_rows import Visit, VisitPlan
 from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.loop import TrainState
 from viewfuse.engine.rng import Draws, epoch_keys, segments
@@ -39,7 +39,7 @@ class SharedStep:
     run : whose samples are the bank
     """
 
-    def __init__(self, run: TrainState, plan: Plan, processes: Processes) -> None:
+    def __init__(self, run: TrainState, plan: VisitPlan, processes: Processes) -> None:
         assert isinstance(run.method, URRLMethod)
         self.network: Any = run.network
         self._processes, self._plan, self._bank = processes, plan, len(run.stored)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from viewfuse.report.run_folder import Run
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
 
 Say = Callable[[object], str]
@@ -39,13 +39,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def headline(run: Run) -> str:
+def headline(run: FinishedRun) -> str:
     """How many clusters there are."""
     found = len(np.unique(run.labels))
     return f"{count(len(run.ids), 'sample')} in {count(found, 'cluster')}"
 
 
-def how_many(run: Run, say: Say) -> str:
+def how_many(run: FinishedRun, say: Say) -> str:
     """Who chose the number of clusters."""
     decision = run.decisions.get("n_clusters")
     if isinstance(decision, dict) and decision.get("why"):
@@ -54,14 +54,14 @@ def how_many(run: Run, say: Say) -> str:
     return f"You asked for {count(run.n_clusters, 'cluster')}; other numbers were not tried."
 
 
-def how_sure(run: Run) -> list[str]:
+def how_sure(run: FinishedRun) -> list[str]:
     """Whether the clusters would be found again, and how sure the samples are of theirs."""
     if run.n_clusters < 2:
         return []  # nothing to be unsure of
     return [line for line in (_stability(run), _confidence(run)) if line]
 
 
-def _stability(run: Run) -> str:
+def _stability(run: FinishedRun) -> str:
     decision = run.decisions.get("reliability") or {}
     name, evidence = decision.get("chosen"), decision.get("evidence") or {}
     if name not in _ADVICE or "agreement" not in evidence:
@@ -72,7 +72,7 @@ def _stability(run: Run) -> str:
     return f"The clusters are {name}: {who} reach an agreement of {agreed:.2f} ({scale}).{_ADVICE[name]}"
 
 
-def _confidence(run: Run) -> str:
+def _confidence(run: FinishedRun) -> str:
     if not len(run.ids):
         return ""
     doubtful = int(run.uncertain.sum())
@@ -84,7 +84,7 @@ def _confidence(run: Run) -> str:
     return f"On average, viewfuse is {mean} sure of a sample's cluster; {few}{share} {verb} {below}."
 
 
-def missing_views(run: Run) -> str:
+def missing_views(run: FinishedRun) -> str:
     """How much is missing."""
     lacking = int((~run.present.all(axis=1)).sum())
     if len(run.views) == 1:
@@ -108,7 +108,7 @@ def _in_words(one: Feature) -> str:
     return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
 
 
-def warnings_of(run: Run, say: Say) -> list[str]:
+def warnings_of(run: FinishedRun, say: Say) -> list[str]:
     """What a reader must not miss, the gravest first."""
     clusters = clusters_of(run)
     found = [
@@ -121,14 +121,14 @@ def warnings_of(run: Run, say: Say) -> list[str]:
     return [*found, *(_sentence(say(one)) for one in run.summary.get("remarks") or [])]
 
 
-def _on_reliability(run: Run, say: Say) -> list[str]:
+def _on_reliability(run: FinishedRun, say: Say) -> list[str]:
     if (run.decisions.get("reliability") or {}).get("chosen") != "doubtful":
         return []
     cure = say("try another number of clusters, or keep the best of several trainings with n_init=3")
     return [f"Do not build on these clusters before you have checked them in another way; {cure}."]
 
 
-def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
+def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
     found = []
     empty = [str(one.label) for one in clusters if not one.samples]
     if empty:
@@ -152,18 +152,18 @@ def _listed(labels: Sequence[str]) -> str:
     return f"cluster {shown[0]}" if len(shown) == 1 else f"clusters {', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _on_joint_stage(run: Run) -> list[str]:
+def _on_joint_stage(run: FinishedRun) -> list[str]:
     decision: dict[str, Any] = run.decisions.get("joint_stage") or {}
     return [_sentence(str(decision.get("why", "")))] if decision.get("ended") else []
 
 
-def _on_cells(run: Run) -> list[str]:
+def _on_cells(run: FinishedRun) -> list[str]:
     decision = run.decisions.get("empty_cells") or {}
     why = str(decision.get("why", ""))
     return [_sentence(why)] if decision.get("evidence") and why else []
 
 
-def _led_by_missing(run: Run) -> list[str]:
+def _led_by_missing(run: FinishedRun) -> list[str]:
     """Clusters whose samples lack a view far more often than the others do."""
     found = []
     for label in range(run.n_clusters):
@@ -182,7 +182,7 @@ def _sentence(text: str) -> str:
     return (text[:1].upper() + text[1:]).rstrip(".") + "."
 
 
-def apart_in_words(run: Run) -> dict[int, list[str]]:
+def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
     """Per cluster the features that set it apart most."""
     features = features_of(run)
     return {label: apart(features, label) for label in range(run.n_clusters)}

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from viewfuse import metrics
 from viewfuse.bench import machine
 from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load
-from viewfuse.bench.experiments.plans import ON_THE_CPU, OURS, Plan, Run, expand, grouped
+from viewfuse.bench.experiments.plans import ON_THE_CPU, OURS, Plan, PlannedRun, expand, grouped
 from viewfuse.bench.experiments.run_folders import (
-    Outcome,
+    RunOutcome,
     code_checksum,
     fingerprint,
     is_done,
@@ -46,7 +46,7 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Choice:
+class SettingChoice:
     """Which part of a plan is run, and where.
 
     Attributes
@@ -64,7 +64,7 @@ class Choice:
     data: tuple[str, ...] = ()
 
 
-def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
+def run_plan(plan: Plan, choice: SettingChoice, command: str, log: Log) -> Path:
     """Run what is not done yet; returns the folder of the runs, one folder each."""
     if not choice.data_dir.is_dir():
         raise DataError(f"{choice.data_dir} is no folder; give the folder of the data sets as --data-dir")
@@ -88,7 +88,9 @@ def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
     return out
 
 
-def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], log: Log) -> None:
+def _run_set(
+    plan: Plan, data: Loaded, choice: SettingChoice, out: Path, environment: Mapping[str, Any], log: Log
+) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
     groups = grouped(runs, footprint.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
@@ -114,7 +116,7 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
         _finish(group, marks, outcomes, out, facts, environment)
 
 
-def _job(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> Job:
+def _job(group: Sequence[PlannedRun], data: Loaded, device: torch.device, line: str) -> Job:
     """One task for the runs of a group; on a CPU it has one thread, whoever runs it and however many there are."""
     on_gpu, n = device.type == "cuda", len(data.labels)
     n_bytes = 4 * sum(view.nbytes for view in data.views) + 16 * n**2  # some methods compare all samples with all
@@ -124,7 +126,9 @@ def _job(group: Sequence[Run], data: Loaded, device: torch.device, line: str) ->
     return Job(_outcomes, (group, data, device, line), None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
 
 
-def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> list[Outcome] | Diverged:
+def _outcomes(
+    group: Sequence[PlannedRun], data: Loaded, device: torch.device, line: str
+) -> list[RunOutcome] | Diverged:
     """What the runs of a group gave, or why they gave nothing."""
     report(line)
     try:
@@ -137,9 +141,9 @@ def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device, line: st
 
 
 def _finish(
-    group: Sequence[Run],
+    group: Sequence[PlannedRun],
     marks: Sequence[str],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[RunOutcome],
     out: Path,
     facts: Mapping[str, Any],
     environment: Mapping[str, Any],
@@ -153,40 +157,40 @@ def _finish(
         mark_done(out / run.folder, mark)
 
 
-def _in_words(group: Sequence[Run]) -> str:
+def _in_words(group: Sequence[PlannedRun]) -> str:
     first = group[0]
     what = ", ".join(part for part in (first.method, first.setting, first.condition) if part)
     return f"{what}, {len(group)} run{'s' * (len(group) > 1)}"
 
 
-def run_group(group: Sequence[Run], data: Loaded, device: torch.device) -> list[Outcome]:
+def run_group(group: Sequence[PlannedRun], data: Loaded, device: torch.device) -> list[RunOutcome]:
     """Cluster, and only then compare with the labels."""
     began = time.perf_counter()
     sets = [masked(run, data.views) for run in group]
     found = (_trained if group[0].method == OURS else _by_others)(group, sets, device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
-        Outcome(_scores(data.labels, one.arrays["found"], seconds), one.history,
+        RunOutcome(_scores(data.labels, one.arrays["found"], seconds), one.history,
                 {**one.arrays, "known": data.labels}, one.decisions)
         for one in found
     ]  # fmt: skip
 
 
-def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
+def masked(run: PlannedRun, views: Sequence[NDArray[np.float32]]) -> Views:
     """The views of a run; what its mask hides is gone before anything else sees them."""
     mask = paper_mask(len(views[0]), run.n_views, run.missing_rate, run.missing_number, random_state=run.seed)
     return Views(apply_mask(list(views[: run.n_views]), mask))
 
 
 class _Found(NamedTuple):
-    """What is known of a run before anybody looks at labels; see `Outcome`."""
+    """What is known of a run before anybody looks at labels; see `RunOutcome`."""
 
     history: Mapping[str, Sequence[Any]]
     arrays: dict[str, NDArray[Any]]
     decisions: Mapping[str, Any]
 
 
-def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
+def _trained(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch.device) -> list[_Found]:
     settings = group[0].settings
     assert settings is not None
     seeds = [replicate_seeds(run.seed, 1) for run in group]
@@ -200,7 +204,7 @@ def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) 
     return found
 
 
-def _by_others(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
+def _by_others(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch.device) -> list[_Found]:
     params = group[0].params
     assert params is not None
     method = estimator_of(group[0].method)(**params, device=str(device))
