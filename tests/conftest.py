@@ -40,6 +40,14 @@ def _seeded():
     torch.default_generator.manual_seed(0)  # torch.manual_seed would import torch's compiler for a second
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quick_disk():
+    """Nothing waits for the disk: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture
 def set_threads():
     """Give torch so many threads until the test ends."""

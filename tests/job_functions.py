@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -30,8 +31,9 @@ def root(number: float) -> float:
     return number**0.5
 
 
-def warned(text: str) -> str:
-    warnings.warn(text, RuntimeWarning, stacklevel=1)
+def warned_twice(text: str) -> str:
+    for _ in range(2):
+        warnings.warn(text, RuntimeWarning, stacklevel=1)
     return text
 
 
@@ -46,8 +48,12 @@ def process(*_) -> int:
     return os.getpid()
 
 
-def processes_of_inner_jobs(*_) -> list[int]:
-    return [os.getpid(), *run_jobs(process, [(1,), (2,)], n_jobs=2)]
+def place(*_) -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
+
+
+def places_of_inner_jobs(*_) -> list[tuple[int, int]]:
+    return [place(), *run_jobs(place, [(1,), (2,)], n_jobs=2)]
 
 
 def threads(*_) -> int:
@@ -75,8 +81,8 @@ def ended(code: int) -> None:
     sys.exit(code)
 
 
-def unreadable(*_) -> object:
-    return sys.stdout
+def generator(*_) -> object:
+    return (number for number in range(3))
 
 
 class Unreadable(Exception):

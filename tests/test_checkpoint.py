@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import signal
 import time
@@ -15,8 +16,8 @@ from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.datasets import load_handwritten
 from viewfuse.engine import checkpoint as module
+from viewfuse.engine.training import Epoch
 from viewfuse.errors import CheckpointDiffers
-from viewfuse.methods.urrl import training
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 LENGTH = {"pretrain_epochs": 2, "joint_epochs": 3}
@@ -43,16 +44,16 @@ class Killed(BaseException):
 
 def kill_after(epochs, model, views, monkeypatch):
     """A fit that ends without a warning after so many epochs."""
-    run_epoch, left = training.run_epoch, [epochs]
+    run_epoch, left = Epoch.run, [epochs]
 
     def dying(*args):
         if not left[0]:
             raise Killed
         left[0] -= 1
-        run_epoch(*args)
+        return run_epoch(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "run_epoch", dying)
+        patch.setattr(Epoch, "run", dying)
         with pytest.raises(Killed):
             model.fit(views)
 
@@ -61,7 +62,7 @@ def kill_after(epochs, model, views, monkeypatch):
 def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, monkeypatch, epochs):
     kill_after(epochs, URRL(3, **TINY, **LENGTH, checkpoint=tmp_path), views, monkeypatch)
     counted = []
-    monkeypatch.setattr(training, "run_epoch", lambda *args, go=training.run_epoch: counted.append(go(*args)))
+    monkeypatch.setattr(Epoch, "run", lambda *args, go=Epoch.run: counted.append(go(*args)) or counted[-1])
     resumed = URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert np.array_equal(resumed.soft_labels_, whole.soft_labels_)
@@ -82,9 +83,9 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
     resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
-    (best,) = tmp_path.glob("joint-0-best-*.safetensors")  # older ones are gone
+    (best,) = tmp_path.glob("joint-*-0-best-*.safetensors")  # older ones are gone
     assert best.stem.endswith(f"-{2 + whole.decisions_['joint_stage']['chosen']}")
-    with safe_open(tmp_path / "pretraining-2-0.safetensors", "pt") as ended:
+    with safe_open(tmp_path / "pre-training-2-0.safetensors", "pt") as ended:
         assert not [name for name in ended.keys() if name.startswith("adam")]  # noqa: SIM118  nobody needs it any more
 
 
@@ -135,7 +136,7 @@ def test_other_data_settings_and_versions_are_refused(views, kept):
 
 @pytest.mark.parametrize("damage", [b"", b"not a checkpoint", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
 def test_a_damaged_checkpoint_is_refused_by_name(views, kept, damage):
-    (file,) = kept.glob("pretraining-*.safetensors")
+    (file,) = kept.glob("pre-training-*.safetensors")
     file.write_bytes(damage)
     with pytest.raises(CheckpointDiffers, match=f"{file.name} cannot be read .*; delete the folder to train anew"):
         URRL(3, **SHORT, checkpoint=kept).fit(views)
@@ -166,14 +167,14 @@ def test_facts_that_are_none_are_refused(views, tmp_path, text):
 
 def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS_BETWEEN", 1e9)
-    run_epoch, before = training.run_epoch, signal.getsignal(signal.SIGINT)
+    run_epoch, before = Epoch.run, signal.getsignal(signal.SIGINT)
 
     def interrupted(*args):
         signal.raise_signal(signal.SIGINT)
-        run_epoch(*args)
+        return run_epoch(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "run_epoch", interrupted)
+        patch.setattr(Epoch, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
     assert signal.getsignal(signal.SIGINT) is before
@@ -181,12 +182,31 @@ def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, mon
     assert np.array_equal(resumed.embedding_, URRL(3, **TINY, **LENGTH, scaling="standard").fit(views).embedding_)
 
 
+def test_a_worker_stops_where_its_fit_is_interrupted(tmp_path):
+    """A worker has a copy, which no signal reaches."""
+    own = module.Checkpoint(tmp_path / "new")
+    copy, seen = pickle.loads(pickle.dumps(own)), []
+
+    def interrupted():
+        with own.interruptible():
+            seen.append(copy.is_stopping())
+            signal.raise_signal(signal.SIGINT)
+            seen.extend([copy.is_stopping(), copy.is_due])
+            with pytest.raises(KeyboardInterrupt):
+                copy.written()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [*seen, copy.is_stopping()] == [False, True, True, False]
+    assert not (tmp_path / "new").exists()  # nothing was kept
+
+
 def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(views, tmp_path, monkeypatch):
     settings = {**TINY, "scaling": "standard", "cluster_range": (2, 4), "pretrain_epochs": 3, "joint_epochs": 2}
     whole = URRL(**settings).fit(views)
     kill_after(3, URRL(**settings, checkpoint=tmp_path), views, monkeypatch)
     counted = []
-    monkeypatch.setattr(training, "run_epoch", lambda *args, go=training.run_epoch: counted.append(go(*args)))
+    monkeypatch.setattr(Epoch, "run", lambda *args, go=Epoch.run: counted.append(go(*args)) or counted[-1])
     resumed = URRL(**settings, checkpoint=tmp_path).fit(views)
     assert len(counted) == 2  # the joint stage; pre-training was done
     assert np.array_equal(resumed.embedding_, whole.embedding_)

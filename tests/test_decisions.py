@@ -21,14 +21,14 @@ from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
 from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import footprint, loop
+from viewfuse.engine import stacking
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.passes import clusters
-from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.neighbors.index import MultiViewIndex
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import messages, rules, scores
@@ -187,14 +187,14 @@ def watched_run(monkeypatch, spoil, n_clusters=3):
     if spoil is diverge:
         diverge(monkeypatch)
     else:
-        embed, calls = Replicates.embed, count()  # the first one is before the stage
+        embed, calls = training.embed_all, count()  # the first one is before the stage
 
-        def spoiled(self):
+        def spoiled(together):
             if next(calls) >= 2:
-                spoil(self.network)
-            return embed(self)
+                spoil(together.network)
+            return embed(together)
 
-        monkeypatch.setattr(Replicates, "embed", spoiled)
+        monkeypatch.setattr(training, "embed_all", spoiled)
     return train(samples_for(settings), settings, 0)
 
 
@@ -258,7 +258,7 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
     monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings, 60)] * 2, settings, [1, 1])
     assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 15)
@@ -304,7 +304,7 @@ def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     assert scaling["chosen"] == rules.best_scaling(scaling["evidence"])
     assert set(scaling["evidence"]) == {"standard", "minmax"}
     assert model.decisions_["reliability"]["chosen"] == "stable"
-    assert all(sentence for sentence in messages.in_words(model.decisions_))
+    assert all(one["why"] for one in model.decisions_.values())
     assert model.stability_.shape == (60,)
     assert model.stability_.mean() > 0.9
     model.save(tmp_path / "model")
@@ -330,9 +330,7 @@ def test_training_has_no_joint_stage_to_watch_without_epochs():
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert isinstance(run, TrainState)
-    assert messages.in_words(messages.told({"joint_stage": training.joint_stage_decision(run)}))[0].startswith(
-        "joint stage: none"
-    )
+    assert messages.words(training.joint_stage_decision(run)).startswith("none")
 
 
 def test_a_joint_stage_that_settled_says_when(monkeypatch):
@@ -340,8 +338,8 @@ def test_a_joint_stage_that_settled_says_when(monkeypatch):
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     decision = training.joint_stage_decision(train(samples_for(settings), settings, 0))
-    words = messages.told({"joint_stage": decision})["joint_stage"]["why"]
-    assert words == "joint stage: 6 of 16 epochs, as its clusters hardly got better"
+    words = messages.words(decision)
+    assert words == "6 of 16 epochs, as its clusters hardly got better"
 
 
 def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
@@ -361,7 +359,7 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     assert [run.network is model._model.network for run in went_on].count(True) == 1
     assert len(went_on) == len(model.objectives_) == 2
     assert model.decisions_["reliability"]["why"].endswith(
-        f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same)"
+        f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same clusters, 0: chance)"
     )
     assert scaling["as_a_whole"] == (model.view_names_ if scaling["chosen"] == "mixed" else [])
 
@@ -447,9 +445,9 @@ def test_a_stage_that_merged_says_so(monkeypatch):
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
-    decision = messages.told({"joint_stage": training.joint_stage_decision(run)})["joint_stage"]
-    assert decision["why"].startswith("joint stage: taken back after 6 epochs, as it merged clusters")
-    assert list(decision["evidence"]["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
+    decision = training.joint_stage_decision(run)
+    assert messages.words(decision).startswith("undone after 6 epochs, as it merged clusters")
+    assert list(decision.evidence["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
 
 
 def test_scalings_that_treat_a_view_alike_count_once_there():
@@ -506,20 +504,20 @@ def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     others = [run.clusters.numpy() for run in runs if run is not kept]
     assert model.decisions_["reliability"]["evidence"]["agreement"] == scores.agreement(kept.clusters.numpy(), others)
     assert np.array_equal(model.stability_, stability(model.labels_, others))
-    assert "when the scaling was chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
+    assert "when the scaling is chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
     data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
 
-    def spoiled(runs, replicates, epoch, stage, progress):
-        run_epoch(runs, replicates, epoch, stage, progress)
-        for run in runs:
+    def spoiled(self, stage, terms, seconds):
+        record(self, stage, terms, seconds)
+        for run in self.runs:
             if run.stored.values[0].min() < 0 and stage == "pre-training":  # not scaled to 0..1
                 run.diverged = "the reconstruction loss is not finite in epoch 1, step 1"
 
-    run_epoch = loop.run_epoch
-    monkeypatch.setattr(training, "run_epoch", spoiled)
+    record = Training.record
+    monkeypatch.setattr(Training, "record", spoiled)
     model = URRL(3, pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
     scaling = model.decisions_["scaling"]
     assert (scaling["chosen"], scaling["diverged"]) == ("minmax", ["standard"])
@@ -601,13 +599,13 @@ def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
 
 
 def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
-    def spoiled(runs, replicates, epoch, stage, progress):
-        run_epoch(runs, replicates, epoch, stage, progress)
-        for run in runs if epoch >= 2 else ():
+    def spoiled(self, stage, terms, seconds):
+        record(self, stage, terms, seconds)
+        for run in self.runs if self.runs[0].n_epochs >= 3 else ():
             run.diverged = "the reconstruction loss is not finite in epoch 3, step 1"
 
-    run_epoch = loop.run_epoch
-    monkeypatch.setattr(training, "run_epoch", spoiled)
+    record = Training.record
+    monkeypatch.setattr(Training, "record", spoiled)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     with pytest.raises(Diverged, match="not finite in epoch 3"):
         URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(
@@ -634,7 +632,7 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
 
 
 def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch):
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 4})
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
     runs = [training.init_state(samples, settings, seed) for seed in range(3)]

@@ -221,7 +221,7 @@ def test_empty_clusters_are_counted_and_warned_of():
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"n_clusters": 91}, DataError, "n_samples=90 should be >= n_clusters=91"),
+        ({"n_clusters": 91}, DataError, "90 samples are fewer than n_clusters=91"),
         ({"scaling": "robust"}, SettingError, "scaling must be one of"),
         ({"device": "warp"}, SettingError, "device 'warp' cannot be used here"),
         ({"random_state": -1}, SettingError, "random_state must be"),
@@ -234,7 +234,11 @@ def test_empty_clusters_are_counted_and_warned_of():
         ({"ablation": "KNNI"}, SettingError, "ablation must be None or a dict"),
         ({"device": "meta"}, SettingError, "only cpu and cuda are supported"),
         ({"ablation": {"magic": 4}}, SettingError, r"ablation cannot set \['magic'\]"),
-        ({"ablation": {"n_heads": 5}}, SettingError, "embedding_dim must be a multiple of n_heads=5; got 32"),
+        (
+            {"ablation": {"n_heads": 5}},
+            SettingError,
+            "embedding_dim must be a multiple of 5, the number of attention heads",
+        ),
     ],
 )
 def test_wrong_parameters_are_refused_in_one_sentence(data, change, error, words):

@@ -308,12 +308,12 @@ def test_a_reduction_reduces_each_view_by_its_own_front_end():
         np.testing.assert_array_equal(found.invert(v, expected), found.front_ends[v].invert(expected))
     assert reduced.columns == (range(10), ["a", "b", "c"], range(found.front_ends[2].columns))
     assert reduced.arrays[1] is views.arrays[1]
-    said = found.decision(views, {"w": "words"})
+    said = found.facts(views, {"w": "words"})
     assert said["chosen"] == {"m": "pca", "n": "none", "w": "words"}
     assert said["columns"] == {"m": [300, 10], "n": [3, 3], "w": [80, found.front_ends[2].columns]}
     assert said["asked"] == ["w"]
     assert said["evidence"]["w"]["zeros"] == pytest.approx((words[mask[:, 2]] == 0).mean())
-    assert found.decision(views, "words")["asked"] == ["m", "n", "w"]
+    assert found.facts(views, "words")["asked"] == ["m", "n", "w"]
 
 
 def sparse_example():

@@ -98,9 +98,9 @@ def test_rows_that_stand_for_many_are_drawn_at_random_and_once_for_all(monkeypat
 
 def test_nearest_rows_are_in_order_and_lots_decide_among_equals():
     points = np.array([[0.0, 0], [3, 4], [0, 5], [5, 0], [1, 0], [-4, 3]] + [[100.0 + i, 0] for i in range(9)])
-    lots = np.full((15, 15), 0.5)
-    lots[0, [1, 2, 3, 5]] = [0.3, 0.1, 0.9, 0.2]  # all of them 5 away from the first
-    near = mixing._nearest(points, lots)
+    ties = np.full((15, 15), 0.5)
+    ties[0, [1, 2, 3, 5]] = [0.3, 0.1, 0.9, 0.2]  # all of them 5 away from the first
+    near = mixing._nearest(points, ties)
     assert near.shape == (15, 10)
     assert near[0, :5].tolist() == [4, 2, 5, 1, 3]
     assert near[14, :3].tolist() == [13, 12, 11]
@@ -186,7 +186,9 @@ def test_remarks_name_five_columns_and_need_twenty_samples():
     assert line.endswith(": 'b', 'c', 'd', 'e', 'f'")
     assert data_warnings(Views({"rna": table[:19]}, columns=columns)) == []
     still = Views({"rna": np.ones((2, 3)), "other": np.arange(2.0)[:, None]})
-    assert data_warnings(still) == ["rna: no column of this view ever changes, so it tells nothing; leave it out"]
+    assert data_warnings(still) == [
+        "rna: no column of this view ever changes, so it carries no information; leave it out"
+    ]
     assert data_warnings(still[:1]) == []
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from viewfuse import URRL, parallel
+from viewfuse import URRL
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import fit_bytes
-from viewfuse.utils.memory import told_when_full
+from viewfuse.utils.memory import memory_errors
 
 SHAPES = {
     (200, (10, 10)): 69, (500, (50,) * 6): 116, (1_000, (1_000, 500)): 306, (2_000, (1_000, 500)): 334,
@@ -44,8 +44,7 @@ def limited_call(n, widths, extra, call, said):
     limit = pages * resource.getpagesize() + extra * 10**6
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     try:
-        with parallel.use("local", jobs=1):
-            model.fit(views) if call == "fit" else getattr(model, call)(views)
+        model.fit(views) if call == "fit" else getattr(model, call)(views)
         answer = "done"
     except Exception as error:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
@@ -128,13 +127,13 @@ class OutOfMemoryError(RuntimeError):
 )
 def test_every_library_that_runs_out_of_memory_is_understood(error):
     words = r"there is not enough memory, [\d,]+ bytes are free \(.*\); use"
-    with pytest.raises(NotEnoughMemory, match=words) as said, told_when_full():
+    with pytest.raises(NotEnoughMemory, match=words) as said, memory_errors():
         raise error
     assert "\n" not in str(said.value)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("out of memory"), NotEnoughMemory("mine")])
 def test_other_errors_stay_what_they_are(error):
-    with pytest.raises(type(error)) as said, told_when_full():
+    with pytest.raises(type(error)) as said, memory_errors():
         raise error
     assert said.value is error

@@ -17,7 +17,7 @@ from viewfuse.neighbors import index as view_index
 from viewfuse.neighbors import search
 from viewfuse.neighbors.index import MultiViewIndex, ViewIndex
 from viewfuse.neighbors.samples import index_training_set, neighbor_lists
-from viewfuse.neighbors.search import NO_NEIGHBOR, Lots, content_keys, fingerprints, row_keys
+from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, content_keys, fingerprints, row_keys
 
 
 class BytesOfResults(torch.overrides.TorchFunctionMode):
@@ -38,7 +38,7 @@ def there(view):
 
 def lots_of(queries, pool):
     """Where there is one view only."""
-    return Lots(fingerprints([queries], there(queries)), row_keys(content_keys([pool], there(pool)), 0))
+    return TieKeys(fingerprints([queries], there(queries)), row_keys(content_keys([pool], there(pool)), 0))
 
 
 def nearest(queries, pool, count, *, same):
@@ -173,7 +173,7 @@ def test_queries_that_overflow_float32_find_their_neighbours():
 def test_search_takes_a_few_chunks_of_memory(rows, columns, count):
     points = search.Points.of(torch.rand(rows, columns))
     with BytesOfResults() as seen:
-        nobody = Lots(*(torch.zeros(n, dtype=torch.int64) for n in (1500, rows)))
+        nobody = TieKeys(*(torch.zeros(n, dtype=torch.int64) for n in (1500, rows)))
         search.nearest_points(torch.rand(1500, columns), points, nobody, count, same=False)
     assert seen.most <= 4 * search._BYTES_PER_CHUNK + 4 * rows * columns
 

@@ -76,5 +76,5 @@ def test_fingerprints_rarely_collide():
 def test_samples_of_zeros_are_told_apart_by_their_views():
     """A missing view holds zeros; so may one that is there."""
     values, present = [torch.ones(2, 1), torch.zeros(2, 1)], torch.tensor([[True, True], [True, False]])
-    assert len(fingerprints(values, present).unique()) == 2  # lots depend on it
+    assert len(fingerprints(values, present).unique()) == 2  # tie-break keys depend on it
     assert find_rows(index_rows(values, present), values, present, values, present).tolist() == [0, 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from decimal import Decimal
 
 import numpy as np
@@ -13,11 +12,10 @@ from click.testing import CliRunner
 
 import viewfuse
 from conftest import make_blobs
-from viewfuse import URRL, DataError, OutOfRangeWarning, Views, parallel
+from viewfuse import URRL, DataError, OutOfRangeWarning, Views
 from viewfuse.cli import main
-from viewfuse.errors import BadModelFile, WorkerLost
+from viewfuse.errors import BadModelFile
 from viewfuse.fitted.manifest import checksum
-from viewfuse.parallel import jobs
 
 NEWER = {"viewfuse": "99.1.0"}
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
@@ -72,15 +70,6 @@ def test_numbers_that_cannot_be_compared_are_named(cell):
     values[1, 0], values[3, 1] = pd.NA, cell
     with pytest.raises(DataError, match=r"view 'a', row 3, column 1: Decimal\('-?sNaN7?'\) is not a number"):
         Views({"a": values, "b": np.ones((6, 2))})
-
-
-@pytest.mark.parametrize("is_worker", [False, True])
-def test_a_job_that_ends_its_process_is_not_called_lack_of_memory(monkeypatch, is_worker):
-    """A worker does a job with `perform_apart`; that errors travel back is a test of test_parallel.py."""
-    monkeypatch.setattr(jobs, "_in_worker", False)
-    job = parallel.Job(sys.exit, (3,))
-    with pytest.raises(WorkerLost, match=r"a job called sys\.exit\(3\) before"):
-        jobs.perform_apart(job).unwrapped() if is_worker else jobs.perform(job)
 
 
 NUMBERS = {

@@ -22,7 +22,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
 
 _MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
-"""Values of a dense and of a sparse view that its kind and components are told from; of more, rows are drawn."""
+"""Values of a dense and of a sparse view from which its kind and components are found; of more, rows are drawn."""
 _LEAST_ROWS = 500
 _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
 
@@ -34,7 +34,7 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     """Filled in by the group."""
     views = inputs.open().read()
     facts = describe(views)
-    # What fit says, too, so that nobody learns of it after an hour of preparation.
+    # The same warnings as fit gives, before the user waits for a fit.
     facts["remarks"] = (
         absent_views(views)
         + _on_empty_cells(views, facts)
@@ -65,7 +65,7 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
     lines = [line for view in facts["views"] for line in in_words(view["name"], view["suspicious"])]
     lines += [line for line in facts["remarks"] if line not in lines]
     lines += [
-        f"{view['name']}: its kind and what is kept of it are told from {view['rows_looked_at']} of its "
+        f"{view['name']}: its kind and what is kept of it are estimated from {view['rows_looked_at']} of its "
         f"{view['present']} samples, drawn at random"
         for view in facts["views"]
         if view["rows_looked_at"] < view["present"]

@@ -86,7 +86,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
 
 
 def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
-    """Warn of a frame that counts its rows beside one with ids: somebody may have forgotten its index."""
+    """Warn of a frame that counts its rows beside one with ids: its index may have been forgotten."""
     counted = [name for name, view in frames.items() if hasattr(view, "iloc") and name not in labelled]
     if labelled and counted:
         other, index = next(iter(labelled.items()))

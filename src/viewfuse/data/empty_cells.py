@@ -16,6 +16,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
+from viewfuse.utils.settings import Setting
 
 MOST_OF_VIEW = 0.3
 """Share of a view's cells that may be empty in training samples."""
@@ -162,17 +163,19 @@ def refuse_any(views: Views) -> None:
         for rows, empty in empty_parts(views.arrays[v]):
             place = f"view {name!r}, row {labelled(int(rows[0]), views.ids)}, column "
             raise DataError(
-                f"{place}{called(columns, int(empty[0].argmax()))}: the cell is empty, and nothing fills it "
-                "(fill='error', or a model of an older viewfuse); fill it, fit with fill='neighbors', or empty the "
-                "whole row to say that this sample lacks the view"
+                f"{place}{called(columns, int(empty[0].argmax()))}: the cell is empty, and nothing fills it (",
+                Setting("fill", "error"),
+                ", or a model of an older viewfuse); fill it, fit with ",
+                Setting("fill", "neighbors"),
+                ", or empty the whole row to say that this sample lacks the view",
             )
 
 
 def warn_of_filled(found: Sequence[EmptyCells]) -> None:
-    """Tell in one warning what was filled."""
+    """Warn once of all cells that were filled."""
     if found:
-        told = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
-        warnings.warn(f"empty cells were filled: {told}", EmptyCellsWarning, stacklevel=outside())
+        filled = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
+        warnings.warn(f"empty cells were filled: {filled}", EmptyCellsWarning, stacklevel=outside())
 
 
 class _Completes(Protocol):

@@ -25,8 +25,8 @@ from viewfuse.data.empty_cells import (
 )
 from viewfuse.data.sparse_tables import is_sparse, with_data
 from viewfuse.data.views import Views
-from viewfuse.errors import SettingError
 from viewfuse.utils import memory
+from viewfuse.utils.settings import wrong
 
 FILLS = ("neighbors", "median", "error")
 _MOST_DONORS, _MOST_CELLS = 5_000, 4_000_000
@@ -45,7 +45,7 @@ _TINY = 1e-300
 def check_fill(how: Any) -> None:
     """Refuse what is no way to fill empty cells."""
     if not isinstance(how, str) or how not in FILLS:
-        raise SettingError(f"fill must be one of {', '.join(FILLS)}; got {how!r}")
+        raise wrong("fill", f"one of {', '.join(FILLS)}", how)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Filler:
 
     Attributes
     ----------
-    how : "neighbors" takes the mean of the nearest rows, and medians where nobody can help; "median" those only;
+    how : "neighbors" takes the mean of the nearest rows, and medians where no row can help; "median" those only;
         "error" refuses empty cells
     medians : per view a float32 array of shape (columns,); none where `how` is "error"
     donors : per view the rows that lend their values; those of sparse views have none
@@ -210,7 +210,7 @@ class NearestRows:
         return scaled
 
     def fill(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Rows of shape (rows, columns) with the mean of their donors in empty cells; NaN where nobody can help."""
+        """Rows of shape (rows, columns) with the mean of their donors in empty cells; NaN where no row can help."""
         filled = np.array(rows)
         if not len(self.values):
             return filled

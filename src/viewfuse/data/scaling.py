@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from viewfuse.data.sparse_tables import dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
-from viewfuse.errors import SettingError
 from viewfuse.utils import memory
+from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
@@ -53,7 +53,7 @@ _COLUMNS_PER_THREAD = 1000
 def check_scaling(kind: str, allowed: Sequence[str]) -> None:
     """Refuse what is no name of a scaling."""
     if kind not in allowed:
-        raise SettingError(f"scaling must be one of {', '.join(allowed)}; got {kind!r}")
+        raise wrong("scaling", f"one of {', '.join(allowed)}", kind)
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
     two scalings of the one view is averaged over the other views, and then over samples; it counts where it is two
     standard errors above zero.
     """
-    from viewfuse.parallel.threads import side_by_side  # it imports torch, which readers do without
+    from viewfuse.utils.threads import side_by_side  # it imports torch, which readers do without
 
-    lots = lru_cache(maxsize=16)(_lots)  # the same for most pairs, and gone with this call
+    ties = lru_cache(maxsize=16)(_tie_keys)  # the same for most pairs, and gone with this call
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
     shared = [
         (pair, _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])) for pair in _pairs(len(views.names))
@@ -181,7 +181,7 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
 
     def nearest(one: tuple[tuple[int, int], NDArray[np.int64]]) -> list[list[NDArray[np.int64]]]:
         pair, rows = one
-        return [_nearest_both_ways(dense_rows(views.arrays[v], rows), lots(v, len(rows))) for v in pair]
+        return [_nearest_both_ways(dense_rows(views.arrays[v], rows), ties(v, len(rows))) for v in pair]
 
     share = 1 + max(view.shape[1] for view in views.arrays) // _COLUMNS_PER_THREAD
     for (pair, rows), near in zip(compared, side_by_side(nearest, compared, share=share), strict=True):
@@ -207,25 +207,25 @@ def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.sort(np.random.RandomState(0).permutation(rows)[:_MOST_ROWS])
 
 
-def _lots(view: int, n: int) -> NDArray[np.float64]:
-    """Lots of shape (n, n) that decide which of two equally far points is nearer, other ones in every view.
+def _tie_keys(view: int, n: int) -> NDArray[np.float64]:
+    """Random tie-break keys of shape (n, n) for points at equal distances, different in every view.
 
-    By the order of rows, or by one lot for all, equally far points would be the same in all views.
+    By the order of rows, or by the same keys, equally far points would be the same in all views.
     """
     return np.random.RandomState(view).random_sample((n, n))
 
 
-def _nearest_both_ways(values: NDArray[np.float32], lots: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+def _nearest_both_ways(values: NDArray[np.float32], ties: NDArray[np.float64]) -> list[NDArray[np.int64]]:
     """The ten nearest of each row of a view, of shape (samples, 10): with columns of deviation 1, and as they are.
 
-    What rounding cannot tell apart is equally far, and a lot decides.
+    Distances that differ by rounding only are equal, and random keys break the tie.
     """
     centred = values - values.mean(axis=0, dtype=np.float64)
     deviations = centred.std(axis=0)
-    return [_nearest(points, lots) for points in (centred / np.where(deviations > 0, deviations, 1.0), centred)]
+    return [_nearest(points, ties) for points in (centred / np.where(deviations > 0, deviations, 1.0), centred)]
 
 
-def _nearest(points: NDArray[np.float64], lots: NDArray[np.float64]) -> NDArray[np.int64]:
+def _nearest(points: NDArray[np.float64], ties: NDArray[np.float64]) -> NDArray[np.int64]:
     """Row numbers of the ten nearest, of shape (points, 10), the nearest first."""
     squares = np.square(points).sum(axis=1) / 2
     grain = squares.max() * _GRAIN or 1.0
@@ -233,7 +233,7 @@ def _nearest(points: NDArray[np.float64], lots: NDArray[np.float64]) -> NDArray[
     distances += squares[:, None]
     distances /= grain
     np.floor(distances, out=distances)  # in place: memory that is mapped anew each time takes longer than the numbers
-    distances += lots
+    distances += ties
     np.fill_diagonal(distances, np.inf)
     some = np.argpartition(distances, _NEIGHBORS_ELSEWHERE, axis=1)[:, :_NEIGHBORS_ELSEWHERE]
     order = np.take_along_axis(distances, some, axis=1).argsort(axis=1, kind="stable")

@@ -81,7 +81,7 @@ def read_table(name: str, view: Any) -> Table:
     if values.shape[1] == 0:
         raise DataError(
             f"view {name!r} has no columns: 0 feature(s) (shape={values.shape}) while a minimum of 1 is required; "
-            "leave it out, or pass None where nobody has it"
+            "leave it out, or pass None if no sample has it"
         )
     if is_sparse(values):
         check_sparse(f"view {name!r}", values)
@@ -89,9 +89,8 @@ def read_table(name: str, view: Any) -> Table:
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
     if values.dtype.kind not in ("fiub" if is_sparse(values) else "fiubO"):
-        raise DataError(
-            f"view {name!r} holds {values.dtype} values, not real numbers; encode them as numbers or drop them"
-        )
+        held = "text" if values.dtype.kind in "US" else f"{values.dtype} values"
+        raise DataError(f"view {name!r} holds {held}, not real numbers; encode them as numbers or drop them")
     return Table(name, canonical(values) if is_sparse(values) else values, columns)
 
 

@@ -40,7 +40,7 @@ from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep
 from viewfuse.utils.sealed import parsed
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
-"""Names that `save` gives; what else matches `TENSORS` is somebody's own."""
+"""Names that `save` gives; what else matches `TENSORS` belongs to the user."""
 _SINGLE = np.dtype(np.float32)
 _OUR_KEYS = {"format", "versions", "views", "files", "checksum"}
 
@@ -98,7 +98,7 @@ def load(folder: Path, methods: Mapping[str, BuildMethod]) -> Saved:
         raise BadModelFile(f"{folder} is a model of {name!r}, not of {', '.join(methods)}; read it with viewfuse.load")
     try:
         return _assemble(manifest, tensors, methods)
-    except Exception as error:  # whatever a manifest that somebody made up leads to
+    except Exception as error:  # whatever a forged manifest leads to
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadModelFile(
             f"{folder}: {MANIFEST} and {', '.join(manifest['files'])} do not belong together ({reason}); save it again"
@@ -179,7 +179,8 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
             raise BadModelFile(
                 f"{path} has {size:,} bytes instead of {facts['bytes']:,}; use another copy of the model"
             )
-        memory.require(2 * size, f"loading {path}", "use a machine with more, or save the model with keep=1000, say")
+        cure = "use a machine with more, or save the model with fewer training samples (keep)"
+        memory.require(2 * size, f"loading {path}", cure)
         content = read_file(path, size)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -16,8 +16,9 @@ from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.neighbors.samples import RowIndex, Samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
+from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.kmeans import filled_kmeans
-from viewfuse.selection.rules import SCALINGS, Decision
+from viewfuse.selection.rules import SCALINGS
 
 
 class Source(NamedTuple):
@@ -26,7 +27,7 @@ class Source(NamedTuple):
     columns: tuple[Sequence[Hashable], ...]
     filler: Filler
     reduction: Reduction
-    decisions: dict[str, Decision]
+    decisions: tuple[Decision, ...]
     reduced: Views
 
     @classmethod
@@ -36,11 +37,9 @@ class Source(NamedTuple):
         filled, cells = filler.apply(views)
         warn_of_filled(cells)
         reduction = fit_reduction(filled, asked)
-        decisions = {
-            "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},
-            "reduction": reduction.decision(filled, asked),
-        }
-        return cls(views.columns, filler, reduction, decisions, reduction.apply(filled))
+        filling = CellFilling(fill, {one.view: one.facts() for one in cells})
+        reduced = ViewReduction(**reduction.facts(filled, asked))
+        return cls(views.columns, filler, reduction, (filling, reduced), reduction.apply(filled))
 
 
 class Prepared(NamedTuple):

@@ -51,10 +51,10 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
     """An estimator that clusters views; methods add their parameters and `fit`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let what is asked of the estimator say in one line where it runs out of memory."""
+        """Turn out-of-memory errors of all public methods into one line."""
         super().__init_subclass__(**kwargs)
         for name in _ASKED & vars(cls).keys():
-            setattr(cls, name, memory.telling_when_full(getattr(cls, name)))
+            setattr(cls, name, memory.with_memory_errors(getattr(cls, name)))
 
     def _checked_views(self, X: Any, y: Any) -> Views:
         """What is clustered; warns of what looks wrong, and complains before any work is done."""
@@ -253,7 +253,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         saved = persistence.load(Path(path), cls.method_builders)
         try:
             return cls._restored(saved, device, place)
-        except Exception as error:  # whatever a manifest that somebody made up leads to
+        except Exception as error:  # whatever a forged manifest leads to
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise BadModelFile(f"{path}: its facts are not those of a model ({reason}); save it again") from None
 

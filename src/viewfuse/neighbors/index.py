@@ -13,8 +13,8 @@ from torch import Tensor
 
 from viewfuse.neighbors.search import (
     NO_NEIGHBOR,
-    Lots,
     Points,
+    TieKeys,
     content_keys,
     fingerprints,
     grain,
@@ -62,17 +62,17 @@ class ViewIndex:
         ----------
         keys : of the queries, see `content_keys`
         """
-        kind, lots, wanted = self._view.device.type, Lots(keys, self._keys), count + same + _SPARE_CANDIDATES
+        kind, ties, wanted = self._view.device.type, TieKeys(keys, self._keys), count + same + _SPARE_CANDIDATES
         if len(self._keys) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
             if same or not len(queries) or not 0 < len(self._keys) * self._view.shape[1] <= _CELLS_KEPT:
-                return nearest(queries, self.pool, lots, count, same=same)
-            return nearest_points(queries, self._points, lots, count, same=False)
+                return nearest(queries, self.pool, ties, count, same=same)
+            return nearest_points(queries, self._points, ties, count, same=False)
         if kind == "cuda":
-            return self.among(queries, _roughly_nearest(queries, self.pool, wanted), lots, count, same=same)
+            return self.among(queries, _roughly_nearest(queries, self.pool, wanted), ties, count, same=same)
         lists = self._inverted_lists()
         if lists is None:
-            return nearest(queries, self.pool, lots, count, same=same)
-        return self.among(queries, lists.candidates(queries, wanted), lots, count, same=same)
+            return nearest(queries, self.pool, ties, count, same=same)
+        return self.among(queries, lists.candidates(queries, wanted), ties, count, same=same)
 
     @cached_property
     def _points(self) -> Points:
@@ -84,7 +84,7 @@ class ViewIndex:
         """The largest square of a row, found once: for a single query it would take longer than the search."""
         return max(float(part.square().sum(dim=1).max()) for part in torch.split(self.pool, _ROWS_AT_A_TIME))
 
-    def among(self, queries: Tensor, candidates: Tensor, lots: Lots, count: int, *, same: bool) -> Tensor:
+    def among(self, queries: Tensor, candidates: Tensor, ties: TieKeys, count: int, *, same: bool) -> Tensor:
         """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NO_NEIGHBOR if there is none."""
         device, width = self._view.device, self._view.shape[1]
         neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
@@ -99,7 +99,7 @@ class ViewIndex:
             whole.masked_fill_(rows == NO_NEIGHBOR, torch.inf)
             if same:
                 whole[rows == torch.arange(start, start + len(rows), device=device)[:, None]] = torch.inf
-            ranks, found = ranked(whole, some, lots.take(slice(start, start + step)))
+            ranks, found = ranked(whole, some, ties.take(slice(start, start + step)))
             found = found.masked_fill_(ranks.isinf(), NO_NEIGHBOR)[:, :count]
             neighbor_ids[start : start + step, : found.shape[1]] = found
         return neighbor_ids
@@ -154,7 +154,7 @@ class _InvertedLists:
 
     def _tune(self, pool: Tensor, keys: Tensor, rows: Tensor) -> None:
         count = 9
-        truth = nearest(pool[rows], pool, Lots(keys[rows], keys), count, same=False)
+        truth = nearest(pool[rows], pool, TieKeys(keys[rows], keys), count, same=False)
         self._index.nprobe = 4
         while self._index.nprobe < self._index.nlist:
             found = self.candidates(pool[rows], count + _SPARE_CANDIDATES)

@@ -24,7 +24,7 @@ class Samples:
     values : per view a tensor of shape (samples, columns); missing rows are zero
     present : boolean tensor of shape (samples, views)
     neighbor_ids : int64 tensor of shape (samples, views, depth)
-    index : finds neighbours among these samples; None where nobody asks for them
+    index : finds neighbours among these samples; None where none are needed
     """
 
     values: Sequence[Tensor]
@@ -120,7 +120,7 @@ def neighbor_lists(neighbor_ids: Tensor, available: Tensor, present: Tensor, len
 
     A view that the sample has lists the sample itself and its nearest neighbours. A view that it lacks lists
     donors: neighbours in the views that it has, which themselves have the missing view. Only where the printed
-    algorithm finds nobody, more distant neighbours are tried: a view without any content helps nobody.
+    algorithm finds no donor, more distant neighbours are tried: an empty view would help no sample.
 
     Parameters
     ----------

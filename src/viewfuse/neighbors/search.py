@@ -1,9 +1,9 @@
-"""Exact nearest neighbours by squared Euclidean distance, and lots that decide between rows at equal distances.
+"""Exact nearest neighbours by squared Euclidean distance, and random tie-break keys for rows at equal distances.
 
 Distances of all pairs are float64 products of matrices, a chunk at a time; scikit-learn's search takes as long
-(results/speed), but leaves ties to the order of the rows. Equal distances are common in binary views. A lot belongs to
-a view, a query and a row, and comes from what the two samples hold. So it depends neither on the order of the rows nor
-on the batch, no row is everybody's neighbour, and views that have nothing in common share none.
+(results/speed), but leaves ties to the order of the rows. Equal distances are common in binary views. A
+tie-break key is a hash of a view, a query and a row, by their values. So it depends neither on the order of the rows
+nor on the batch, ties are spread evenly over the rows, and views break them independently.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 _CELLS_AT_A_TIME = 8_000_000
 
 
-def nearest(queries: Tensor, pool: Tensor, lots: Lots, count: int, *, same: bool) -> Tensor:
-    """Rows of `pool` closest to each query, in Euclidean distance, exactly; of equally far ones by lot.
+def nearest(queries: Tensor, pool: Tensor, ties: TieKeys, count: int, *, same: bool) -> Tensor:
+    """Rows of `pool` closest to each query, in Euclidean distance, exactly; ties are broken by random keys.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def nearest(queries: Tensor, pool: Tensor, lots: Lots, count: int, *, same: bool
     """
     if min(count, len(pool) - same) <= 0 or not len(queries):
         return torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=pool.device)
-    return nearest_points(queries, Points.of(pool), lots, count, same=same)
+    return nearest_points(queries, Points.of(pool), ties, count, same=same)
 
 
 class Points(NamedTuple):
@@ -61,7 +61,7 @@ class Points(NamedTuple):
     n_rows : of the pool
     centre : of the pool, of shape (columns,)
     points : float64, less their centre, of shape (rows, columns); zeros fill the last block
-    squares : of every point, of shape (rows,); infinite where a point only fills the last block: it is near to nobody
+    squares : of every point, of shape (rows,); infinite where a point only fills the last block
     largest : square of a row of the pool
     """
 
@@ -84,11 +84,11 @@ class Points(NamedTuple):
         return cls(len(pool), centre, points, squares, largest)
 
 
-def nearest_points(queries: Tensor, pool: Points, lots: Lots, count: int, *, same: bool) -> Tensor:
+def nearest_points(queries: Tensor, pool: Points, ties: TieKeys, count: int, *, same: bool) -> Tensor:
     """As `nearest`, for a pool that is kept."""
     found, device = min(count, pool.n_rows - same), pool.points.device
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
-    lots = lots.padded(len(pool.points))
+    ties = ties.padded(len(pool.points))
     step = max(1, _BYTES_PER_CHUNK * (4 if pool.points.is_cuda else 1) // (8 * pool.n_rows))
     for start in range(0, len(queries), step):
         rows = slice(start, start + step)
@@ -98,11 +98,11 @@ def nearest_points(queries: Tensor, pool: Points, lots: Lots, count: int, *, sam
         if same:
             distances.scatter_(1, torch.arange(start, start + len(points), device=device)[:, None], torch.inf)
         distances.add_(squares)
-        neighbor_ids[rows, :found] = _closest(distances, grain(pool.largest, squares), lots.take(rows), found)
+        neighbor_ids[rows, :found] = _closest(distances, grain(pool.largest, squares), ties.take(rows), found)
     return neighbor_ids
 
 
-def _closest(distances: Tensor, grain: Tensor, lots: Lots, count: int) -> Tensor:
+def _closest(distances: Tensor, grain: Tensor, ties: TieKeys, count: int) -> Tensor:
     """The columns of the `count` smallest distances of each row, nearest first.
 
     Rounding differs with the shape of a chunk. Distances that only rounding tells apart are equal here, so that a
@@ -114,18 +114,18 @@ def _closest(distances: Tensor, grain: Tensor, lots: Lots, count: int) -> Tensor
     grain : what distances are rounded to, of shape (rows, 1)
     """
     smallest, columns = _smallest(distances, min(count + _SPARE_CANDIDATES, distances.shape[1]))
-    ranks, columns = ranked((smallest / grain).round_(), columns, lots)
+    ranks, columns = ranked((smallest / grain).round_(), columns, ties)
     best, last = columns[:, :count], ranks[:, count - 1 : count]
     tied = ranks[:, -1] <= last.squeeze(1)
     if tied.any():
         some = slice(None) if tied.all() else tied  # a slice is no copy
         equal = distances[some].div_(grain[some]).round_() == last[some]
         nearer = (ranks[some] < last[some]).sum(dim=1, keepdim=True)
-        best[some] = _filled_up(best[some], nearer, equal, lots.take(some))
+        best[some] = _filled_up(best[some], nearer, equal, ties.take(some))
     return best
 
 
-def _filled_up(best: Tensor, nearer: Tensor, equal: Tensor, lots: Lots) -> Tensor:
+def _filled_up(best: Tensor, nearer: Tensor, equal: Tensor, ties: TieKeys) -> Tensor:
     """The columns in `best`, of shape (rows, count), of which the last are drawn anew from all that are as near.
 
     Parameters
@@ -134,21 +134,21 @@ def _filled_up(best: Tensor, nearer: Tensor, equal: Tensor, lots: Lots) -> Tenso
     equal : the columns of which some are drawn, of shape (rows, columns)
     """
     count = best.shape[1]
-    drawn, columns = _smallest(torch.where(equal, lots.of_all(), torch.inf), count)
+    drawn, columns = _smallest(torch.where(equal, ties.of_all(), torch.inf), count)
     columns = columns.gather(1, drawn.argsort(dim=1))
     places = torch.arange(count, device=best.device) - nearer
     return torch.where(places < 0, best, columns.gather(1, places.clamp(min=0)))
 
 
-def ranked(ranks: Tensor, columns: Tensor, lots: Lots) -> tuple[Tensor, Tensor]:
-    """Ranks in ascending order and their columns, of shape (rows, columns); lots decide between equal ranks."""
+def ranked(ranks: Tensor, columns: Tensor, ties: TieKeys) -> tuple[Tensor, Tensor]:
+    """Ranks in ascending order and their columns, of shape (rows, columns); keys decide between equal ranks."""
     ranks, places = ranks.sort(dim=1)
     columns = columns.gather(1, places)
     tied = (ranks[:, 1:] == ranks[:, :-1]).any(dim=1)
     if tied.any():
         some, equal = columns[tied], ranks[tied]
-        by_lot = lots.take(tied).of(some).argsort(dim=1)
-        places = by_lot.gather(1, equal.gather(1, by_lot).argsort(dim=1, stable=True))
+        by_key = ties.take(tied).of(some).argsort(dim=1)
+        places = by_key.gather(1, equal.gather(1, by_key).argsort(dim=1, stable=True))
         columns[tied] = some.gather(1, places)
     return ranks, columns
 
@@ -175,8 +175,8 @@ def grain(largest: Tensor | float, squares: Tensor) -> Tensor:
     return _GRAIN * (largest + squares) + _TINY
 
 
-class Lots(NamedTuple):
-    """Lots of one view.
+class TieKeys(NamedTuple):
+    """Random tie-break keys of one view.
 
     Attributes
     ----------
@@ -187,20 +187,20 @@ class Lots(NamedTuple):
     queries: Tensor
     rows: Tensor
 
-    def padded(self, length: int) -> Lots:
+    def padded(self, length: int) -> TieKeys:
         """With rows of no meaning up to `length`."""
-        return Lots(self.queries, functional.pad(self.rows, (0, length - len(self.rows))))
+        return TieKeys(self.queries, functional.pad(self.rows, (0, length - len(self.rows))))
 
-    def take(self, some: Tensor | slice) -> Lots:
+    def take(self, some: Tensor | slice) -> TieKeys:
         """Those of some queries."""
-        return Lots(self.queries[some], self.rows)
+        return TieKeys(self.queries[some], self.rows)
 
     def of(self, rows: Tensor) -> Tensor:
-        """Lots of `rows`, of shape (queries, rows): float64 numbers from 0 to below 2; the smaller is nearer."""
+        """Keys of `rows`, of shape (queries, rows): float64 numbers from 0 to below 2; the smaller is nearer."""
         return self._draw(self.rows[rows])
 
     def of_all(self) -> Tensor:
-        """Lots of all rows, of shape (queries, rows of the pool)."""
+        """Keys of all rows, of shape (queries, rows of the pool)."""
         return self._draw(self.rows)
 
     def _draw(self, rows: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ class Lots(NamedTuple):
 
 
 def row_keys(keys: Tensor, view: int) -> Tensor:
-    """What `Lots` needs of the rows of a view, given their keys, see `content_keys`."""
+    """What `TieKeys` needs of the rows of a view, given their keys, see `content_keys`."""
     return _mixed(keys + view)
 
 

@@ -29,6 +29,7 @@ from viewfuse.reduction.transforms import (
     part_slices,
     parts_of,
 )
+from viewfuse.utils.settings import Setting, wrong
 
 HOW = ("auto", "none", "pca", "standard", "log1p", "counts", "words")
 _NOT_BELOW_ZERO = ("log1p", "counts", "words")
@@ -214,7 +215,7 @@ def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, ma
 def _rank(n_samples: int) -> int:
     """The root of the number of samples, within bounds: the more samples, the more directions are no accident.
 
-    Samples that lack the view count as well, so that the number does not hang on who lacks it.
+    Samples that lack the view count as well, so that the number does not depend on which samples lack it.
     """
     return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, _MOST))
 
@@ -237,9 +238,9 @@ def _dense(values: Values) -> NDArray[np.float32]:
 
 def _check_settings(how: str, max_columns: int) -> None:
     if how not in HOW:
-        raise SettingError(f"how must be one of {', '.join(HOW)}; got {how!r}")
+        raise wrong("how", f"one of {', '.join(HOW)}", how)
     if not isinstance(max_columns, Integral) or isinstance(max_columns, bool) or max_columns < 1:
-        raise SettingError(f"max_columns must be a whole number of at least 1; got {max_columns!r}")
+        raise wrong("max_columns", "a whole number of at least 1", max_columns)
 
 
 def _check_width(values: Values, width: int) -> None:
@@ -276,8 +277,8 @@ class Reduction:
         """Reduced values of one view, of shape (samples, components), in the user's columns and units."""
         return self.front_ends[v].invert(values)
 
-    def decision(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
-        """What was chosen for each view, from which evidence, and which views the user spoke of."""
+    def facts(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
+        """What was chosen for each view, from which evidence, and which views the user named."""
         pairs = list(zip(views.names, self.front_ends, strict=True))
         evidence = {
             name: {**asdict(one.kind), "kept": one.kept, "transform": one.transform.name} for name, one in pairs
@@ -308,15 +309,16 @@ def _fitted_on(views: Views, v: int, how: str) -> FrontEnd:
     try:
         return fit_front_end(views.arrays[v], views.mask[:, v], how)
     except DataError as error:
-        raise DataError(f"view {views.names[v]!r}: {error}") from None
+        raise DataError(f"view {views.names[v]!r}: ", *error.parts) from None
 
 
 def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
     """Refuse what is no way to reduce views; where `names` are known, also names of views that are not there."""
     ways = list(asked.values()) if isinstance(asked, Mapping) else [asked]
-    wrong = [way for way in ways if not isinstance(way, str) or way not in HOW]
-    if wrong:
-        raise SettingError(f"reduction must be one of {', '.join(HOW)}, or a dict of these by view; got {wrong[0]!r}")
+    bad = [way for way in ways if not isinstance(way, str) or way not in HOW]
+    if bad:
+        raise wrong("reduction", f"one of {', '.join(HOW)}, for all views or for each", bad[0])
     unknown = [name for name in asked if names is not None and name not in names] if isinstance(asked, Mapping) else []
     if unknown:
-        raise SettingError(f"reduction names the view {unknown[0]!r}, but the views are {', '.join(names or ())}")
+        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names or ())}"
+        raise SettingError(Setting("reduction"), fault)

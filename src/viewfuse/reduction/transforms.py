@@ -47,7 +47,7 @@ class Transform:
     ----------
     name : "none"; "standard": columns to deviation 1; "log1p": log(1 + x); "log": rows to one sum, then log(1 + x);
         "terms": log(1 + x), times the rarity of the column (idf), rows to length 1; "weighted": the same without
-        idf, for values that somebody has weighted already
+        idf, for values that are weighted already
     typical : the median row's sum ("log") or length ("terms", "weighted") among present rows
     weights : what every column is multiplied by, of shape (columns,): idf ("terms") or one over its deviation
         ("standard"), else empty

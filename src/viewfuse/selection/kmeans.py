@@ -24,6 +24,7 @@ from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples, neighbor_lists
 from viewfuse.selection.rules import best_start
 from viewfuse.selection.scores import partition_agreements, size_entropy
+from viewfuse.utils.settings import Setting
 
 _ROWS_AT_A_TIME = 65_536
 _ROWS_PER_GROUPING = 8_192
@@ -139,7 +140,7 @@ def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArr
     """The centres in the order in which the points meet them.
 
     Several starts often end in the same clusters, and rounding decides which of them is the best. The numbers of the
-    clusters must not hang on that.
+    clusters must not depend on that.
     """
     nearest = nearest_center(torch.from_numpy(points), torch.from_numpy(centers)).numpy()
     first = np.full(len(centers), len(points))
@@ -276,7 +277,8 @@ def filled_kmeans(samples: Samples, n_clusters: int, seed: int) -> Tensor:
     some = rows if len(rows) <= _ROWS else _drawn(rows, seed)
     table = filled_table(samples, some)
     if not torch.isfinite(table).all():
-        raise Diverged("values are so large that their means are not finite; use scaling='minmax' or 'standard'")
+        fault = "values are so large that their means are not finite; use "
+        raise Diverged(fault, Setting("scaling", "minmax"), " or 'standard'")
     neighbors = samples.neighbor_ids if some is rows else None  # neighbours of some are not among them
     centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors)).to(table)
     parts = [nearest_center(filled_table(samples, part), centers) for part in torch.split(rows, _ROWS)]

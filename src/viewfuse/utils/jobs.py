@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from itertools import islice
@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import joblib
 from joblib.parallel import get_active_backend
 
-from viewfuse.errors import SettingError, WorkerLost
+from viewfuse.errors import WorkerLost
+from viewfuse.utils.settings import wrong
 from viewfuse.utils.threads import limited
 
 _TRIES_ALONE = 2
@@ -89,7 +90,7 @@ def run_jobs(
 def worker_count(n_jobs: int | None) -> int:
     """Return how many workers joblib would use; 1 is a plain loop in this process."""
     if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0):
-        raise SettingError(f"n_jobs must be None or an integer other than 0, -1 for one per core; got {n_jobs!r}")
+        raise wrong("n_jobs", "None or an integer other than 0, -1 for one per core", n_jobs)
     return 1 if get_active_backend()[0].nesting_level else joblib.effective_n_jobs(n_jobs)
 
 
@@ -129,7 +130,9 @@ class _Call:
     def _outcome(self, args: tuple[Any, ...]) -> _Outcome:
         try:
             return _Outcome(self(*args))
-        except (Exception, KeyboardInterrupt) as raised:
+        except KeyboardInterrupt:
+            return _Outcome(error=KeyboardInterrupt())
+        except Exception as raised:
             raised.add_note("in a worker:\n" + traceback.format_exc())
             error = raised.with_traceback(None)
         try:
@@ -141,19 +144,19 @@ class _Call:
 
 def _outcomes(
     call: _Call, jobs: Iterator[tuple[int, tuple[Any, ...]]], n_jobs: int | None, count: int
-) -> Iterator[tuple[int, _Outcome]]:
+) -> Generator[tuple[int, _Outcome], None, None]:
     """Yield place and outcome of each job as it gets done; those that ran when a worker ended are tried again alone."""
     running: dict[int, tuple[Any, ...]] = {}
 
-    def calls() -> Iterator[Any]:
+    def begun() -> Iterator[tuple[int, tuple[Any, ...]]]:
         for place, args in jobs:
             running[place] = args
-            yield joblib.delayed(call.apart)(place, args)
+            yield place, args
 
-    left = calls()
+    left = begun()
     while True:
         try:
-            for place, outcome in _streamed(left, n_jobs, count):
+            for place, outcome in _streamed(call, left, n_jobs, count):
                 del running[place]
                 yield place, outcome
             return
@@ -162,24 +165,26 @@ def _outcomes(
                 yield place, _alone(call, place, running.pop(place), n_jobs)
 
 
-def _streamed(calls: Iterator[Any], n_jobs: int | None, count: int) -> Iterator[tuple[int, _Outcome]]:
-    """Yield what calls return as soon as they are done; some back ends have that in portions only."""
-    streams = get_active_backend()[0].supports_return_generator
-    how = "generator_unordered" if streams else "list"
-    parallel = joblib.Parallel(n_jobs, return_as=how, batch_size=1, pre_dispatch="n_jobs", mmap_mode="c")
-    if streams:
-        yield from parallel(calls)
+def _streamed(
+    call: _Call, jobs: Iterator[tuple[int, tuple[Any, ...]]], n_jobs: int | None, count: int
+) -> Iterator[tuple[int, _Outcome]]:
+    """Yield place and outcome of each job as it gets done."""
+    how: dict[str, Any] = {"n_jobs": n_jobs, "batch_size": 1, "pre_dispatch": "n_jobs", "mmap_mode": "c"}
+    if get_active_backend()[0].supports_return_generator:
+        calls = (joblib.delayed(call.apart)(place, args) for place, args in jobs)
+        yield from joblib.Parallel(return_as="generator_unordered", **how)(calls)
         return
-    with parallel:
-        while portion := list(islice(calls, count)):
-            yield from parallel(portion)
+    with joblib.Parallel(**how) as parallel:  # Ray: results come by portions, and arrays that are not wrapped read-only
+        while portion := list(islice(jobs, count)):
+            wrapped = ((place, joblib.wrap_non_picklable_objects(args, keep_wrapper=False)) for place, args in portion)
+            yield from parallel(joblib.delayed(call.apart)(place, args) for place, args in wrapped)
 
 
 def _alone(call: _Call, place: int, args: tuple[Any, ...], n_jobs: int | None) -> _Outcome:
     """Try a job again whose worker ended, in a worker beside which no other one works."""
     for _ in range(_TRIES_ALONE):
         try:
-            ((_, outcome),) = _streamed(iter([joblib.delayed(call.apart)(place, args)]), n_jobs, 1)
+            ((_, outcome),) = _streamed(call, iter([(place, args)]), n_jobs, 1)
             return outcome
         except BrokenProcessPool:
             continue

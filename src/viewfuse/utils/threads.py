@@ -61,7 +61,7 @@ def _threads_of_a_new_thread() -> int:
 
 @lru_cache(maxsize=1)
 def _libraries(n_modules: int) -> ThreadpoolController:
-    """Find the loaded libraries that have threads; searched again after imports, as a search takes as long as a step."""
+    """Find the loaded libraries that have threads, again after imports: a search takes as long as a small step."""
     return ThreadpoolController()
 
 

@@ -42,7 +42,7 @@ class Condition:
     on_request : whether it runs only where its method is asked for
     views : only so many views, the first ones
     trained : shares of the epochs of the two stages
-    watched : whether a joint stage may end early where nobody says how long it lasts; if not, it lasts as it is sized
+    watched : whether a joint stage of automatic length may end early
     """
 
     name: str = ""
@@ -177,7 +177,7 @@ def check_known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
             raise SettingError(f"{what} {name!r} is unknown; choose from {', '.join(known)}")
 
 
-class Setting(NamedTuple):
+class MaskSetting(NamedTuple):
     """How a training is done."""
 
     config: Config
@@ -185,7 +185,7 @@ class Setting(NamedTuple):
     reduction: str
 
 
-def settings_for(setting: str, entry: DataSet, condition: Condition) -> Setting:
+def settings_for(setting: str, entry: DataSet, condition: Condition) -> MaskSetting:
     """Configuration, scaling and reduction of a training."""
     chosen: dict[str, Any] = {"n_clusters": entry.classes}
     scaling, reduction = DEFAULT_SCALING, DEFAULT_REDUCTION
@@ -197,7 +197,7 @@ def settings_for(setting: str, entry: DataSet, condition: Condition) -> Setting:
     settings = Config(**{**chosen, **condition.settings})
     watched = condition.watched and setting != "paper"  # the paper runs every joint stage to its end
     config = _with_epochs(settings, entry.n, condition.trained, watched)
-    return Setting(config, condition.scaling or scaling, condition.reduction or reduction)
+    return MaskSetting(config, condition.scaling or scaling, condition.reduction or reduction)
 
 
 def _params_of(entry: DataSet, condition: Condition) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _params_of(entry: DataSet, condition: Condition) -> dict[str, Any]:
 
 
 def _with_epochs(settings: Config, n: int, trained: tuple[float, float], watched: bool) -> Config:
-    """Epochs as numbers, which also says that nobody watches, where that is wanted."""
+    """Epochs as numbers; a fixed number also turns early stopping off."""
     is_watched = settings.watched and settings.clustering_module
     if trained == (1.0, 1.0) and (watched or not is_watched):
         return settings

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 from torch import Tensor
 
-from viewfuse.engine.stages import History
+from viewfuse.engine.training import History
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
 from viewfuse.neighbors.samples import Samples
@@ -82,6 +82,8 @@ def fill_from_nearest(
 
 class _FilledTable(ClusterNetwork):
     """All views side by side, of shape (samples, all columns); nothing is learned but centres."""
+
+    stackable = True
 
     def __init__(self, n_clusters: int, widths: Sequence[int], donors: int) -> None:
         super().__init__(n_clusters, sum(widths))
