@@ -24,9 +24,9 @@ from viewfuse.cli import main
 from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.fitted import effects, explanation
+from viewfuse.fitted.effects import N_TYPICAL, typical_samples
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.typical_samples import N_TYPICAL, typical_samples
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod

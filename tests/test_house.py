@@ -8,6 +8,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,16 @@ def test_examples_of_docstrings_run(path, monkeypatch):
     found = doctest.testmod(importlib.import_module(module_name(path)))
     assert found.attempted > 0
     assert found.failed == 0
+
+
+def test_no_two_classes_have_one_name():
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_files_stay_readable():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows, Visit
+from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.distributed.shared_step import SharedStep
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
@@ -31,7 +31,7 @@ STAGE = "all rows"
 def train_on_all(
     run: TrainState,
     rows: PreparedRows,
-    plan: Plan,
+    plan: VisitPlan,
     processes: Processes,
     checkpoint: Checkpoint,
     progress: Progress,
@@ -70,7 +70,7 @@ def _run_epoch(
     visits: list[Visit],
     epoch: int,
     rows: PreparedRows,
-    plan: Plan,
+    plan: VisitPlan,
     processes: Processes,
 ) -> None:
     began = time.perf_counter()
@@ -86,7 +86,7 @@ def _run_epoch(
 
 
 def _loaded(
-    visits: list[Visit], rows: PreparedRows, plan: Plan, processes: Processes
+    visits: list[Visit], rows: PreparedRows, plan: VisitPlan, processes: Processes
 ) -> Iterator[tuple[Visit, NDArray[np.int64], Samples]]:
     for visit in visits:
         groups = plan.groups_of(visit, processes)

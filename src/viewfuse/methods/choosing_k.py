@@ -26,11 +26,19 @@ from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import Asked
-from viewfuse.selection.cluster_evidence import Look, measured
-from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
+from viewfuse.selection.cluster_number import (
+    Curve,
+    Look,
+    candidate_numbers,
+    checked_range,
+    curve_of,
+    measured,
+    number_decision,
+    structureless,
+    with_half_the_views,
+)
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.rules import SCALINGS
-from viewfuse.selection.structureless import structureless, with_half_the_views
 
 RANGE = (2, 30)
 """The default range of numbers of clusters."""

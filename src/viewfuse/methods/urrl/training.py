@@ -21,8 +21,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.cuda import tensor_cores
-from viewfuse.selection.centers import initial_centers, paper_centers
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
+from viewfuse.selection.kmeans import initial_centers, paper_centers
 from viewfuse.selection.rules import clustering_weight
 from viewfuse.utils.jobs import run_jobs
 
