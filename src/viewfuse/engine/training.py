@@ -266,7 +266,7 @@ class Epoch:
         self._order = torch.zeros(steps, len(training.runs), size, dtype=torch.int64, device=device)
         self._done = torch.zeros(1, dtype=torch.int64, device=device)
         self._names: list[str] = []
-        self._terms = torch.empty(0)
+        self._terms = torch.empty(0, 0, 0)
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step: Callable[[], None] = lambda: own._update()
         if device.type == "cuda" and training.is_stacked:
