@@ -28,6 +28,7 @@ from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.shard_progress import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
+from viewfuse.io.readers import Reading
 from viewfuse.utils.sealed import sealed
 
 SIZES = (1, 40, 31)
@@ -383,7 +384,7 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sharded_predict, "ROWS_AT_A_TIME", 3)
     np.savez(tmp_path / "x.npz", a=np.linspace(0, 1, 8, dtype=np.float32)[:, None])
     (shard,) = shards_of([tmp_path / "x.npz"], tmp_path / "out")
-    told, asked = [], ShardTask(tmp_path, "mark", reading={"trusted": True})
+    told, asked = [], ShardTask(tmp_path, "mark", reading=Reading(trusted=True))
     found = predict_shard(Placing(), asked, shard, lambda rows, size: told.append((rows, size)))
     size = (tmp_path / "x.npz").stat().st_size
     assert told == [(3, round(size * 3 / 8)), (3, round(size * 3 / 8)), (2, round(size * 2 / 8))]
