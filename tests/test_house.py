@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "viewfuse"
 ROOMS = (
     "errors", "utils", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted",
     "plots", "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
-    "serve", "bench", "demo", "cli", "__main__",
+    "serve", "demo", "cli", "bench", "__main__",
 )  # fmt: skip
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 WITHOUT_TORCH = (

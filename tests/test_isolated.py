@@ -19,7 +19,7 @@ from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chu
 from viewfuse.io import annotation, spool
 from viewfuse.io.isolated import client, limits, server
 from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
-from viewfuse.io.readers import open_source
+from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import Contents, FileView
 
@@ -34,7 +34,7 @@ def seeds(tmp_path_factory):
 def opened(path: Path, trusted: bool):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of anndata
-        return open_source(path, trusted=trusted)
+        return open_source(path, Reading(trusted=trusted))
 
 
 def test_what_another_process_reads_is_the_same_to_the_bit(seeds):

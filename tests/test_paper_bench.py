@@ -17,7 +17,7 @@ import torch
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-import viewfuse.cli.bench as bench_verb
+import viewfuse.bench.command as bench_verb
 from conftest import make_blobs, write_tiny_plan
 from viewfuse import URRL, DataError, Diverged, SettingError
 from viewfuse.bench.experiments import catalogue, figures, launch, plans, run_folders, runner, tables

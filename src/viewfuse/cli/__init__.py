@@ -40,6 +40,12 @@ VERBS = {
     "score": "Compare labels with known ones.",
     "serve": "Answer requests over HTTP with a saved model.",
 }
+_ELSEWHERE = {
+    "bench": ("viewfuse.bench.command", "command"),
+    "embed": ("viewfuse.cli.predict", "embed"),
+    "impute": ("viewfuse.cli.predict", "impute"),
+}
+"""Verbs that have no module of their own here."""
 _VERB = "viewfuse.verb"
 
 
@@ -55,7 +61,8 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
-            command: click.Command = importlib.import_module(f"viewfuse.cli.{cmd_name.replace('-', '_')}").command
+            module, name = _ELSEWHERE.get(cmd_name, (f"viewfuse.cli.{cmd_name.replace('-', '_')}", "command"))
+            command: click.Command = getattr(importlib.import_module(module), name)
             command.help = VERBS[cmd_name]
             return command
         return click.Command(cmd_name, help=VERBS[cmd_name])

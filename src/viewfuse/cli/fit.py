@@ -267,7 +267,7 @@ def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs)
     write_stability(out / "stability.csv", views, model.stability_)
     for file in inputs.annotated():
         results = Results(views.ids, model.soft_labels_, model.embedding_)
-        write_annotated(file, out / file.name, results, trusted=inputs.trusted)
+        write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
     _draw(out, places, model, views)
 
 

@@ -1,4 +1,4 @@
-"""viewfuse predict."""
+"""viewfuse predict, embed and impute: what a saved model says of the samples of files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
+from viewfuse.data.empty_cells import Filled
 from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.io.writers import write_embedding, write_views
 from viewfuse.utils.settings import Setting
 
 
@@ -76,7 +78,7 @@ def _many(model: Path, inputs: options.Inputs, out: Path, force: bool, **asked: 
 
     inputs = _matched(inputs)
     options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
-    asked |= {"view": inputs.names[0], "reading": inputs.reading()}
+    asked |= {"view": inputs.names[0], "reading": inputs.reading}
     return predict_shards(model, inputs.files, out, again=force, verbose=True, **asked)
 
 
@@ -95,3 +97,46 @@ def _matched(inputs: options.Inputs) -> options.Inputs:
             raise DataError(f"{pattern} means no file; check the pattern")
         files += [file for file in found if not file.is_dir()]
     return replace(inputs, files=tuple(dict.fromkeys(files)), names=inputs.names[:1])
+
+
+@click.command()
+@options.model
+@options.inputs
+@options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids).")
+@options.device
+@options.force
+@options.as_json
+def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+    """Filled in by the group."""
+    options.check_new_path(out, force, inputs)
+    from viewfuse import load
+
+    fitted = load(model, device=device)
+    source = inputs.open_for(fitted)
+    width = fitted.cluster_centers_.shape[1]
+    filled = Filled(fitted)
+    chunks = map(filled.complete, options.chunks(source, "embedding"))
+    write_embedding(out, len(source), width, ((views, fitted.transform(views)) for views in chunks))
+    facts = {"samples": len(source), "columns": width, **filled.facts(as_json)}
+    options.show({**facts, "written to": str(out)}, as_json)
+
+
+@click.command()
+@options.model
+@options.inputs
+@options.out("Folder for the filled views: one CSV file each.")
+@options.device
+@options.force
+@options.as_json
+def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+    """Filled in by the group."""
+    with options.new_folder(out, force, inputs) as folder:
+        from viewfuse import load
+
+        fitted = load(model, device=device)
+        source = inputs.open_for(fitted)
+        filled = Filled(fitted)
+        parts = map(filled.complete, options.chunks(source, "imputing"))
+        write_views(folder, fitted.view_names_, map(fitted.impute, parts))
+    facts = {"samples": len(source), "views": fitted.view_names_, **filled.facts(as_json)}
+    options.show({**facts, "written to": str(out)}, as_json)

@@ -36,7 +36,7 @@ def command(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, 
 
 def _check_places(out: Path, read: Sequence[Path], force: bool) -> None:
     """Refuse to overwrite a page or its tables without --force, and never overwrite what is read."""
-    inputs, tables = options.Inputs(tuple(read), None, None, None), tables_beside(out)
+    inputs, tables = options.Inputs(tuple(read)), tables_beside(out)
     options.check_new_path(out, force, inputs)
     if not force and tables.is_dir() and any(tables.iterdir()):
         raise CannotWrite(

@@ -206,47 +206,26 @@ def _stacked(part: Any, height: int) -> NDArray[Any]:
 def check_sparse(where: str, matrix: Any) -> None:
     """Refuse a sparse matrix of SciPy, of any format, whose indices lead out of it."""
     try:
-        fine = _CHECKS.get(matrix.format, _others_stay_inside)(matrix)
+        _check_parts(matrix)
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError):  # its parts are no arrays of that kind
-        fine = False
-    if not fine:
-        raise DataError(f"{where} is a sparse matrix whose indices lead out of it; make it again")
+        raise DataError(f"{where} is a sparse matrix whose indices lead out of it; make it again") from None
 
 
-def _compressed_stays_inside(matrix: Any) -> bool:
-    """Of csr, csc and bsr: where each row or column starts, and places in it."""
-    height, width = matrix.data.shape[1:] if matrix.format == "bsr" else (1, 1)
-    rows, columns = matrix.shape[0] // height, matrix.shape[1] // width
-    major, minor = (columns, rows) if matrix.format == "csc" else (rows, columns)
-    starts, places = _whole(matrix.indptr), _whole(matrix.indices)
-    return (
-        (rows * height, columns * width) == matrix.shape
-        and len(starts) == major + 1
-        and starts[0] == 0
-        and bool((starts[1:] >= starts[:-1]).all())
-        and starts[-1] <= min(len(matrix.data), len(places))
-        and _is_below(places, minor)
-    )
+def _check_parts(matrix: Any) -> None:
+    """Let SciPy look at the parts again, which it does only when a matrix is made."""
+    from scipy import sparse
 
-
-def _coordinates_stay_inside(matrix: Any) -> bool:
-    rows, columns = _whole(matrix.row), _whole(matrix.col)
-    inside = _is_below(rows, matrix.shape[0]) and _is_below(columns, matrix.shape[1])
-    return inside and len(rows) == len(columns) == len(matrix.data)
-
-
-def _diagonals_stay_inside(matrix: Any) -> bool:
-    return matrix.data.ndim == 2 and len(_whole(matrix.offsets)) == len(matrix.data)
-
-
-def _others_stay_inside(matrix: Any) -> bool:
-    """Of lists and dicts, which Python itself looks through."""
-    if matrix.format == "lil":
-        pairs = zip(matrix.rows, matrix.data, strict=True)
-        if len(matrix.rows) != matrix.shape[0] or any(len(places) != len(values) for places, values in pairs):
-            return False
-        return all(min(places) >= 0 and max(places) < matrix.shape[1] for places in matrix.rows if places)
-    return _coordinates_stay_inside(matrix.tocoo())
+    if matrix.format in ("csr", "csc", "bsr"):
+        build = getattr(sparse, f"{matrix.format}_array")
+        parts = (matrix.data, _whole(matrix.indices), _whole(matrix.indptr))
+        build(parts, shape=matrix.shape).check_format(full_check=True)
+    elif matrix.format == "dia":
+        sparse.dia_array((matrix.data, _whole(matrix.offsets)), shape=matrix.shape)
+    else:
+        if matrix.format == "lil" and any(map(_differ, matrix.rows, matrix.data)):
+            raise ValueError
+        places = matrix.tocoo()
+        sparse.coo_array((places.data, (_whole(places.row), _whole(places.col))), shape=matrix.shape)
 
 
 def _whole(numbers: Any) -> NDArray[Any]:
@@ -257,12 +236,6 @@ def _whole(numbers: Any) -> NDArray[Any]:
     return found
 
 
-def _is_below(places: NDArray[Any], end: int) -> bool:
-    return not len(places) or bool(places.min() >= 0 and places.max() < end)
-
-
-_CHECKS = {
-    **dict.fromkeys(("csr", "csc", "bsr"), _compressed_stays_inside),
-    "coo": _coordinates_stay_inside,
-    "dia": _diagonals_stay_inside,
-}
+def _differ(places: Any, values: Any) -> bool:
+    """Whether a row of lists has more of one than of the other."""
+    return len(places) != len(values)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.io.readers import open_source
+from viewfuse.io.readers import Reading, open_source
 from viewfuse.serve.limits import Limits, TooLarge
 
 JSON = "application/json"
@@ -104,7 +104,7 @@ def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: S
         path = Path(folder, f"{_BODY}.parquet")
         path.write_bytes(body)
         paths = path if view is None else {view: path}
-        source = open_source(paths, id_column=asked.id_column, blocks=asked.blocks)
+        source = open_source(paths, Reading(id_column=asked.id_column, blocks=asked.blocks))
         limits.check_rows(len(source))
         limits.check_body(sum(one.values.nbytes for one in source.views))
         views = source.read()

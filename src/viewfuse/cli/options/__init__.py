@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -23,7 +23,7 @@ from viewfuse.io import writers as results
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.prefixed_columns import split_by_prefix
-from viewfuse.io.readers import open_source
+from viewfuse.io.readers import AS_USUAL, Reading, open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource
 from viewfuse.utils.folders import replacing
 
@@ -95,18 +95,12 @@ class Inputs:
     """
 
     files: tuple[Path, ...]
-    id_column: str | None
-    blocks: Mapping[str, str] | None
-    use: Mapping[str, str] | None
-    header: bool | None = None
-    transpose: tuple[str, ...] = ()
-    allow_disjoint: bool = False
-    trusted: bool = False
+    reading: Reading = AS_USUAL
     names: tuple[str | None, ...] = ()
 
     def open(self, *, new_samples: bool = False) -> FileSource:
         """Open them, without reading all."""
-        return open_source(self._paths(), **self.reading(), new_samples=new_samples)
+        return open_source(self._paths(), replace(self.reading, new_samples=new_samples))
 
     def open_for(self, fitted: Any) -> FileSource:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
@@ -116,11 +110,6 @@ class Inputs:
             cure = "name the view of each file, VIEW=FILE, or leave it out"
             raise DataError(f"views {unknown} are unknown; the model was fitted on {known}; {cure}")
         return source
-
-    def reading(self) -> dict[str, Any]:
-        """How they are read, as `open_source` takes it."""
-        own = ("id_column", "blocks", "use", "header", "transpose", "allow_disjoint", "trusted")
-        return {name: getattr(self, name) for name in own}
 
     def _paths(self) -> tuple[Path, ...] | dict[str, Path]:
         """The files, by the names of their views where the command line names one; others are called like the file."""
@@ -142,10 +131,11 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
-        own = ("files", "id_column", "header", "transpose", "allow_disjoint", "trusted")
+        own = ("id_column", "header", "transpose", "allow_disjoint", "trusted")
         plain = {name: rest.pop(name) for name in own}
-        plain["names"], plain["files"] = zip(*map(_named, plain["files"]), strict=True)
-        function(inputs=Inputs(blocks=pairs("--block", block), use=pairs("--use", use), **plain), **rest)
+        reading = Reading(blocks=pairs("--block", block), use=pairs("--use", use), **plain)
+        names, files = zip(*map(_named, rest.pop("files")), strict=True)
+        function(inputs=Inputs(files, reading, names), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -30,6 +30,28 @@ AnyPath = str | PathLike[str]
 Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
 TABLES = (*DELIMITERS, ".parquet", ".h5ad")
 WHOLE = (".npz", ".mat", ".h5mu")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read: the options of `read_views`.
+
+    Attributes
+    ----------
+    new_samples : whether a fitted model places the samples, so that tables need no id in common
+    """
+
+    id_column: str | None = None
+    blocks: Blocks | None = None
+    use: Use | None = None
+    header: bool | None = None
+    transpose: Sequence[str] = ()
+    allow_disjoint: bool = False
+    trusted: bool = False
+    new_samples: bool = False
+
+
+AS_USUAL = Reading()
 
 
 def read_views(
@@ -72,16 +94,8 @@ def read_views(
     Views
         Sparse matrices of .h5mu, .h5ad, .mat and .npz files stay sparse.
     """
-    return open_source(
-        paths,
-        id_column=id_column,
-        blocks=blocks,
-        use=use,
-        header=header,
-        transpose=transpose,
-        allow_disjoint=allow_disjoint,
-        trusted=trusted,
-    ).read()
+    reading = Reading(id_column, blocks, use, header, transpose, allow_disjoint, trusted)
+    return open_source(paths, reading).read()
 
 
 def read_chunks(
@@ -100,40 +114,16 @@ def read_chunks(
 
     The other parameters are those of `read_views`.
     """
-    yield from open_source(
-        paths,
-        id_column=id_column,
-        blocks=blocks,
-        use=use,
-        header=header,
-        transpose=transpose,
-        allow_disjoint=allow_disjoint,
-        trusted=trusted,
-        new_samples=True,
-    ).chunks(size)
+    reading = Reading(id_column, blocks, use, header, transpose, allow_disjoint, trusted, new_samples=True)
+    yield from open_source(paths, reading).chunks(size)
 
 
-def open_source(
-    paths: Paths,
-    *,
-    id_column: str | None = None,
-    blocks: Blocks | None = None,
-    use: Use | None = None,
-    header: bool | None = None,
-    transpose: Sequence[str] = (),
-    allow_disjoint: bool = False,
-    trusted: bool = False,
-    new_samples: bool = False,
-) -> FileSource:
-    """Open files as `read_views` does, without making Views of them yet.
-
-    `new_samples` says that a fitted model places them, so that tables need no id in common.
-    """
+def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
+    """Open files as `read_views` does, without making Views of them yet."""
     if isinstance(paths, Mapping):
         _check_paths(list(paths.values()))
-        _check_named(paths, blocks)
-        named = {name: Path(path) for name, path in paths.items()}
-        return _open_tables(named, id_column, blocks, use, header, transpose, allow_disjoint, new_samples, trusted)
+        _check_named(paths, reading.blocks)
+        return _open_tables({name: Path(path) for name, path in paths.items()}, reading)
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
     _check_paths(given)
     files = [file for path in given for file in _files(Path(path))]
@@ -141,15 +131,12 @@ def open_source(
         raise DataError("no file was given; give the path of at least one")
     endings = {file.suffix.lower() for file in files}
     if endings <= set(TABLES):
-        return _open_tables(
-            _by_stem(files), id_column, blocks, use, header, transpose, allow_disjoint, new_samples, trusted
-        )
+        return _open_tables(_by_stem(files), reading)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
-    unused = {"id_column": id_column, "blocks": blocks, "header": header, "transpose": transpose or None}
-    _check_unused(**unused, **({} if endings == {".h5mu"} else {"use": use}))
+    _check_unused(reading, "id_column", "blocks", "header", "transpose", *(() if endings == {".h5mu"} else ("use",)))
     with guarded(files[0]):
-        return _read(ReadJob(files[0], use=use), trusted).source()
+        return _read(ReadJob(files[0], use=reading.use), reading.trusted).source()
 
 
 def _read(job: ReadJob, trusted: bool) -> Contents:
@@ -217,54 +204,36 @@ def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(names, files, strict=True))
 
 
-def _open_tables(
-    files: Mapping[str, Path],
-    id_column: str | None,
-    blocks: Blocks | None,
-    use: Use | None,
-    header: bool | None,
-    transpose: Sequence[str],
-    allow_disjoint: bool,
-    new_samples: bool,
-    trusted: bool,
-) -> FileSource:
-    endings = {file.suffix.lower() for file in files.values()}
+def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
+    endings, blocks = {file.suffix.lower() for file in files.values()}, reading.blocks
     if ".h5ad" not in endings:
-        _check_unused(use=use)
+        _check_unused(reading, "use")
     elif len(endings) == 1:
-        _check_unused(id_column=id_column, blocks=blocks)
+        _check_unused(reading, "id_column", "blocks")
     if not endings & set(DELIMITERS):
-        _check_unused(header=header)
+        _check_unused(reading, "header")
     if blocks is not None and len(files) > 1:
         fault = f" cut one wide file into views, but {len(files)} files were given; give one"
         raise DataError(Setting("blocks"), fault)
     if blocks is not None and not blocks:
         raise DataError(Setting("blocks"), " names no view; give at least one, or leave it out")
-    views = _read_tables(files, id_column, blocks, use, header, transpose, trusted)
-    if not allow_disjoint:
-        check_matching(views, new_samples=new_samples)
+    views = _read_tables(files, reading)
+    if not reading.allow_disjoint:
+        check_matching(views, new_samples=reading.new_samples)
     return FileSource(views)
 
 
-def _read_tables(
-    files: Mapping[str, Path],
-    id_column: str | None,
-    blocks: Blocks | None,
-    use: Use | None,
-    header: bool | None,
-    transpose: Sequence[str],
-    trusted: bool,
-) -> list[FileView]:
+def _read_tables(files: Mapping[str, Path], reading: Reading) -> list[FileView]:
     """The views of all files, those that are named in `transpose` turned."""
-    places = h5ad_places([name for name, file in files.items() if file.suffix.lower() == ".h5ad"], use)
+    places = h5ad_places([name for name, file in files.items() if file.suffix.lower() == ".h5ad"], reading.use)
     views: list[FileView] = []
     for name, file in files.items():
-        of_ids = header is None and name in transpose  # the first line may well hold numbers
-        job = ReadJob(file, id_column, blocks, places.get(name), True if of_ids else header)
-        found = _read(job, trusted).views
+        of_ids = reading.header is None and name in reading.transpose  # the first line may well hold numbers
+        job = ReadJob(file, reading.id_column, reading.blocks, places.get(name), True if of_ids else reading.header)
+        found = _read(job, reading.trusted).views
         views += found if name == file.stem else [_named(name, file, found)]
-    _check_transposed(transpose, [view.name for view in views])
-    return [view.turned() if view.name in transpose else view for view in views]
+    _check_transposed(reading.transpose, [view.name for view in views])
+    return [view.turned() if view.name in reading.transpose else view for view in views]
 
 
 def _check_transposed(transpose: Sequence[str], names: Sequence[str]) -> None:
@@ -287,7 +256,7 @@ def _check_paths(paths: object) -> None:
         raise DataError(f"paths of files are read here, not {', '.join(sorted(kinds))}; pass objects to Views or fit")
 
 
-def _check_unused(**options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
+def _check_unused(reading: Reading, *names: str) -> None:
+    for name in names:
+        if getattr(reading, name) not in (None, ()):
             raise DataError(Setting(name), " has no meaning for this kind of file; leave it out")

@@ -36,7 +36,7 @@ def command() -> None:
 @options.as_json
 def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> None:
     """Measure time and memory beside a plain reference that does the same work in the same run."""
-    options.check_new_path(out, force, options.Inputs((), None, None, None))
+    options.check_new_path(out, force, options.Inputs(()))
     from viewfuse.bench.speed.measure import FULL, Size, measure
     from viewfuse.utils.devices import chosen_device
 
@@ -64,7 +64,7 @@ _DATA_DIR = click.option(
 @options.force
 def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
     """Hide views that are there, fill them, and compare with what they were; means of donors stand beside."""
-    options.check_new_folder(out, force, options.Inputs((), None, None, None))
+    options.check_new_folder(out, force, options.Inputs(()))
     from viewfuse.bench.experiments.imputation import bench_imputation, write_fillings
     from viewfuse.bench.experiments.tables import as_text
 
