@@ -13,6 +13,7 @@ from viewfuse.engine.training import Epoch
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import init_state
+from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 
 
 class Recorder:
@@ -201,13 +202,12 @@ def test_what_is_said_of_the_stages_of_a_training(monkeypatch):
     run.history["stage"][3:] = ["joint"] * 5
     run.numbers["clustering_weight"], stage = 0.25, run.joint_stage
     stage.kept, stage.seen, stage.size_entropy, stage.ended = 6, {3: 0.1, 6: 0.2}, {3: 1.0, 6: 0.9}, "it broke"
-    assert training.pretraining_decision(run, 0.5) == {"chosen": 3, "planned": 7, "evidence": {"agreement": 0.5}}
-    assert training.pretraining_decision(run, None)["evidence"] == {}
-    assert training.joint_stage_decision(run) == {
-        "chosen": 3, "lasted": 5, "planned": 9, "ended": "it broke", "merged": False,
-        "evidence": {
-            "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},
-            "size_entropy_after_epoch": {"3": 1.0, "6": 0.9},
-            "clustering_weight": 0.25,
-        },
-    }  # fmt: skip
+    assert training.pretraining_decision(run, 0.5) == PretrainingLength(3, {"agreement": 0.5}, planned=7)
+    assert training.pretraining_decision(run, None).evidence == {}
+    evidence = {
+        "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},
+        "size_entropy_after_epoch": {"3": 1.0, "6": 0.9},
+        "clustering_weight": 0.25,
+    }
+    wanted = JointStageLength(3, evidence, lasted=5, planned=9, ended="it broke", merged=False)
+    assert training.joint_stage_decision(run) == wanted
