@@ -29,8 +29,12 @@ from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.cuda import GraphedStep, tensor_cores
 from viewfuse.nn.optimizers import Adam
+from viewfuse.utils.settings import Setting
 
-_CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
+_CURE = (
+    "lower ", Setting("learning_rate"), ", or use ", Setting("scaling", "minmax"),
+    " or 'standard' if the data have extreme values",
+)  # fmt: skip
 
 Loss = Callable[[Tensor], Mapping[str, Tensor]]
 """From a batch of elements, of shape (replicates, batch) or (replicates, batch, numbers of an element), to terms of
@@ -337,4 +341,4 @@ def check_diverged(runs: Sequence[TrainState]) -> None:
     """Stop with the first training that diverged."""
     for run in runs:
         if run.diverged:
-            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; {_CURE}")
+            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; ", *_CURE)

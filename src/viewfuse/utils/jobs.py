@@ -21,7 +21,7 @@ import joblib
 from joblib.parallel import get_active_backend
 
 from viewfuse.errors import WorkerLost
-from viewfuse.utils.settings import wrong
+from viewfuse.utils.settings import Setting, wrong
 from viewfuse.utils.threads import limited
 
 _TRIES_ALONE = 2
@@ -189,7 +189,7 @@ def _alone(call: _Call, place: int, args: tuple[Any, ...], n_jobs: int | None) -
         except BrokenProcessPool:
             continue
     lost = f"a worker process was lost {_TRIES_ALONE + 1} times, perhaps for want of memory"
-    return _Outcome(error=WorkerLost(f"{lost}; use fewer jobs, such as n_jobs=1 or --jobs 1"))
+    return _Outcome(error=WorkerLost(f"{lost}; use fewer jobs, such as ", Setting("n_jobs", 1)))
 
 
 @cache

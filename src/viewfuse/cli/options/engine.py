@@ -11,7 +11,6 @@ import click
 from viewfuse.cli.options.numbers import Whole
 from viewfuse.errors import SettingError
 from viewfuse.utils.optional import needed
-from viewfuse.utils.settings import Setting
 
 _RETRIES = 2
 """How often Ray begins a job again whose worker was lost."""
@@ -50,9 +49,7 @@ def on_engine(engine: str, address: str | None, device: str) -> Iterator[None]:
     """
     if engine == "local":
         if address is not None:
-            raise SettingError(
-                Setting("address"), " names a Ray cluster; add ", Setting("engine", "ray"), ", or leave it out"
-            )
+            raise SettingError("--address names a Ray cluster; add --engine ray, or leave it out")
         yield
         return
     ray = needed("ray", "ray", "--engine ray")
@@ -88,5 +85,5 @@ def _ray_config(ray: Any, device: str) -> Any:
         return joblib.parallel_config("ray", n_jobs=-1, ray_remote_args=asked)
     n_gpus = int(ray.cluster_resources().get("GPU", 0))
     if not n_gpus:
-        raise SettingError("no machine of the Ray cluster has a GPU; use ", Setting("device", "cpu"))
+        raise SettingError("no machine of the Ray cluster has a GPU; use --device cpu")
     return joblib.parallel_config("ray", n_jobs=n_gpus, ray_remote_args={**asked, "num_gpus": 1})
