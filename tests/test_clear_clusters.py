@@ -10,7 +10,7 @@ import torch
 
 from conftest import make_blobs
 from viewfuse import URRL
-from viewfuse.fitted import prepared as prepared_module
+from viewfuse.methods.urrl import trials
 from viewfuse.selection import rules
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.scores import chance_corrected, partition_score
@@ -80,7 +80,7 @@ def test_the_better_clusters_are_kept_and_a_tie_is_the_networks():
 
 def kmeans_finds(monkeypatch, labels):
     """Let k-means find `labels`, whatever there is."""
-    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(labels))
+    monkeypatch.setattr(trials, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(labels))
 
 
 def test_the_network_is_taught_better_clusters(blobs, monkeypatch):

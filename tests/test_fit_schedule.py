@@ -15,15 +15,13 @@ from conftest import make_blobs
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
 from viewfuse.engine.progress import Progress
-from viewfuse.fitted import prepared as prepared_module
 from viewfuse.fitted.prepared import Source
-from viewfuse.methods.urrl import estimator
+from viewfuse.methods.urrl import estimator, trials
 from viewfuse.methods.urrl import fit as fit_module
-from viewfuse.methods.urrl import search as search_module
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import fit_bytes
-from viewfuse.methods.urrl.search import Search, check_memory, take_over
 from viewfuse.methods.urrl.training import embed_stored, init_state
+from viewfuse.methods.urrl.trials import Search, check_memory, take_over
 from viewfuse.selection import rules
 
 
@@ -47,7 +45,7 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), *
         assert (k, seed) == (3, seeds[0])  # the same for all trainings, so that they are compared with one partition
         return torch.from_numpy(GROUPS)
 
-    monkeypatch.setattr(prepared_module, "filled_kmeans", kmeans)
+    monkeypatch.setattr(trials, "filled_kmeans", kmeans)
     views, config, progress = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY, **settings), Expected()
     (chosen,) = fit_module.fit_models([views], config, scaling, [list(seeds)], CPU, progress=progress)
     return events, chosen, progress.epochs
@@ -163,14 +161,14 @@ def test_trainings_that_agree_from_a_bound_on_are_settled(monkeypatch, agreed, s
 def watched_fit(monkeypatch):
     """A function that fits, and returns the estimator, the trainings as they ended, and what k-means found."""
     ended, references, joint = [], [], fit_module.train_jointly
-    find = prepared_module.filled_kmeans
+    find = trials.filled_kmeans
 
     def end(runs, **ways):
         joint(runs, **ways)
         ended.extend((run, embed_stored(run), run.network.centers.detach().clone()) for run in runs)
 
     monkeypatch.setattr(fit_module, "train_jointly", end)
-    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda *a: references.append(find(*a)) or references[-1])
+    monkeypatch.setattr(trials, "filled_kmeans", lambda *a: references.append(find(*a)) or references[-1])
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(3)
     views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]
@@ -316,7 +314,7 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
 
 @pytest.mark.usefixtures("three_scalings")
 def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch):
-    monkeypatch.setattr(prepared_module, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(GROUPS))
+    monkeypatch.setattr(trials, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(GROUPS))
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
     assert search_of().most_epochs(4) == 3 * 4 + 5 + 6
     assert search_of(seeds=(5, 6)).most_epochs(4) == 2 * (3 * 4 + 5 + 6)
@@ -332,7 +330,7 @@ def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch
 def test_a_long_wait_is_told_in_minutes_of_all_trainings(monkeypatch):
     asked, search = [], search_of(seeds=(5, 6))
     seconds = iter([30.0, 30.1, 120.0])
-    monkeypatch.setattr(search_module, "fit_seconds", lambda *args: asked.append(args) or next(seconds))
+    monkeypatch.setattr(trials, "fit_seconds", lambda *args: asked.append(args) or next(seconds))
     words = "training takes up to about {} minutes on 2 CPU cores"
     assert [search.long_wait() for _ in range(3)] == ["", words.format(2), words.format(4)]
     assert asked[0] == (60, search.source.reduced.widths, search.config, 3)
@@ -367,7 +365,7 @@ def test_a_fit_that_memory_does_not_hold_is_refused_before_it_begins(monkeypatch
     views, settings = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY)
     needed = fit_bytes(60, views.widths, settings)
     for free, refused in ((needed, False), (needed - 1, True)):
-        monkeypatch.setattr(search_module, "free_bytes", lambda device, free=free: free)
+        monkeypatch.setattr(trials, "free_bytes", lambda device, free=free: free)
         if refused:
             with pytest.raises(
                 MemoryError, match=f"60 samples with columns .* {needed:,} bytes, but only {free:,} are"

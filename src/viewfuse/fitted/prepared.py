@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from viewfuse.data.empty_cells import warn_of_filled
 from viewfuse.data.filling import Filler, fit_filler
@@ -17,7 +15,6 @@ from viewfuse.fitted.model import scaled_tensors
 from viewfuse.neighbors.samples import RowIndex, Samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
-from viewfuse.selection.kmeans import filled_kmeans
 from viewfuse.selection.rules import SCALINGS
 
 
@@ -43,18 +40,12 @@ class Source(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Samples before training, under one scaling.
-
-    Attributes
-    ----------
-    reference : int64 array of shape (samples,): the clusters that k-means finds in the filled views
-    """
+    """Samples before training, under one scaling."""
 
     source: Source
     scaler: Scaler
     stored: Samples
     row_index: RowIndex
-    reference: NDArray[np.int64]
 
 
 def scalers_of(source: Source, scaling: str) -> list[Scaler]:
@@ -67,9 +58,8 @@ def scalers_of(source: Source, scaling: str) -> list[Scaler]:
     return sorted(kept, key=lambda one: kinds.index(one.kind))
 
 
-def prepare(source: Source, scaler: Scaler, depth: int, n_clusters: int, seed: int, device: torch.device) -> Prepared:
+def prepare(source: Source, scaler: Scaler, depth: int, device: torch.device) -> Prepared:
     """The samples under a scaling, with `depth` neighbours of each in every view."""
     values, present = scaled_tensors(source.reduced, scaler, device)
     stored = index_training_set(values, present, depth)
-    reference = filled_kmeans(stored, n_clusters, seed).cpu().numpy()
-    return Prepared(source, scaler, stored, index_rows(values, present), reference)
+    return Prepared(source, scaler, stored, index_rows(values, present))

@@ -21,8 +21,8 @@ from viewfuse.fitted.model import scaled_tensors
 from viewfuse.fitted.prepared import Source, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.search import check_memory
 from viewfuse.methods.urrl.training import init_state, pretrain
+from viewfuse.methods.urrl.trials import check_memory
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import Asked

@@ -1,4 +1,4 @@
-"""From views to a fitted model: scale, search, train under several scalings, choose."""
+"""The story of a fit: fill, reduce, scale, search neighbours, train under several scalings, choose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.search import Search, Trial, check_memory, sound_trials, take_over
 from viewfuse.methods.urrl.training import (
     embed_stored,
     joint_stage_decision,
@@ -30,6 +29,7 @@ from viewfuse.methods.urrl.training import (
     pretraining_decision,
     train_jointly,
 )
+from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_trials, take_over
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
@@ -198,7 +198,7 @@ class _Chosen(NamedTuple):
         labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
         (best,) = best_of_each(candidates, candidate_scores(candidates, n_clusters)).values()
-        trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].prepared.reference
+        trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].reference
         confidence = confidence_decision(labels[best], reference, n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
         model = calibrated(trial.model(), embeddings[best], confidence.chosen)
@@ -232,7 +232,7 @@ def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Clust
     ----------
     labels, embedding : of the training samples, as the training ended
     """
-    method, stored, reference = trial.run.method, trial.prepared.stored, trial.prepared.reference
+    method, stored, reference = trial.run.method, trial.prepared.stored, trial.reference
     assert isinstance(method, URRLMethod)
     own, other = (partition_score(found, stored.neighbor_ids, method.n_clusters) for found in (labels, reference))
     decision = cluster_source(own, other if method.config.center_start == "best" else None)

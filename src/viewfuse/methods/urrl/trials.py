@@ -20,9 +20,18 @@ from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.training import init_state
-from viewfuse.selection.rules import SCALINGS, are_clear
-from viewfuse.selection.scores import Candidate, matched_share
+from viewfuse.methods.urrl.training import (
+    init_state,
+)
+from viewfuse.selection.kmeans import filled_kmeans
+from viewfuse.selection.rules import (
+    SCALINGS,
+    are_clear,
+)
+from viewfuse.selection.scores import (
+    Candidate,
+    matched_share,
+)
 from viewfuse.utils.settings import Setting
 
 _LONG = 60.0
@@ -31,14 +40,20 @@ _LONG = 60.0
 
 @dataclass(frozen=True)
 class Trial:
-    """Samples with what one training makes of them."""
+    """Samples with what one training makes of them.
+
+    Attributes
+    ----------
+    reference : int64 array of shape (samples,): the clusters that k-means finds in the filled views
+    """
 
     prepared: Prepared
+    reference: NDArray[np.int64]
     run: TrainState
 
     def model(self) -> Model:
         """The network with all that new samples need."""
-        (columns, filler, reduction, _, reduced), scaler, stored, index, _ = self.prepared
+        (columns, filler, reduction, _, reduced), scaler, stored, index = self.prepared
         method = self.run.method
         assert isinstance(method, URRLMethod)
         return Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, self.run.network)
@@ -53,7 +68,7 @@ class Trial:
         if self.run.diverged:
             return False
         start, k = self.start(), self.run.method.n_clusters
-        return are_clear(matched_share(start, self.prepared.reference), len(start), k)
+        return are_clear(matched_share(start, self.reference), len(start), k)
 
     def start(self) -> NDArray[np.int64]:
         """The clusters after pre-training so far, of shape (samples,)."""
@@ -98,10 +113,11 @@ class Search:
 
     def _trials(self, scaler: Scaler) -> list[Trial]:
         depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
-        prepared = prepare(self.source, scaler, depth, k, self.seeds[0], self.device)
+        prepared = prepare(self.source, scaler, depth, self.device)
+        reference = filled_kmeans(prepared.stored, k, self.seeds[0]).cpu().numpy()
         place = 0 if self.asked else SCALINGS.index(scaler.kind)
         seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
-        return [Trial(prepared, init_state(prepared.stored, self.config, seed)) for seed in seeds]
+        return [Trial(prepared, reference, init_state(prepared.stored, self.config, seed)) for seed in seeds]
 
     @property
     def is_clear(self) -> bool:
