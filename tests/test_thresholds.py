@@ -13,7 +13,7 @@ from test_decisions import SMALL, FixedClusters, Looked, samples_for
 from training_tools import train, train_replicates
 from viewfuse.engine import early_stopping, stacking
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
