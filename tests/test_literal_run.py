@@ -208,7 +208,7 @@ def test_warnings_begin_where_their_bounds_are():
 
     assert texts() == texts(unsure=4) == texts(confidence=0.5) == []
     assert texts(unsure=5) == ["25% of the samples are uncertain."]
-    assert texts(tiny=4) == ["Fewer than 5 samples are in cluster 1: look whether they are outliers."]
+    assert texts(tiny=4) == ["Fewer than 5 samples are in cluster 1: check whether they are outliers."]
     assert texts(tiny=1) == texts(tiny=4)
     assert len(texts(confidence=0.49)) == 1
     assert texts(tiny=10, lacks=5) == []

@@ -276,7 +276,7 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
     found = warnings_of(read_run(folder))
     assert found == [
         "2 clusters of 5 hold no sample; ask for fewer clusters.",
-        "Fewer than 5 samples are in cluster 0: look whether they are outliers.",
+        "Fewer than 5 samples are in cluster 0: check whether they are outliers.",
         "The samples of cluster 2 are uncertain on average; check whether they belong together.",
         "50% of the samples are uncertain.",
         "Cluster 1 may be about the missing view rna: 100% of its samples lack it, 0% of the others.",

@@ -69,7 +69,7 @@ def test_every_setting_that_is_refused_is_called_by_its_option(file, tmp_path, m
         (Setting("allow_disjoint", True), "allow_disjoint=True", "--allow-disjoint"),
         (Setting("blocks", {"a": "a_*", "b": "b"}), "blocks={'a': 'a_*', 'b': 'b'}", "--block 'a=a_*' --block b=b"),
         (Setting("blocks"), "blocks", "--block"),
-        (Setting("ablation", None), "ablation=None", None),
+        (Setting("ablation", {}), "ablation={}", None),
     ],
 )  # fmt: skip
 def test_parameters_are_spelled_for_the_reader(setting, python, option):
@@ -77,8 +77,8 @@ def test_parameters_are_spelled_for_the_reader(setting, python, option):
 
 
 def test_messages_are_spelled_when_they_are_shown():
-    error = DataError("a.csv: n_init=3 ", Setting("id_column"), Advice(("; ", Setting("ablation", None), " helps")))
-    assert str(error) == "a.csv: n_init=3 id_column; ablation=None helps"
+    error = DataError("a.csv: n_init=3 ", Setting("id_column"), Advice(("; ", Setting("ablation", {}), " helps")))
+    assert str(error) == "a.csv: n_init=3 id_column; ablation={} helps"
     assert spelled(error, spelling(fit.command)) == "a.csv: n_init=3 --id-column"  # what users wrote stays
     assert spelled(error, spelling(click.Command("nothing"))) == "a.csv: n_init=3 id_column"
     assert spelled("plain text", spelling(fit.command)) == "plain text"

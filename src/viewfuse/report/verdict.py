@@ -118,7 +118,7 @@ def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
         found.append(f"{count(len(empty), 'cluster')} of {len(clusters)} hold no sample; ask for fewer clusters.")
     tiny = [str(one.label) for one in clusters if 0 < one.samples < _TINY]
     if tiny:
-        found.append(f"Fewer than {_TINY} samples are in {_listed(tiny)}: look whether they are outliers.")
+        found.append(f"Fewer than {_TINY} samples are in {_listed(tiny)}: check whether they are outliers.")
     lost = [str(one.label) for one in clusters if one.found_again[1] == "dissolves"]
     if lost:
         found.append(f"With views hidden or samples left out, {_listed(lost)} would not be found again.")

@@ -25,18 +25,8 @@ from viewfuse.selection.decisions import (
 )
 from viewfuse.utils.settings import Setting, Spell, written
 
-LABELS = {
-    "n_clusters": "number of clusters",
-    "empty_cells": "empty cells",
-    "reduction": "reduction",
-    "scaling": "scaling",
-    "pretraining": "pre-training",
-    "joint_stage": "joint stage",
-    "clusters": "clusters",
-    "confidence": "confidence",
-    "reliability": "reliability",
-}
-"""What people call the decisions."""
+_LABELS = {"n_clusters": "number of clusters", "pretraining": "pre-training"}
+"""What people call decisions, where it differs from their names."""
 
 
 def records(*decisions: Decision) -> dict[str, dict[str, Any]]:
@@ -62,7 +52,7 @@ def _restored(name: str, record: Mapping[str, Any]) -> Decision:
 def label(decision: Decision) -> str:
     """What people call a decision."""
     name = decision.key if isinstance(decision, SavedSentence) else decision.name
-    return LABELS.get(name, name.replace("_", " "))
+    return _LABELS.get(name, name.replace("_", " "))
 
 
 @singledispatch

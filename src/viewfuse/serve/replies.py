@@ -61,7 +61,7 @@ def _for_callers(message: object) -> str:
 
 def _in_address(setting: Setting) -> str | None:
     """A parameter of reading files as the address of a request has it."""
-    if setting.name == "blocks" and setting.has_value:
+    if setting.name == "blocks" and setting.value:
         return "&".join(f"block={view}={pattern}" for view, pattern in setting.value.items())
     return {"blocks": "block", "id_column": "id_column"}.get(setting.name)
 

@@ -8,23 +8,16 @@ from typing import Any
 
 from viewfuse.errors import SettingError
 
-_UNSET = ...
-
 
 @dataclass(frozen=True)
 class Setting:
     """A parameter, or another name that not all readers have: `str` spells it as in Python, ``n_init=3``."""
 
     name: str
-    value: Any = _UNSET
-
-    @property
-    def has_value(self) -> bool:
-        """Whether the message names a value, too."""
-        return self.value is not _UNSET
+    value: Any = None
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value!r}" if self.has_value else self.name
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
 
 
 class Advice(tuple[str | Setting, ...]):
@@ -66,23 +59,14 @@ def _spelled(part: object, spell: Spell) -> str:
 
 def as_plain(parts: Iterable[object]) -> list[Any]:
     """The parts of a message in a form that JSON can hold."""
-    return [_as_plain(part) for part in parts]
-
-
-def _as_plain(part: object) -> Any:
-    if isinstance(part, Advice):
-        return as_plain(part)
-    if isinstance(part, Setting):
-        return {"name": part.name} | ({"value": part.value} if part.has_value else {})
-    return str(part)
+    plain: dict[type, Callable[[Any], Any]] = {Setting: vars, Advice: as_plain}
+    return [plain.get(type(part), str)(part) for part in parts]
 
 
 def from_plain(parts: Iterable[Any]) -> list[Any]:
     """The parts of a message from what `as_plain` made of them."""
-    return [_from_plain(part) for part in parts]
-
-
-def _from_plain(part: Any) -> str | Setting | Advice:
-    if isinstance(part, list):
-        return Advice(from_plain(part))
-    return Setting(**part) if isinstance(part, dict) else str(part)
+    kinds: dict[type, Callable[[Any], Any]] = {
+        dict: lambda one: Setting(**one),
+        list: lambda one: Advice(from_plain(one)),
+    }
+    return [kinds.get(type(part), str)(part) for part in parts]

@@ -20,7 +20,7 @@ def spelling(command: click.Command) -> Spell:
         if option is None:
             return None
         flag, value = option.opts[0], setting.value
-        if not setting.has_value:
+        if value is None:
             return flag
         if option.is_flag:
             return flag if value else (option.secondary_opts or [f"no {flag}"])[0]
