@@ -15,8 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from viewfuse import URRL, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.engine.training import Training
-from viewfuse.fitted.cluster_stability import in_a_word
-from viewfuse.fitted.merge_tree import merge_tree
+from viewfuse.fitted.clusters import in_a_word, merge_tree
 from viewfuse.methods import choosing_k
 from viewfuse.plots.cluster_numbers import draw_choice
 

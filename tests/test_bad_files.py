@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from bad_files.corpus import BAD, BOMBS
 from bad_files.traps import found_files
 from viewfuse.cli import main
-from viewfuse.io.isolated import client, limits
+from viewfuse.io.isolated import client, jobs
 
 PEAK = """
 import resource, sys
@@ -91,7 +91,7 @@ def test_what_crashed_a_library_is_one_line(path, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not client.POSSIBLE, reason="on this system files are read in place")
 def test_what_never_ends_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "_SECONDS", 1)
+    monkeypatch.setattr(jobs, "_SECONDS", 1)
     path = next(path for path in found_files() if ".h5ad" in path.name)
     assert "was not read in 1 s of computing" in answer(path, tmp_path, monkeypatch)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse.errors import SettingError
-from viewfuse.fitted.cluster_stability import best_overlaps
+from viewfuse.fitted.clusters import best_overlaps
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.selection.cluster_number import (
     MEASURES,

@@ -17,10 +17,10 @@ from scipy import sparse
 from fuzz.seeds import write_seeds
 from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chunks, read_views
 from viewfuse.io import annotation, spool
-from viewfuse.io.isolated import client, limits, server
+from viewfuse.io.isolated import client, jobs, server
 from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
 from viewfuse.io.readers import Reading, open_source
-from viewfuse.io.safety.guard import guarded
+from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileView
 
 pytestmark = pytest.mark.skipif(not client.POSSIBLE, reason="this system cannot pass files between processes")
@@ -169,7 +169,7 @@ def test_real_limits_end_a_reader(tmp_path, monkeypatch):
             pass
 
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
-    monkeypatch.setattr(limits, "_SECONDS", 1)
+    monkeypatch.setattr(jobs, "_SECONDS", 1)
     monkeypatch.setattr(client, "_ReaderProcess", ForkedServer)
     for fault, error, words in (
         (swell, NotEnoughMemory, "trusted=True reads it without limits"),

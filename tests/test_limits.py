@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, SettingError
-from viewfuse.utils import atomic, console, folders, memory, process_memory, threads
+from viewfuse.utils import atomic, console, folders, memory, threads
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.threads import limited
 
@@ -108,23 +108,23 @@ def test_every_group_around_a_process_limits_it(tmp_path):
 
 def test_memory_of_this_process_is_told_in_megabytes(monkeypatch):
     reads(monkeypatch, {"/proc/self/status": "VmPeak:  9 kB\nVmHWM:  4000 kB\nVmRSS:  3000 kB\n"})
-    assert process_memory.memory_now() == 3000 * 1024 / 1e6
-    assert process_memory.memory_peak() == 4000 * 1024 / 1e6
+    assert memory.memory_now() == 3000 * 1024 / 1e6
+    assert memory.memory_peak() == 4000 * 1024 / 1e6
     reads(monkeypatch, {"/proc/self/status": "Name: none\n"})
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=5000))
     for platform, unit in (("linux", 1024), ("darwin", 1)):
         monkeypatch.setattr(sys, "platform", platform)
-        assert process_memory.memory_now() == process_memory.memory_peak() == 5000 * unit / 1e6
+        assert memory.memory_now() == memory.memory_peak() == 5000 * unit / 1e6
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system cannot forget a peak")
 def test_a_peak_is_forgotten():
     held = np.ones(8_000_000)  # 64 MB
-    before = process_memory.memory_peak()
+    before = memory.memory_peak()
     del held
-    assert process_memory.forget_peak()
-    assert process_memory.memory_peak() < before - 30
+    assert memory.forget_peak()
+    assert memory.memory_peak() < before - 30
 
 
 # --- cores and threads

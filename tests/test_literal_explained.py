@@ -15,9 +15,10 @@ from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine import passes
 from viewfuse.errors import DataError, SettingError
-from viewfuse.fitted import cluster_stability as stability
+from viewfuse.fitted import clusters as stability
 from viewfuse.fitted import effects, fingerprint, prepared
 from viewfuse.fitted import model as fitted_model
+from viewfuse.fitted.clusters import Merge
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.effects import differences, view_effects
 from viewfuse.fitted.explanation import (
@@ -33,7 +34,6 @@ from viewfuse.fitted.explanation import (
     sheets,
 )
 from viewfuse.fitted.manifest import _names_one_file, read_file
-from viewfuse.fitted.merge_tree import Merge
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import Samples
 

@@ -21,11 +21,10 @@ from viewfuse.data.empty_cells import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
-from viewfuse.io import annotation, escaping, matching, spool, writers
-from viewfuse.io.prefixed_columns import split_by_prefix
-from viewfuse.io.readers import blocks, header, mat, mat5, npz
-from viewfuse.io.safety import limits as file_limits
-from viewfuse.io.source import FileSource, FileView, alike
+from viewfuse.io import annotation, csv_text, matching, spool, writers
+from viewfuse.io import safety as file_limits
+from viewfuse.io.readers import blocks, mat, mat5, npz, text
+from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
 from viewfuse.serve import answers, app, gate, replies, worker
 from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.metrics import Metrics
@@ -105,11 +104,11 @@ def test_views_are_written_once_with_a_header_and_all_parts(tmp_path):
      ("\tx", "'\tx"), (" =1", "' =1"), ("a|@b", "'a|'@b"), (7, 7), ("", "")],
 )  # fmt: skip
 def test_cells_that_a_spreadsheet_would_run_are_marked(cell, written):
-    assert escaping.marked(cell) == written
+    assert csv_text.marked(cell) == written
     if isinstance(cell, str):
-        assert escaping.unmarked(written) == cell
+        assert csv_text.unmarked(written) == cell
         file = io.StringIO()
-        escaping.write_harmless(file, [(cell, "b")])
+        csv_text.write_harmless(file, [(cell, "b")])
         assert next(csv.reader(io.StringIO(file.getvalue(), newline=""))) == [written, "b"]
 
 
@@ -281,7 +280,7 @@ def test_shapes_that_a_matlab_file_can_hold(shape, kind, size, fine):
      ([1, 2, 2, 3, 4, 5, 6], False), ([5, 4, 6, 7, 8, 9], False)],
 )  # fmt: skip
 def test_numbers_that_may_be_names_of_columns(numbers, labels):
-    assert header._are_labels(numbers) == labels
+    assert text._are_labels(numbers) == labels
 
 
 def test_blocks_take_columns_in_the_order_of_the_file_or_of_the_list():

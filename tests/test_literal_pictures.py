@@ -12,7 +12,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
-from viewfuse.plots import critical_difference, fitted, maps, plane
+from viewfuse.comparison import critical_difference
+from viewfuse.plots import fitted, maps, plane
 from viewfuse.plots.cluster_numbers import draw_choice
 from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.plots.fitted import FittedPlots

@@ -22,8 +22,7 @@ from viewfuse.cli.options import on_engine
 from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite, DataError
-from viewfuse.io.prefixed_columns import split_by_prefix
-from viewfuse.io.source import FileSource, FileView
+from viewfuse.io.source import FileSource, FileView, split_by_prefix
 
 ROWS = (7, 12, 5)
 TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}

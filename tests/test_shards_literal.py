@@ -391,10 +391,10 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     assert found["samples"] == 8
     assert shard.known(asked) == found
     record = json.loads(shard.record.read_text())["of"]
+    reading = {**vars(Reading()), "transpose": []}
     assert record == {
         "file": "x.npz", "bytes": size, "model": "mark", "uncertain_below": 0.5,
-        "view": None, "reading": {**vars(Reading()), "transpose": []},
-        "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
+        "view": None, "reading": reading, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
     } | {"uncertain_below": asked.uncertain_below}  # fmt: skip
     for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": Reading(header=False)}):
         assert shard.known(ShardTask(**{**vars(asked), **change})) is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from viewfuse import DataError, Views, read_views
 from viewfuse.cli import main
-from viewfuse.io.escaping import marked, unmarked, write_harmless
+from viewfuse.io.csv_text import marked, unmarked, write_harmless
 from viewfuse.io.readers import text
 
 SIGNS = "=+-@;,|'\"\t\r\n ＝＋－＠x1"  # noqa: RUF001

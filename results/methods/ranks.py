@@ -15,8 +15,8 @@ import numpy as np
 
 from viewfuse.bench.experiments.records import read_records
 from viewfuse.bench.experiments.synthetic import MAKERS
+from viewfuse.comparison.critical_difference import draw_critical_difference
 from viewfuse.comparison.ranks import ranks_of
-from viewfuse.plots.critical_difference import draw_critical_difference
 
 HERE = Path(__file__).parent
 RATES = (0.25, 0.5, 0.75)

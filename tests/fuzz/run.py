@@ -29,7 +29,7 @@ import numpy as np
 from fuzz.seeds import write_seeds
 from viewfuse import ViewfuseError
 from viewfuse.io.isolated import client
-from viewfuse.io.isolated.limits import limits_of
+from viewfuse.io.isolated.jobs import limits_of
 from viewfuse.io.readers import open_source
 
 FOUND = Path(__file__).parents[1] / "bad_files" / "found"

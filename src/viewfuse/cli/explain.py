@@ -14,8 +14,8 @@ from viewfuse.io.writers import as_json as json_text
 from viewfuse.io.writers import write_sheets
 
 if TYPE_CHECKING:
+    from viewfuse.fitted.clusters import Merge
     from viewfuse.fitted.explanation import Explanation
-    from viewfuse.fitted.merge_tree import Merge
 
 _MERGES = 3
 """Merges that are shown; the file has all."""
@@ -69,7 +69,7 @@ def command(
 
 def describe(explanation: Explanation, top: int) -> list[dict[str, Any]]:
     """Per cluster its size, its stability, its typical samples and most distinguishing features, over all views."""
-    from viewfuse.fitted.cluster_stability import in_a_word
+    from viewfuse.fitted.clusters import in_a_word
 
     facts = zip(explanation.sizes.tolist(), explanation.stability.tolist(), explanation.typical, strict=True)
     return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,12 +10,11 @@ import click
 
 from viewfuse import metrics
 from viewfuse.cli import options
-from viewfuse.data.alignment import read_alike
-from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.io.escaping import unmarked
+from viewfuse.data.alignment import warn_of_few
+from viewfuse.errors import DataError
+from viewfuse.io.csv_text import open_utf8, unmarked
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import check_ids
-from viewfuse.io.utf8 import open_utf8
 
 
 @click.command()
@@ -29,10 +27,7 @@ def command(labels: Path, truth: Path, as_json: bool) -> None:
     both = [name for name in found if name in known]
     if not both:
         raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
-    if 2 * len(both) < min(len(found), len(known)):
-        few = f"only {len(both)} of {len(found)} and {len(known)} ids are in both files"
-        alike = [f"{one!r} and {other!r} read alike" for one, other in read_alike(found, known)[:1]]
-        warnings.warn("; ".join([few, *alike, "spell ids alike in both"]), SuspiciousDataWarning, stacklevel=2)
+    warn_of_few(len(both), found, known, "files")
     pair = [known[name] for name in both], [found[name] for name in both]
     scores = {"accuracy": metrics.clustering_accuracy(*pair), "NMI": metrics.nmi(*pair), "ARI": metrics.ari(*pair)}
     left_out = len(set(found) ^ set(known))

@@ -34,8 +34,7 @@ from viewfuse.missing import hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.jobs import run_jobs
-from viewfuse.utils.memory import memory_errors
-from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
+from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that change no result; the kind of device counts by itself."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from viewfuse.comparison.results import BELOW_BEST, COSTS, HELD_OUT, STABILITY, Comparison
-from viewfuse.io.escaping import as_csv
+from viewfuse.io.csv_text import as_csv
 from viewfuse.utils.atomic import write_file
 
 

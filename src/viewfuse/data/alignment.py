@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from viewfuse.data.annotated import AnnotatedTable, is_annotated
 from viewfuse.data.digits import exact_frame
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 
 CURE = "write ids alike in all views, as text with all their zeros, say (pandas: dtype=str)"
 _MOST = 50_000
@@ -90,12 +89,9 @@ def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> 
     counted = [name for name, view in frames.items() if hasattr(view, "iloc") and name not in labelled]
     if labelled and counted:
         other, index = next(iter(labelled.items()))
-        warnings.warn(
-            f"view {counted[0]!r} has row labels 0, 1, 2, ..., but {other!r} has ids such as {index.tolist()[0]!r}, so "
-            "rows are matched by their order; give both the ids of their samples as index",
-            SuspiciousDataWarning,
-            stacklevel=outside(),
-        )
+        what = f"view {counted[0]!r} has row labels 0, 1, 2, ..., but {other!r} has ids such as {index.tolist()[0]!r}"
+        cure = "rows are matched by their order; give both the ids of their samples as index"
+        warn(SuspiciousDataWarning(f"{what}, so {cure}"))
 
 
 def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
@@ -274,12 +270,9 @@ def _by_id(mask: Any, ids: Sequence[Hashable] | NDArray[Any], labels: Any) -> An
 
 
 def _tell_counted(ids: Sequence[Hashable]) -> None:
-    warnings.warn(
-        f"the mask has row labels 0, 1, 2, ..., but the samples have ids such as {ids[0]!r}, so its rows are matched "
-        "by their order; give the mask these ids as index",
-        SuspiciousDataWarning,
-        stacklevel=outside(),
-    )
+    what = f"the mask has row labels 0, 1, 2, ..., but the samples have ids such as {ids[0]!r}"
+    cure = "its rows are matched by their order; give the mask these ids as index"
+    warn(SuspiciousDataWarning(f"{what}, so {cure}"))
 
 
 def _unmatched(absent: Sequence[Hashable], labels: Sequence[Hashable], ids: Sequence[Hashable]) -> str:
@@ -335,3 +328,11 @@ def alike_in_views(names: Sequence[str], mask: NDArray[np.bool_], ids: Sequence[
             pairs = read_alike(*([ids[row] for row in rows] for rows in alone))
             lines += [in_words(pairs, first, names[w])] if pairs else []
     return lines
+
+
+def warn_of_few(shared: int, first: Collection[Hashable], second: Collection[Hashable], both: str) -> None:
+    """Warn where two lists of ids, of `both`, have less than half of the shorter one in common."""
+    if 2 * shared < min(len(first), len(second)):
+        few = f"only {shared} of {len(first)} and {len(second)} ids are in both {both}"
+        alike = [f"{one!r} and {other!r} read alike" for one, other in read_alike(first, second)[:1]]
+        warn(SuspiciousDataWarning("; ".join([few, *alike, "spell ids alike in both"])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from numbers import Real
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.data.numerals import is_number
 from viewfuse.data.sparse_tables import is_sparse, with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 
 MOST_ABSENT = 0.2
 """Share of a view's columns that may be absent; their cells are empty."""
@@ -101,7 +100,7 @@ def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]]) -> None:
     listed = [f"{view} {len(names):,} ({_some(names)})" for view, names in ignored.items() if names]
     if listed:
         what = f"columns that the model was not fitted on are ignored: {'; '.join(listed)}"
-        warnings.warn(what, IgnoredColumnsWarning, stacklevel=outside())
+        warn(IgnoredColumnsWarning(what))
 
 
 def _check_count(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Setting
 
 MOST_OF_VIEW = 0.3
@@ -175,7 +174,7 @@ def warn_of_filled(found: Sequence[EmptyCells]) -> None:
     """Warn once of all cells that were filled."""
     if found:
         filled = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
-        warnings.warn(f"empty cells were filled: {filled}", EmptyCellsWarning, stacklevel=outside())
+        warn(EmptyCellsWarning(f"empty cells were filled: {filled}"))
 
 
 class _Completes(Protocol):

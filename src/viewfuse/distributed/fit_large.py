@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,8 +47,8 @@ from viewfuse.methods.urrl.fit import Fitted, calibrated
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.caller import outside
-from viewfuse.utils.process_memory import memory_peak
+from viewfuse.utils.console import warn
+from viewfuse.utils.memory import memory_peak
 from viewfuse.utils.settings import Setting, wrong
 
 BANK = {"cpu": 20_000, "cuda": 100_000}
@@ -248,16 +247,12 @@ class _Job:
             ignored = f"{len(names)} column(s) beside those of lists are ignored: {', '.join(names[:8])}; "
             example = Setting("blocks", {"VIEW": "PATTERN"})
             cure = "name the columns of all views, such as ", example, ", if they matter"
-            warnings.warn(SuspiciousDataWarning(ignored, *cure), stacklevel=outside())
+            warn(SuspiciousDataWarning(ignored, *cure))
 
     def _tell_lost(self, facts: ColumnFacts) -> None:
         lost = len(self.shards) - facts.n_rows
         if lost and self.processes.is_first:
-            warnings.warn(
-                f"{lost:,} of {len(self.shards):,} rows have no view at all and are left out",
-                EmptySampleWarning,
-                stacklevel=outside(),
-            )
+            warn(EmptySampleWarning(f"{lost:,} of {len(self.shards):,} rows have no view at all and are left out"))
 
     def _start(self, reader: BucketReader, progress: Progress) -> URRL:
         """The model of the bank, which the first process fits and all read."""

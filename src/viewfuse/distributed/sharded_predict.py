@@ -26,10 +26,9 @@ from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.streamed_predict import predict_parts
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
-from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import AS_USUAL, Reading, open_source
-from viewfuse.io.safety.guard import guarded
-from viewfuse.io.source import ROWS_AT_A_TIME, FileSource
+from viewfuse.io.safety import guarded
+from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
 from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file

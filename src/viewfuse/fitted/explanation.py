@@ -14,9 +14,8 @@ from torch import Tensor
 from viewfuse.data.views import Views
 from viewfuse.engine.passes import passes
 from viewfuse.errors import MissingPackage
-from viewfuse.fitted.cluster_stability import in_a_word
+from viewfuse.fitted.clusters import Merge, in_a_word
 from viewfuse.fitted.effects import Difference, ViewEffects, differences, typical_samples, view_effects
-from viewfuse.fitted.merge_tree import Merge
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
 from viewfuse.neighbors.samples import Samples
@@ -48,7 +47,7 @@ class Explanation:
     sizes : int64 array of shape (clusters,): the given samples in each
     typical : per cluster the ids of its surest samples, the surest first
     stability : float32 array of shape (clusters,): how well each is found again, see
-        `viewfuse.fitted.cluster_stability`; of the training samples
+        `viewfuse.fitted.clusters`; of the training samples
     merges : which clusters join first when there are to be fewer
     effects : per view how far each of its features sets each cluster apart from the other given samples
     differences : per cluster and view the five features of these that do so most

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +23,7 @@ from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, S
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Reduction
 from viewfuse.selection.confidence import sharpened
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 
 _ROWS_TO_JOIN = 8_192
 _FAR = 10.0
@@ -195,12 +194,11 @@ class Model:
 def warn_of_far(ids: NDArray[Any], n: int) -> None:
     """Tell which of `n` samples are far out, if any."""
     if len(ids):
-        warnings.warn(
-            f"{len(ids)} of {n} samples, such as {ids.tolist()[0]!r}, have values far outside of those that the model "
-            "was fitted on, so their clusters mean little; look for fill values and units",
-            OutOfRangeWarning,
-            stacklevel=outside(),
-        )
+        what = f"{len(ids)} of {n} samples, such as {ids.tolist()[0]!r}, have values far outside of those"
+        cure = "so their clusters mean little; look for fill values and units"
+        warn(OutOfRangeWarning(f"{what} that the model was fitted on, {cure}"))
+        why = "was fitted on, so their clusters mean little; look for fill values and units"
+        warn(OutOfRangeWarning(what + why))
 
 
 def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, *cure: object) -> None:
@@ -208,7 +206,7 @@ def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, *cure: ob
     found = len(np.unique(labels))
     if found < n_clusters:
         fault = f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters"
-        warnings.warn(EmptyClusterWarning(fault, *cure), stacklevel=outside())
+        warn(EmptyClusterWarning(fault, *cure))
 
 
 def scaled_tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:

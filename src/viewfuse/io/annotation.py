@@ -15,7 +15,7 @@ from viewfuse.data.annotated import is_annotated, is_mudata
 from viewfuse.errors import DataError, SettingError
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.safety.guard import guarded
+from viewfuse.io.safety import guarded
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
 

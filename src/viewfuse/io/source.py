@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from viewfuse.data.sparse_tables import is_sparse, nan_rows, spread_rows, stored
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
 from viewfuse.utils import memory
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Advice, Setting
 
 ABSENT = -1
@@ -160,10 +159,8 @@ class FileSource:
         lost = ids[~there]
         name = repr(lost.tolist()[0])
         who = f"{len(lost)} samples, such as {name}, have" if len(lost) > 1 else f"sample {name} has"
-        warnings.warn(
-            f"{self._files()}: {who} no view at all and {'are' if len(lost) > 1 else 'is'} left out",
-            EmptySampleWarning,
-            stacklevel=outside(),
+        warn(
+            EmptySampleWarning(f"{self._files()}: {who} no view at all and {'are' if len(lost) > 1 else 'is'} left out")
         )
         return there
 
@@ -286,3 +283,29 @@ def check_ids(path: Path, ids: Sequence[Hashable]) -> None:
         if name in seen:
             raise DataError(f"{path}: id {name!r} appears twice, in data rows {seen[name] + 1} and {row + 1}; keep one")
         seen[name] = row
+
+
+def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
+    """The views of one wide table; anything else as it is.
+
+    Only views that are known are looked for, as dots are common in names of columns, such as those of genes.
+
+    Parameters
+    ----------
+    names : views of a model
+    """
+    (table, *others) = source.views
+    heads = [str(column).partition(".") for column in table.columns]
+    if others or table.name in names or not all(dot and view in names for view, dot, _ in heads):
+        return source
+    places = {name: [i for i, (view, *_) in enumerate(heads) if view == name] for name in names}
+    parts = [_part(table, name, own) for name, own in places.items() if own]
+    return FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
+
+
+def _part(table: FileView, name: str, places: Sequence[int]) -> FileView:
+    """One view of the table; of columns side by side nothing is copied."""
+    first, last = places[0], places[-1] + 1
+    chosen: Any = slice(first, last) if last - first == len(places) else list(places)
+    columns = [table.columns[i] for i in places]
+    return replace(table, name=name, values=table.values[:, chosen], columns=columns)

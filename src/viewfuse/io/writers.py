@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite
-from viewfuse.io.escaping import write_harmless
+from viewfuse.io.csv_text import write_harmless
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
 

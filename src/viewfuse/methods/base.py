@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping
 from numbers import Integral
 from os import PathLike
@@ -25,16 +24,16 @@ from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, da
 from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
+from viewfuse.fitted.clusters import merge_tree
 from viewfuse.fitted.coreset import representatives
 from viewfuse.fitted.explanation import Explanation, explain
-from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.fitted.names import check_names, decode, encode
 from viewfuse.io.annotation import KEY, Results, annotate
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 from viewfuse.utils.devices import chosen_device
 
 if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
@@ -64,7 +63,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         check_names(views)
         copy.copy(self)._remember_columns(X, views)
         for line in data_warnings(views):
-            warnings.warn(line, SuspiciousDataWarning, stacklevel=outside())
+            warn(SuspiciousDataWarning(line))
         return views
 
     def _remember_columns(self, X: Any, views: Views) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import metrics
-from viewfuse.data.alignment import read_alike
+from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.numerals import is_number
-from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.errors import DataError
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import Sheet
 from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.report.run_folder import FinishedRun
-from viewfuse.utils.caller import outside
 
 MOST_LEVELS = 50
 """A column of text with more values than this says who a sample is, not what."""
@@ -117,11 +115,7 @@ def _check_shared(run: FinishedRun, known: CsvTable, shared: int) -> None:
         raise DataError(
             f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
         )
-    if 2 * shared < min(len(run.ids), len(known)):
-        few = f"only {shared} of {len(run.ids)} and {len(known)} ids are in both {run.folder} and {known.path}"
-        alike = [f"{one!r} and {other!r} read alike" for one, other in read_alike(run.ids, known.ids())[:1]]
-        words = "; ".join([few, *alike, "spell ids alike in both"])
-        warnings.warn(words, SuspiciousDataWarning, stacklevel=outside())
+    warn_of_few(shared, run.ids, known.ids(), f"{run.folder} and {known.path}")
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:

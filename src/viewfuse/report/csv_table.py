@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.numerals import is_number, text_as_numbers
 from viewfuse.errors import DataError
-from viewfuse.io.escaping import unmarked
+from viewfuse.io.csv_text import open_utf8, unmarked
 from viewfuse.io.source import check_ids
-from viewfuse.io.utf8 import open_utf8
 from viewfuse.utils import memory
 
 _BYTES_PER_BYTE = 15

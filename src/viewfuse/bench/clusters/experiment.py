@@ -21,7 +21,7 @@ from viewfuse.bench.experiments.plans import check_known
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.fitted.prepared import Source
-from viewfuse.io.escaping import as_csv
+from viewfuse.io.csv_text import as_csv
 from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored

@@ -22,7 +22,7 @@ from viewfuse.bench.experiments.records import Score
 from viewfuse.bench.experiments.tables import ResultTable, as_markdown
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.io.escaping import as_csv
+from viewfuse.io.csv_text import as_csv
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.utils.atomic import write_file
 

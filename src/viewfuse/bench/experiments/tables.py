@@ -14,7 +14,7 @@ from viewfuse.bench.experiments.choices import AUTO, SIMPLE, ChoiceComparison, S
 from viewfuse.bench.experiments.plans import METHODS
 from viewfuse.bench.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from viewfuse.bench.experiments.records import METRICS, Record, Score, scores
-from viewfuse.io.escaping import as_csv
+from viewfuse.io.csv_text import as_csv
 from viewfuse.utils.atomic import write_file
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from viewfuse.errors import EmptyClusterWarning, ViewfuseError
 from viewfuse.methods.urrl.config import Config
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.utils.process_memory import memory_now, memory_peak
+from viewfuse.utils.memory import memory_now, memory_peak
 
 WIDTHS = (64, 128, 32)
 N_CLUSTERS = 10

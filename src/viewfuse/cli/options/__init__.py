@@ -22,9 +22,8 @@ from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
-from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import AS_USUAL, Reading, open_source
-from viewfuse.io.source import ROWS_AT_A_TIME, FileSource
+from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
 from viewfuse.utils.folders import replacing
 
 __all__ = [

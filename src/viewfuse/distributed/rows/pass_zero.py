@@ -20,7 +20,7 @@ from viewfuse.distributed.rows.id_hash import lowest
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
 from viewfuse.distributed.rows.shards import Layout, Rows, Shards
 from viewfuse.errors import CheckpointDiffers, DataError
-from viewfuse.io.escaping import as_csv
+from viewfuse.io.csv_text import as_csv
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.sealed import sealed, unsealed
 from viewfuse.utils.threads import side_by_side

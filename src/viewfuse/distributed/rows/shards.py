@@ -25,6 +25,7 @@ from viewfuse.data.views import Views
 from viewfuse.distributed.rows.id_hash import hashed_ids
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io.readers.blocks import Blocks, pick_columns
+from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths
 from viewfuse.utils.optional import needed
 from viewfuse.utils.settings import Setting
 
@@ -32,7 +33,6 @@ _ROWS = 16_384
 _BUFFER = 2**20
 _FOOTER = 8
 """Bytes at the end of a Parquet file that say how long its description is."""
-_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool", "null")
 
 
 class Rows(NamedTuple):
@@ -127,7 +127,7 @@ class Shards:
 
     def _columns(self, sources: list[str], kinds: Mapping[str, Any]) -> Sequence[str] | range:
         kind = kinds[sources[0]]
-        if not _is_list(kind):
+        if not is_list(kind):
             return sources
         return range(kind.list_size if "fixed_size" in str(kind) else self._list_width(sources[0]))
 
@@ -135,7 +135,7 @@ class Shards:
         """How long the lists of a column are: the first that is not empty says it."""
         for path in self.paths:
             for batch in self._open(path).iter_batches(_ROWS, columns=[column]):
-                lengths = _lengths(batch.column(0))
+                lengths = list_lengths(batch.column(0))
                 if lengths.max(initial=0):
                     return int(lengths.max())
         raise DataError(f"{self.paths[0]}, column {column!r}: every list is empty, so nothing can be learned; drop it")
@@ -179,11 +179,11 @@ class Shards:
     def _rows(self, path: Path, batch: Any, first: int) -> Rows:
         values = np.full((len(batch), sum(self.layout.widths)), np.nan, np.float32)
         for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
-            if _is_list(batch.schema.field(sources[0]).type):
+            if is_list(batch.schema.field(sources[0]).type):
                 _fill_lists(values[:, place], batch.column(sources[0]), f"{path}, column {sources[0]!r}", first)
             else:
                 for name, column in zip(sources, range(place.start, place.stop), strict=True):
-                    values[:, column] = _floats(batch.column(name))
+                    values[:, column] = floats(batch.column(name), np.float32)
         ids = batch.column(self.layout.id_column)
         there = ~np.isnan(values[:, 0])  # most rows need no look at all columns
         there[~there] = ~np.isnan(values[~there]).all(axis=1)
@@ -201,10 +201,10 @@ class Shards:
         for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
             for column, name in enumerate(sources, place.start):
                 cells = table.column(name).combine_chunks()
-                is_list = _is_list(cells.type)
-                numbers = (cells.flatten() if is_list else cells).to_numpy(zero_copy_only=False)
+                of_lists = is_list(cells.type)
+                numbers = (cells.flatten() if of_lists else cells).to_numpy(zero_copy_only=False)
                 if numbers.dtype.kind in "fiu":
-                    yield column, numbers.reshape(-1, place.stop - place.start if is_list else 1)
+                    yield column, numbers.reshape(-1, place.stop - place.start if of_lists else 1)
 
     def where(self, path: Path, column: int) -> str:
         """A column of all views, in words."""
@@ -282,7 +282,7 @@ def _plan(
         fault = f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name the right one with "
         raise DataError(fault, Setting("id_column"))
     others = [name for name in names if name != chosen]
-    lists = [name for name in others if _is_list(kinds[name])]
+    lists = [name for name in others if is_list(kinds[name])]
     if blocks:
         sources = pick_columns(path, others, blocks)
     elif lists:
@@ -302,43 +302,21 @@ def _check_kinds(path: Path, kinds: Mapping[str, Any], sources: Mapping[str, lis
     for own in sources.values():
         for name in own:
             kind = kinds[name]
-            if _is_list(kind) and len(own) > 1:
+            if is_list(kind) and len(own) > 1:
                 raise DataError(f"{path}: column {name!r} holds lists, so it is a view by itself; name it alone")
-            if not str(kind.value_type if _is_list(kind) else kind).startswith(_NUMBERS):
+            if not is_numeric(str(kind.value_type if is_list(kind) else kind)):
                 raise DataError(f"{path}: column {name!r} holds {kind} values, not numbers; drop it, or leave it out")
 
 
-def _is_list(kind: Any) -> bool:
-    return str(kind).startswith(("list", "large_list", "fixed_size_list"))
-
-
 def _is_id(kind: Any) -> bool:
-    return not _is_list(kind) and any(word in str(kind) for word in ("string", "binary", "int"))
-
-
-def _lengths(cells: Any) -> NDArray[np.int64]:
-    """Of the lists of a column; 0 where there is none."""
-    from pyarrow import compute
-
-    return np.asarray(compute.list_value_length(cells).fill_null(0)).astype(np.int64)
-
-
-def _floats(column: Any) -> NDArray[np.float32]:
-    """The numbers of a column, NaN where there is none; what is too large for float32 is infinite."""
-    single = column.cast("float32", safe=False)
-    return np.asarray(single.fill_null(np.nan) if single.null_count else single)
+    return not is_list(kind) and any(word in str(kind) for word in ("string", "binary", "int"))
 
 
 def _fill_lists(values: NDArray[np.float32], cells: Any, place: str, first: int) -> None:
     """Write lists into rows of shape (rows, columns)."""
-    lengths, width = _lengths(cells), values.shape[1]
-    wrong = np.flatnonzero((lengths > 0) & (lengths != width))
-    if len(wrong):
-        raise DataError(
-            f"{place}, data row {first + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "
-            "give every list the same length, or none"
-        )
-    values[lengths > 0] = _floats(cells.flatten()).reshape(-1, width)
+    lengths, width = list_lengths(cells), values.shape[1]
+    check_lengths(place, lengths, width, first)
+    values[lengths > 0] = floats(cells.flatten(), np.float32).reshape(-1, width)
 
 
 def _footer(path: Path) -> bytes:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import Any
 
 import viewfuse.errors
 from viewfuse.errors import DataError
-from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadJob
-from viewfuse.io.isolated.limits import limits_of
+from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadJob, limits_of
 from viewfuse.io.isolated.results import Unpacked
-from viewfuse.io.safety.guard import guarded
+from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Advice, Setting, from_plain
 
 POSSIBLE = hasattr(os, "fork") and hasattr(socket, "send_fds")
@@ -179,7 +177,7 @@ def _understood(job: ReadJob, answer: bytes, handles: list[int]) -> Contents:
         name, parts = found.facts["error"]
         raise getattr(viewfuse.errors, name)(*from_plain(parts))
     for name, parts in found.facts["warnings"]:
-        warnings.warn(getattr(viewfuse.errors, name)(*from_plain(parts)), stacklevel=outside())
+        warn(getattr(viewfuse.errors, name)(*from_plain(parts)))
     with guarded(job.path):  # a reader that a damaged file has misled may hand back what does not fit together
         return found.contents(job.path)
 

@@ -22,7 +22,7 @@ from viewfuse.io.readers.annotated import h5ad_places
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.readers.parse import parse
 from viewfuse.io.readers.text import DELIMITERS
-from viewfuse.io.safety.guard import guarded
+from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileSource, FileView
 from viewfuse.utils.settings import Setting
 

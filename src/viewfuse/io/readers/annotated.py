@@ -11,7 +11,7 @@ from viewfuse.data.annotated import Use, place_of
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import opened, take_all
-from viewfuse.io.safety.limits import Allowance
+from viewfuse.io.safety import Allowance
 from viewfuse.io.source import Contents, FileView
 from viewfuse.utils import memory
 from viewfuse.utils.optional import needed

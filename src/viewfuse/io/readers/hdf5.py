@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
-from viewfuse.io.safety.limits import Allowance, bytes_of
+from viewfuse.io.safety import Allowance, bytes_of
 from viewfuse.utils.optional import needed
 
 

@@ -20,7 +20,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import check_links, is_reference, member, numbers, opened
 from viewfuse.io.readers.mat5 import read_version_5
 from viewfuse.io.readers.npz import in_order
-from viewfuse.io.safety.limits import Allowance
+from viewfuse.io.safety import Allowance
 from viewfuse.io.source import Contents, FileView
 
 CELLS = ("X", "data", "fea", "views")

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import io
 
 from viewfuse.errors import DataError
-from viewfuse.io.safety.limits import Allowance
+from viewfuse.io.safety import Allowance
 
 _PORTION = 1_000_000
 _DEEPEST = 5

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
-from viewfuse.io.safety.guard import guarded
-from viewfuse.io.safety.limits import Allowance, bytes_of
+from viewfuse.io.safety import Allowance, bytes_of, guarded
 from viewfuse.io.source import Contents, FileView
 
 _LONGEST_HEADER = 65_536

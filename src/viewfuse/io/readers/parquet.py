@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,10 +13,10 @@ from numpy.typing import NDArray
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.io.readers.digits import Digits
-from viewfuse.io.safety.limits import Allowance
+from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 from viewfuse.utils.optional import needed
 from viewfuse.utils.settings import Setting
 
@@ -79,20 +78,20 @@ class _Table:
         columns = [name for name in self._names if name != self._id]
         if blocks is not None:
             return pick_columns(self.path, columns, blocks)
-        lists = [name for name in columns if _is_list(self._kinds[name])]
+        lists = [name for name in columns if is_list(self._kinds[name])]
         if lists and len(lists) < len(columns):
-            self._tell_ignored(lists, [name for name in columns if not _is_list(self._kinds[name])])
+            self._tell_ignored(lists, [name for name in columns if not is_list(self._kinds[name])])
         return {name: [name] for name in lists} if lists else {self.path.stem: columns}
 
     def _tell_ignored(self, lists: list[str], columns: list[str]) -> None:
         some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
-        numeric = [name for name in columns if _is_numeric(str(self._kinds[name]))]
+        numeric = [name for name in columns if is_numeric(str(self._kinds[name]))]
         blocks = {name: name for name in [*lists, *numeric[:1]]}
         cure: tuple[str | Setting, ...] = ("encode them as numbers if they matter",)
         if numeric:
             cure = Setting("blocks", blocks), f" takes {numeric[0]!r} in"
         ignored = f"{self.path}: {len(columns)} column(s) beside those of lists are ignored: {some}; "
-        warnings.warn(SuspiciousDataWarning(ignored, *cure), stacklevel=outside())
+        warn(SuspiciousDataWarning(ignored, *cure))
 
     def ids(self) -> list[Any]:
         """The id of each row, as text or a whole number."""
@@ -107,20 +106,20 @@ class _Table:
 
     def view(self, columns: list[str]) -> tuple[Any, list[str] | range]:
         """Values and the names of the columns, read batch by batch."""
-        lists = [column for column in columns if _is_list(self._kinds[column])]
+        lists = [column for column in columns if is_list(self._kinds[column])]
         if lists and len(columns) > 1:
             raise DataError(f"{self.path}: column {lists[0]!r} holds lists, so it is a view by itself; name it alone")
         if lists:
             return _read_lists(self.path, self._file, lists[0], str(self._kinds[lists[0]].value_type))
         for column in columns:
-            if not _is_numeric(str(self._kinds[column])):
+            if not is_numeric(str(self._kinds[column])):
                 raise DataError(
                     f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
                     "drop the column"
                 )
         spool, digits = Spool(len(columns)), Digits()
         for batch in self._file.iter_batches(columns=columns):
-            block = np.stack([_floats(batch.column(column)) for column in columns], axis=1)
+            block = np.stack([floats(batch.column(column), np.float64) for column in columns], axis=1)
             digits.look(block, lambda c, batch=batch: _whole(batch.column(columns[c])))  # type: ignore[misc]
             spool.add(block)
         table = spool.table()
@@ -134,7 +133,8 @@ def _check_repeated(path: Path, names: list[str]) -> None:
         raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether a type of pyarrow is one of lists."""
     return str(kind).startswith(("list", "large_list", "fixed_size_list"))
 
 
@@ -142,12 +142,19 @@ def _is_text(kind: Any) -> bool:
     return any(word in str(kind) for word in ("string", "binary"))
 
 
-def _is_numeric(kind: str) -> bool:
+def is_numeric(kind: str) -> bool:
+    """Whether the name of a type of pyarrow is one of numbers."""
     return kind.startswith(("int", "uint", "float", "double", "halffloat", "bool", "null"))
 
 
-def _floats(column: Any) -> NDArray[np.float64]:
-    return _plain(column.cast("float64", safe=False), np.nan, np.float64)
+def floats(column: Any, dtype: type[Any]) -> NDArray[Any]:
+    """The numbers of a column as float32 or float64, NaN where there is none; too large ones are infinite."""
+    return _plain(column.cast(np.dtype(dtype).name, safe=False), np.nan, dtype)
+
+
+def list_lengths(cells: Any) -> NDArray[np.int64]:
+    """How many numbers each list of a column has; 0 where there is no list."""
+    return _plain(cells.value_lengths().cast("int64"), 0, np.int64)
 
 
 def _plain(column: Any, for_null: float, dtype: type[Any]) -> NDArray[Any]:
@@ -172,19 +179,19 @@ def _whole(column: Any) -> list[int]:
 
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
     """A column of lists as a table; a sample without a list lacks the view."""
-    if not _is_numeric(kind):
+    if not is_numeric(kind):
         raise DataError(f"{path}, column {column!r} holds lists of {kind}, not of numbers; drop the column")
     spool, before = None, 0
     for batch in _list_batches(path, file, column):
         cells = batch.column(column)
-        lengths = _plain(cells.value_lengths().cast("int64"), -1, np.int64)
-        if spool is None and lengths.max(initial=-1) > 0:
+        lengths = list_lengths(cells)
+        if spool is None and lengths.max(initial=0) > 0:
             spool = Spool(int(lengths.max()))
             spool.add(np.full((before, spool.width), np.nan))
         if spool is not None:
-            _check_lengths(f"{path}, column {column!r}", lengths, spool.width, before)
+            check_lengths(f"{path}, column {column!r}", lengths, spool.width, before)
             block = np.full((len(lengths), spool.width), np.nan)
-            block[lengths > 0] = _floats(cells.flatten()).reshape(-1, spool.width)
+            block[lengths > 0] = floats(cells.flatten(), np.float64).reshape(-1, spool.width)
             spool.add(block)
         before += len(lengths)
     if spool is None:
@@ -207,7 +214,8 @@ def _list_batches(path: Path, file: Any, column: str) -> Iterator[Any]:
         ) from None
 
 
-def _check_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:
+def check_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:
+    """Refuse lists of other lengths; `before` rows were read before."""
     wrong = np.flatnonzero((lengths > 0) & (lengths != width))
     if len(wrong):
         raise DataError(

@@ -8,7 +8,7 @@ from viewfuse.io.readers.annotated import read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import read_text
-from viewfuse.io.safety.guard import guarded
+from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents
 
 

@@ -6,7 +6,7 @@ import csv
 import reprlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, count, islice
+from itertools import chain, count, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from viewfuse.data.numerals import is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
-from viewfuse.io.escaping import unmarked
+from viewfuse.io.csv_text import unmarked
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.io.readers.digits import Digits, whole
-from viewfuse.io.readers.header import NOTHING, check_nameless, check_names
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
 from viewfuse.utils.settings import Setting
@@ -28,6 +27,10 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _CELLS_AT_A_TIME = 30_000
 _LONGEST_LINE = 16_000_000
 Lines = Sequence[Sequence[str]]
+NOTHING = ("", "na", "nan", "null", "none", "n/a")
+"""What an empty cell may be written as, in small letters."""
+_MANY = 6
+"""So many numbers in rising or falling order are names, such as wavelengths; fewer may be in order by chance."""
 
 
 def read_text(path: Path, id_column: str | None, blocks: Blocks | None, header: bool | None = None) -> list[FileView]:
@@ -200,3 +203,37 @@ def _fault(cell: str) -> tuple[str | Setting, ...]:
         return ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
     cure = "empty the cell if nothing is known, encode it, drop the column, or name it with "
     return f"is not a number; {cure}", Setting("id_column"), " if it holds ids"
+
+
+def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None:
+    """Ask about a first line that looks like a sample; `first` and `second` are lines that begin with the id."""
+    names = [cell for cell in first[1:] if cell.strip().lower() not in NOTHING]
+    numeric = bool(names) and all(is_number(name) for name in names)
+    if numeric and not _are_labels([float(name) for name in names]):
+        found = f"has numbers where the names of columns belong ({_some(names)})"
+    elif not numeric and is_number(first[0]) and second and is_number(second[0]):
+        found = f"begins with a number like the ids below it ({_some([first[0], second[0]])})"
+    else:
+        return
+    without, with_names = Setting("header", False), Setting("header", True)
+    raise DataError(f"{path}: its first line {found}; ", without, " reads it as a sample, ", with_names, " as names")
+
+
+def _are_labels(numbers: Sequence[float]) -> bool:
+    """Whether numbers may be names: they count, as pandas numbers columns, or many of them are in order."""
+    steps = [after - before for before, after in pairwise(numbers)]
+    if numbers[0] in (0, 1) and all(step == 1 for step in steps):
+        return True
+    return len(numbers) >= _MANY and (all(step > 0 for step in steps) or all(step < 0 for step in steps))
+
+
+def _some(cells: Sequence[str]) -> str:
+    return ", ".join(reprlib.repr(cell) for cell in cells[:3]) + (", ..." if len(cells) > 3 else "")
+
+
+def check_nameless(path: Path, **by_name: object) -> None:
+    """Refuse options that name columns of a file that has no names of columns."""
+    for option, value in by_name.items():
+        if value is not None:
+            fault = f"{path}: ", Setting(option), " names columns, but with "
+            raise DataError(*fault, Setting("header", False), " they have no names; leave one out")

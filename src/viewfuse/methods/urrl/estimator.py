@@ -18,7 +18,7 @@ from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
-from viewfuse.fitted.cluster_stability import cluster_stability
+from viewfuse.fitted.clusters import cluster_stability
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod
@@ -30,7 +30,7 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import records
-from viewfuse.utils.caller import outside
+from viewfuse.utils.console import warn
 from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.jobs import worker_count
 from viewfuse.utils.settings import Setting, wrong
@@ -257,7 +257,7 @@ class URRL(MultiViewClusterer):
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
         warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
-            warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
+            warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
         return self
 
     def choose(self, X: Any) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from viewfuse.comparison.ranks import Ranks
 from viewfuse.plots.canvas import picture
 
 _LINE, _BAR = 0.55, 0.22
@@ -13,34 +13,7 @@ _LINE, _BAR = 0.55, 0.22
 _LEVEL_WORDS = "5 %"
 
 
-class Ranked(Protocol):
-    """Methods by their mean ranks, the best first; see `viewfuse.comparison.ranks.Ranks`."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the methods."""
-
-    @property
-    def mean_ranks(self) -> Sequence[float]:
-        """1 is the best."""
-
-    @property
-    def critical_difference(self) -> float:
-        """Larger differences are not by chance."""
-
-    @property
-    def p_value(self) -> float:
-        """Of the test that all are alike."""
-
-    @property
-    def count(self) -> int:
-        """Of data sets."""
-
-    def alike(self) -> list[tuple[int, int]]:
-        """Places of the first and the last method of each bar."""
-
-
-def draw_critical_difference(path: Path, ranks: Ranked, *, title: str) -> None:
+def draw_critical_difference(path: Path, ranks: Ranks, *, title: str) -> None:
     """Draw methods along an axis of mean ranks, the best on the left, with the critical difference above it."""
     height = 1.6 + _BAR * len(ranks.alike()) + 0.34 * ((len(ranks.names) + 1) // 2)
     with picture(path, "pictures of ranks", (9, height), dpi=130) as figure:
@@ -51,7 +24,7 @@ def draw_critical_difference(path: Path, ranks: Ranked, *, title: str) -> None:
         figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
 
 
-def _draw_ranks(axes: Any, ranks: Ranked) -> None:
+def _draw_ranks(axes: Any, ranks: Ranks) -> None:
     """The axis, a bar per group of methods that are alike, and a line per method that leads to its name."""
     k, bars = len(ranks.names), ranks.alike()
     half = (k + 1) // 2

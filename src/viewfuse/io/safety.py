@@ -1,19 +1,21 @@
-"""What a file may claim: rules that are decided before its data are read."""
+"""What a file may claim, decided before its data are read; what goes wrong in libraries that read it is one line."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
 
 _MOST_BYTES_PER_BYTE = 100
 _SMALL = 16_000_000
 """So many bytes may be compressed as well as they like; more of them are taken for a bomb beyond the ratio."""
+_LONGEST_REASON = 200
 
 
 def most_bytes(size: int) -> int:
@@ -48,3 +50,28 @@ class Allowance:
 def bytes_of(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
     """Bytes of an array, exactly, however large."""
     return math.prod(int(length) for length in shape) * dtype.itemsize
+
+
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """Turn any error from reading `path` that is not one of ours into one that names the file.
+
+    Libraries raise whatever comes up in the middle of a damaged file, so nothing narrower than Exception would do.
+    """
+    try:
+        yield
+    except (ViewfuseError, SuspiciousDataWarning):
+        raise
+    except MemoryError:
+        raise NotEnoughMemory(f"{path} does not fit into memory; choose fewer columns, or reduce them first") from None
+    except OSError as error:
+        if error.filename is not None:
+            raise DataError(f"{path} cannot be read ({error.strerror}); check the path and its permissions") from None
+        raise _unreadable(path, error) from None
+    except Exception as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+    return DataError(f"{path} is no readable {path.suffix} file ({reason}); write it again")
