@@ -322,7 +322,7 @@ def test_a_fit_goes_on_from_a_checkpoint_with_another_number_of_jobs(views, whol
         patch.setattr("viewfuse.methods.urrl.fit.train_jointly", interrupt)
         with pytest.raises(KeyboardInterrupt):
             URRL(3, **settings, n_jobs=2 if n_jobs is None else None).fit(views)
-    assert len(list(tmp_path.glob("pretraining-*.safetensors"))) == 2
+    assert len(list(tmp_path.glob("pre-training-*.safetensors"))) == 2
     assert same(URRL(3, **settings, n_jobs=n_jobs).fit(views), whole)
 
 
