@@ -153,7 +153,7 @@ PRIVATE_WORDS = re.compile(
     re.IGNORECASE,
 )
 """Use the usual words instead: resume, depends on, no sample, the caller, batch, tie-break keys, queue."""
-NOT_YET_PLAIN = ("engine", "nn", "parallel", "methods/urrl")
+NOT_YET_PLAIN: tuple[str, ...] = ()
 PROSE = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "results").glob("*.md")]
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints of a fit: where a training stands, on disk, so that an interrupted fit goes on from there.
+"""Checkpoints of a fit: where a training stands, on disk, so that an interrupted fit can be resumed.
 
 All that is random follows from seeds and epoch numbers, and all that comes before training is repeated in the same way.
-So weights, the moments of Adam and what was recorded are enough: a fit that goes on ends with the same numbers as one
+So weights, the moments of Adam and what was recorded are enough: a resumed fit ends with the same numbers as one
 that was never interrupted, to the bit on a CPU with as many threads. Each stage of each training is one file, which is
 replaced as a whole; the best weights of a joint stage lie beside it.
 """
@@ -61,7 +61,7 @@ class Kept(Protocol):
 
 @dataclass
 class _Clock:
-    """When the last file was written, and whether somebody asked to stop."""
+    """When the last file was written, and whether the user asked to stop."""
 
     written: float = field(default_factory=time.monotonic)
     stop: bool = False
@@ -89,10 +89,10 @@ class Checkpoint:
         return {**self.__dict__, "_clock": _Clock()}
 
     def _check(self, known: Mapping[str, Any]) -> None:
-        told = differences(known, self._facts)
-        if told:
+        changes = differences(known, self._facts)
+        if changes:
             cure = "give what was given then, another folder, or delete this one"
-            raise CheckpointDiffers(f"{self._folder} keeps another fit: {told}; {cure}")
+            raise CheckpointDiffers(f"{self._folder} keeps another fit: {changes}; {cure}")
 
     @property
     def whose(self) -> str:
@@ -152,7 +152,7 @@ class Checkpoint:
         return self.is_stopping() or time.monotonic() - self._clock.written >= _SECONDS_BETWEEN
 
     def written(self) -> None:
-        """A file was written just now; stop here if somebody asked for it."""
+        """A file was written just now; stop here if the user asked for it."""
         self._clock.written = time.monotonic()
         if self.is_stopping():
             raise KeyboardInterrupt
@@ -294,12 +294,12 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a fit keeps itself there, or nobody anything; a folder that merely has this name may be anybody's."""
+    """Whether a fit keeps a checkpoint there, or it is empty: a folder of this name may hold something else."""
     return (folder / FACTS).is_file() or not any(folder.iterdir())
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: str = "null") -> str:
-    """Of names, kinds, shapes, numbers and facts: a file whose bits were changed must not be gone on with."""
+    """Of names, kinds, shapes, numbers and facts: a fit is not resumed from a file whose bits were changed."""
     found = zlib.crc32(facts.encode())
     for name in sorted(tensors):
         numbers: Any = tensors[name].reshape(-1).view(torch.uint8).numpy()

@@ -79,9 +79,9 @@ def drop_views(present: Tensor, rate: float | Tensor, draws: Tensor) -> Tensor:
     present : boolean tensor of shape (..., views)
     draws : uniform numbers of shape (..., 2 * views)
     """
-    chances, lots = draws.chunk(2, dim=-1)
+    chances, tie_breaks = draws.chunk(2, dim=-1)
     kept = present & (chances >= rate)
-    lucky = (lots * present).argmax(dim=-1, keepdim=True)
+    lucky = (tie_breaks * present).argmax(dim=-1, keepdim=True)
     spared = torch.zeros_like(present).scatter_(-1, lucky, ~kept.any(dim=-1, keepdim=True))
     return kept | spared
 

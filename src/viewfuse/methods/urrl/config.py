@@ -26,7 +26,7 @@ class Config:
     n_clusters : number of cluster centres, d_c in the paper.
     n_neighbors : length of every neighbour list, the sample itself included; k in the paper.
     donor_depth : Algorithm 1 searches ``n_neighbors`` entries of each list for donors of a missing view. Where
-        that finds nobody, so many are searched; a number up to ``n_neighbors`` is the algorithm as printed.
+        that finds no donor, so many are searched; a number up to ``n_neighbors`` is the algorithm as printed.
     embedding_dim : width of the unified embedding, d_e.
     hidden_dim : width of the hidden fully connected layers of view encoder and decoder; "auto" is 256, and 512 for more
         than 50 clusters.
@@ -128,7 +128,7 @@ class Config:
 
     @property
     def usual_trainings(self) -> int:
-        """Independent trainings where nobody says how many."""
+        """Independent trainings where the user names no number."""
         return 3 if self.effort == "thorough" else 1
 
     @property
@@ -158,7 +158,7 @@ class Config:
 
     @property
     def pretrained_as_needed(self) -> bool:
-        """Whether pre-training may end where trainings agree: where nobody said how long it lasts."""
+        """Whether pre-training may end where trainings agree: where the user set no epochs."""
         return isinstance(self.pretrain_epochs, str) and self.schedule == "default" and self.effort != "thorough"
 
     def epochs(self, n_samples: int) -> tuple[int, int]:

@@ -62,10 +62,10 @@ class URRL(MultiViewClusterer):
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
         divides all columns of a view by one number, "mixed" does either for each view
         (:mod:`viewfuse.data.scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
-        "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
+        "minmax", and keeps the one that gives the best clusters (:mod:`viewfuse.selection`).
     fill : {"neighbors", "median", "error"}, default "neighbors"
         What stands in empty cells (NaN) of rows that have other values: the mean of the five nearest rows of the same
-        view, or the median of the column where nobody can help; always the median; or nothing, and an error. The
+        view, or the median of the column where no row can help; always the median; or nothing, and an error. The
         same for new samples, from training samples. At most 30 % of a view may be empty, and 80 % of a row or column.
     reduction : {"auto", "none", "pca", "standard", "log1p", "counts", "words"} or dict of these by view, default "auto"
         How wide and sparse views become narrow dense ones (:mod:`viewfuse.reduction`). "auto" looks at each view and
@@ -110,7 +110,7 @@ class URRL(MultiViewClusterer):
         after the other in this process, unless a ``joblib.parallel_config`` is active. The results are the same.
     checkpoint : path, optional
         Folder that keeps where the training stands: once a minute and after each stage. The same call with the same
-        data and folder goes on from there, to the same result; another one is refused. Ctrl-C waits for the end of the
+        data and folder resumes the fit, to the same result; another one is refused. Ctrl-C waits for the end of the
         epoch. Delete the folder when you have the model.
 
     Attributes
@@ -298,7 +298,7 @@ class URRL(MultiViewClusterer):
         self._take_over(fitted)
 
     def _take_over(self, fitted: Fitted) -> None:
-        """Become what a training gave of the same samples."""
+        """Set what a training of the same samples gave."""
         self._model = fitted.model
         self.history_, self.objectives_ = fitted.history, fitted.objectives
         self.decisions_, self.stability_ = fitted.decisions, fitted.stability

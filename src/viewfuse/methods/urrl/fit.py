@@ -99,8 +99,8 @@ def fit_models(
 
     Parameters
     ----------
-    scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and goes on with
-        that of the best clusters
+    scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and keeps that
+        of the best clusters
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
     fill : how empty cells are filled, see `viewfuse.data.filling`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`

@@ -35,7 +35,7 @@ from viewfuse.selection.scores import (
 from viewfuse.utils.settings import Setting
 
 _LONG = 60.0
-"""Seconds from which on people are told how long they will wait."""
+"""Above this many seconds the user sees how long the wait may be."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Trial:
 
 @dataclass
 class Search:
-    """The trainings of one set of samples, of which the best scaling goes on.
+    """The trainings of one set of samples, of which those with the best scaling are continued.
 
     Attributes
     ----------
