@@ -23,6 +23,7 @@ SETS = ("handwritten", "bdgp", "citeseq_inhouse1182", "scene15", "bbcsport")
 
 
 def main() -> None:
+    """Print the seconds as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the data sets as .npz")
     parser.add_argument("--device", default="cpu")
