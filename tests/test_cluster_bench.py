@@ -36,7 +36,7 @@ def test_the_gap_statistic_can_say_one():
 def chosen():
     own = next(one for one in all_sets() if one.name == "blobs-3")
     views, labels = own.make(0.25, 1)
-    cell = Cell(own.name, 0.25, 0, masked([view[:60] for view in views], 0.25, 1, 0), labels[:60])
+    cell = Cell(own.name, 0.25, 0, masked([view[:40] for view in views], 0.25, 1, 0), labels[:40])
     small = Config(n_clusters=1, hidden_dim=8, embedding_dim=16, pretrain_epochs=2)
     return choices_of(cell, small, torch.device("cpu"))
 

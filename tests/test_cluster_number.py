@@ -86,7 +86,7 @@ def seen(samples):
 
 
 def test_measures_speak_of_three_blobs_and_not_of_a_gaussian():
-    samples, ks = blobs(n=210)[0], [2, 3, 4, 5]
+    samples, ks = blobs(n=120)[0], [2, 3, 4]
     for own, wanted in ((samples, 3), (structureless(samples, generator()), 1)):
         both = [measured(seen(one), ks, generator()) for one in (own, structureless(own, generator(1)))]
         assert list(both[0]) == list(MEASURES)

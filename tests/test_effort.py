@@ -15,12 +15,12 @@ from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.selection import rules
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
-SHORT = {"pretrain_epochs": 2, "joint_epochs": 1}
+SHORT = {"pretrain_epochs": 1, "joint_epochs": 1}
 
 
 @pytest.fixture(scope="module")
 def blobs():
-    return make_blobs(60, 3)[0]
+    return make_blobs(30, 3, widths=(5, 4))[0]
 
 
 def test_a_quick_fit_trains_under_one_scaling_although_nothing_is_clear(blobs, monkeypatch):

@@ -127,7 +127,7 @@ def test_the_end_of_a_reader_is_one_line(tmp_path, number, words, monkeypatch):
 @pytest.fixture
 def _forked(monkeypatch):
     """Files are read by processes that are forked from this one as it is, monkeypatches and all."""
-    client.stop()
+    monkeypatch.setattr(client, "_server", None)  # the usual one waits: it takes a second to start
     monkeypatch.setattr(client, "_ReaderProcess", ForkedServer)
     yield
     client.stop()
