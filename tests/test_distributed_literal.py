@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import reference
 import reference_step
-from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order
+from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
 from sharded_data import write_shards, written
 from viewfuse import URRL
 from viewfuse.distributed import training
@@ -194,8 +194,8 @@ def literal_visits(counts):
 
 def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     model, rows, counts, _ = prepared
-    uniform = RandomNumbers.uniform
-    monkeypatch.setattr(RandomNumbers, "uniform", lambda self, count: uniform(self, count).double())
+    following = RandomNumbers.uniform
+    monkeypatch.setattr(RandomNumbers, "uniform", lambda self, count: following(self, count).double())
     monkeypatch.setattr(EarlyStopping, "restore_best", lambda self: None)
     monkeypatch.setattr(training, "EPOCHS", 2)
     stored = Samples([view.double() for view in model.stored.values], model.stored.present, model.stored.neighbor_ids)

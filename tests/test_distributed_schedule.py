@@ -329,7 +329,7 @@ def test_columns_that_are_not_looked_at_are_named():
     own = job()
     own.shards.ignored = [f"c{i}" for i in range(9)]
     with pytest.warns(
-        SuspiciousDataWarning, match=r"9 column\(s\) .* not looked at: c0, c1, c2, c3, c4, c5, c6, c7; name"
+        SuspiciousDataWarning, match=r"9 column\(s\) .* are ignored: c0, c1, c2, c3, c4, c5, c6, c7; name"
     ):
         own._tell_ignored()
 

@@ -74,7 +74,7 @@ def explained(data, fitted):
     return fitted.explain(data[0])
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(incomplete_data(max_rows=7), st.sampled_from([-0.5, -10.0, -np.inf]))
 def test_weights_are_what_a_view_moves(values_and_mask, gamma):
     values, mask, _ = values_and_mask

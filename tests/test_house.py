@@ -79,7 +79,7 @@ def test_unknown_names_are_unknown():
         viewfuse.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("epochs", [(10, 1), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
+@pytest.mark.parametrize("epochs", [(5, 0), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
 def test_readme_example_runs(capsys, monkeypatch, epochs):
     if epochs:
         monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: epochs)
@@ -125,7 +125,8 @@ EXAMPLES = [path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text()]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=module_name)
-def test_examples_of_docstrings_run(path):
+def test_examples_of_docstrings_run(path, monkeypatch):
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
     found = doctest.testmod(importlib.import_module(module_name(path)))
     assert found.attempted > 0
     assert found.failed == 0

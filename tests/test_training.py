@@ -14,7 +14,6 @@ from conftest import make_blobs
 from training_tools import index_samples, train
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.passes import embed
 from viewfuse.engine.rng import epoch_keys
 from viewfuse.engine.training import Training, TrainState
@@ -25,6 +24,7 @@ from viewfuse.methods.urrl.losses import soft_assignment, total
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.training import init_state
+from viewfuse.nn.cuda import tensor_cores
 from viewfuse.selection import kmeans as centers_module
 from viewfuse.selection.kmeans import drawn_centers, in_order, initial_centers, ward_centers
 

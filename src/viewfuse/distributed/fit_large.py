@@ -35,7 +35,7 @@ from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, 
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.progress import Progress
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
@@ -279,7 +279,7 @@ class _Job:
             progress.tell("finding the neighbours of all rows in the bank")
             rows.prepare(reader, self.shards.layout, model, processes)
         run = _state(start, self.seed)
-        size = run.method.optimization.batch_size
+        size = run.method.config.batch_size
         plan = VisitPlan.of(rows.counts(reader.buckets.number), size, self.batch_size, self.steps, self.seed)
         with self.timed("training"):
             train_on_all(run, rows, plan, processes, self.checkpoint.part("all"), progress)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.prepared_rows import Visit, VisitPlan
-from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.rng import RandomNumbers, epoch_keys, segments
 from viewfuse.engine.training import TrainState
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.cuda import GraphedStep
 from viewfuse.nn.optimizers import Adam
 
 _FACTOR = 2.0

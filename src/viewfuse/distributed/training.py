@@ -14,13 +14,13 @@ from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPl
 from viewfuse.distributed.shared_step import SharedStep
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.method import TERMS
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.cuda import tensor_cores
 from viewfuse.utils.threads import ahead
 
 EPOCHS = 8

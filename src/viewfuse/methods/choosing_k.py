@@ -15,7 +15,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import SILENT, Progress
-from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.engine.rng import seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.fitted.prepared import Source, scalers_of

@@ -34,7 +34,7 @@ from viewfuse.bench.experiments.run_folders import (
 )
 from viewfuse.data.views import Views
 from viewfuse.engine import stacking
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models
