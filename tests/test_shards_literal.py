@@ -28,7 +28,6 @@ from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.shard_progress import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
-from viewfuse.io.readers import Reading
 from viewfuse.utils.sealed import sealed
 
 SIZES = (1, 40, 31)
@@ -384,19 +383,18 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sharded_predict, "ROWS_AT_A_TIME", 3)
     np.savez(tmp_path / "x.npz", a=np.linspace(0, 1, 8, dtype=np.float32)[:, None])
     (shard,) = shards_of([tmp_path / "x.npz"], tmp_path / "out")
-    told, asked = [], ShardTask(tmp_path, "mark", reading=Reading(trusted=True))
+    told, asked = [], ShardTask(tmp_path, "mark", reading={"trusted": True})
     found = predict_shard(Placing(), asked, shard, lambda rows, size: told.append((rows, size)))
     size = (tmp_path / "x.npz").stat().st_size
     assert told == [(3, round(size * 3 / 8)), (3, round(size * 3 / 8)), (2, round(size * 2 / 8))]
     assert found["samples"] == 8
     assert shard.known(asked) == found
     record = json.loads(shard.record.read_text())["of"]
-    reading = {**vars(Reading()), "transpose": []}
     assert record == {
         "file": "x.npz", "bytes": size, "model": "mark", "uncertain_below": 0.5,
-        "view": None, "reading": reading, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
+        "view": None, "reading": {}, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
     } | {"uncertain_below": asked.uncertain_below}  # fmt: skip
-    for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": Reading(header=False)}):
+    for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": {"header": False}}):
         assert shard.known(ShardTask(**{**vars(asked), **change})) is None
     assert shard.known(ShardTask(**{**vars(asked), "device": "cuda"})) == found
     touched = Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record)
@@ -428,7 +426,7 @@ def test_all_files_are_added_up_and_told_of(tmp_path, monkeypatch):
         "advance",
         lambda self, *args, **named: told.append((*args, *named.values())) or advance(self, *args, **named),
     )
-    options = {"reading": Reading(trusted=True), "uncertain_below": 0.8}
+    options = {"reading": {"trusted": True}, "uncertain_below": 0.8}
     first = predict_shards(tmp_path, files[:2], tmp_path / "out", **options)
     assert {**first, "rows_per_second": 0} == {
         "shards": 2, "skipped": 0, "samples": 6, "uncertain": 3, "out_of_range": 2, "cluster_sizes": [0, 6, 0],

@@ -78,7 +78,7 @@ def _many(model: Path, inputs: options.Inputs, out: Path, force: bool, **asked: 
 
     inputs = _matched(inputs)
     options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
-    asked |= {"view": inputs.names[0], "reading": inputs.reading}
+    asked |= {"view": inputs.names[0], "reading": vars(inputs.reading)}
     return predict_shards(model, inputs.files, out, again=force, verbose=True, **asked)
 
 

@@ -12,8 +12,8 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.streamed_predict import predict_parts
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
-from viewfuse.io.readers import AS_USUAL, Reading, open_source
+from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
 from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
@@ -51,6 +51,7 @@ class ShardTask:
     ----------
     mark : of the model, to know it again
     view : the name of the view where each file is one table that is not called like it
+    reading : options of `read_views`
     """
 
     model: Path
@@ -58,17 +59,17 @@ class ShardTask:
     device: str = "auto"
     uncertain_below: float = UNCERTAIN_BELOW
     view: str | None = None
-    reading: Reading = AS_USUAL
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
         """All on which labels depend besides the samples."""
-        reading = asdict(replace(self.reading, trusted=False))
+        reading = {name: value for name, value in self.reading.items() if name != "trusted"}
         known = {"model": self.mark, "uncertain_below": self.uncertain_below, "view": self.view, "reading": reading}
         return {**known, "version": __version__}
 
     def open(self, file: Path) -> FileSource:
         """The samples of one shard."""
-        return open_source(file if self.view is None else {self.view: file}, self.reading)
+        return open_source(file if self.view is None else {self.view: file}, Reading(**self.reading))
 
 
 @dataclass(frozen=True)
