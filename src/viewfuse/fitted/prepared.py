@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from viewfuse.data.digits import Offset
 from viewfuse.data.filling.empty_cells import warn_of_filled
 from viewfuse.data.filling.filler import Filler, fit_filler
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.views import Views
-from viewfuse.fitted.model import scaled_tensors
+from viewfuse.fitted.model import FittedMethod, Model, scaled_tensors
 from viewfuse.neighbors.row_lookup import RowIndex, index_rows
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.reduction.views import Asked, Reduction, fit_reduction
@@ -25,6 +26,7 @@ class Source(NamedTuple):
     """A set of samples as it was given, but for its values: those are filled and reduced."""
 
     columns: tuple[Sequence[Hashable], ...]
+    offsets: tuple[Offset, ...]
     filler: Filler
     reduction: Reduction
     decisions: dict[str, Decision]
@@ -41,7 +43,12 @@ class Source(NamedTuple):
             "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},
             "reduction": reduction.decision(filled, asked),
         }
-        return cls(views.columns, filler, reduction, decisions, reduction.apply(filled))
+        return cls(views.columns, views.offsets, filler, reduction, decisions, reduction.apply(filled))
+
+    def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:
+        """The network that was trained on these samples, with all that new ones need."""
+        before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
+        return Model(*before, scaler, stored, row_index, network)
 
 
 class Prepared(NamedTuple):

@@ -11,8 +11,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from glob import glob, has_magic
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
@@ -21,9 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.distributed.rows.id_hash import hashed_ids
-from viewfuse.errors import CannotWrite, DataError
+from viewfuse.distributed.rows.shard_paths import found_shards
+from viewfuse.errors import DataError
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.utils.optional import needed
 
@@ -41,7 +42,8 @@ class Rows(NamedTuple):
     ----------
     ids : array of pyarrow
     keys : hashed ids, of shape (rows,)
-    values : float32 array of shape (rows, columns of all views); NaN where a cell is empty or a view is missing
+    values : float32 array of shape (rows, columns of all views), measured from the layout's offset; NaN where a cell is
+        empty or a view is missing
     batch, places : of pyarrow, as it was read, and which of its rows these are
     """
 
@@ -60,11 +62,13 @@ class Layout:
     ----------
     sources : per view the columns of the file: its only one, of lists, or several of numbers
     columns : per view the names of its columns, or their numbers
+    offset : what the columns of all views are measured from
     """
 
     id_column: str
     sources: Mapping[str, list[str]]
     columns: tuple[Sequence[str] | range, ...]
+    offset: Offset = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,7 +89,13 @@ class Layout:
     def views(self, values: NDArray[np.float32], ids: Any = None) -> Views:
         """Rows, of shape (rows, columns of all views), as Views."""
         parts = {name: values[:, place] for name, place in zip(self.names, self.slices, strict=True)}
-        return Views(parts, ids=ids, columns=list(self.columns))
+        offsets = tuple(map(self.offset_of, self.slices))
+        return Views(parts, ids=ids, columns=list(self.columns)).replace(offsets=offsets)
+
+    def offset_of(self, place: slice) -> Offset:
+        """What some columns are measured from."""
+        own = 0.0 if isinstance(self.offset, float) else self.offset[place]
+        return own if np.any(own) else 0.0
 
 
 class Shards:
@@ -101,7 +111,7 @@ class Shards:
     def __init__(
         self, paths: str | PathLike[str] | Sequence[Any], id_column: str | None = None, blocks: Blocks | None = None
     ) -> None:
-        self.paths = _found(paths)
+        self.paths = found_shards(paths)
         self._parquet: Any = needed("pyarrow.parquet", "io", self.paths[0])
         files = [self._open(path) for path in self.paths]
         self.counts = [file.metadata.num_rows for file in files]
@@ -138,6 +148,10 @@ class Shards:
                 if lengths.max(initial=0):
                     return int(lengths.max())
         raise DataError(f"{self.paths[0]}, column {column!r}: every list is empty, so nothing can be learned; drop it")
+
+    def measure_from(self, offset: Offset) -> None:
+        """Let rows that are read from now on be measured from an offset."""
+        self.layout = replace(self.layout, offset=offset)
 
     def __len__(self) -> int:
         return sum(self.counts)
@@ -179,10 +193,12 @@ class Shards:
         values = np.full((len(batch), sum(self.layout.widths)), np.nan, np.float32)
         for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
             if _is_list(batch.schema.field(sources[0]).type):
-                _fill_lists(values[:, place], batch.column(sources[0]), f"{path}, column {sources[0]!r}", first)
+                where = f"{path}, column {sources[0]!r}"
+                _fill_lists(values[:, place], batch.column(sources[0]), self.layout.offset_of(place), where, first)
             else:
                 for name, column in zip(sources, range(place.start, place.stop), strict=True):
-                    values[:, column] = _floats(batch.column(name))
+                    offset = self.layout.offset_of(slice(column, column + 1))
+                    values[:, column] = _floats(batch.column(name), offset)[:, 0]
         ids = batch.column(self.layout.id_column)
         there = ~np.isnan(values[:, 0])  # most rows need no look at all columns
         there[~there] = ~np.isnan(values[~there]).all(axis=1)
@@ -210,52 +226,6 @@ class Shards:
         v = next(v for v, place in enumerate(self.layout.slices) if column < place.stop)
         name = self.layout.columns[v][column - self.layout.slices[v].start]
         return f"{path}, view {self.layout.names[v]!r}, column {name!r}"
-
-
-def check_apart(paths: Any, out: Path) -> None:
-    """Refuse results among the shards, where the next call would read its own labels, and around the shards."""
-    place = Path(os.path.realpath(out))
-    for folder in filter(Path.is_dir, _given(paths)):
-        if Path(os.path.realpath(folder)) in (place, *place.parents):
-            raise CannotWrite(
-                f"{out} is in {folder}, all files of which are read, so its labels would be read next time; "
-                "give an --out elsewhere"
-            )
-    for file in _found(paths):
-        if place in Path(os.path.realpath(file)).parents:
-            raise CannotWrite(f"{out} holds {file}, which is read; give another --out")
-
-
-def _given(paths: Any) -> list[Path]:
-    return [Path(one) for one in ([paths] if isinstance(paths, (str, PathLike)) else paths)]
-
-
-def _found(paths: Any) -> list[Path]:
-    """The files that are meant, in the order of their names."""
-    files: list[Path] = []
-    for one in _given(paths):
-        files += _inside(one) if one.is_dir() else [one] if one.exists() else _matching(one)
-    if not files:
-        raise DataError("no file was given; give a folder of Parquet files, a pattern, or the files")
-    return sorted({path.absolute() for path in files})
-
-
-def _inside(folder: Path) -> list[Path]:
-    """The shards in a folder and below, but for hidden ones."""
-    parts = {path: path.relative_to(folder).parts for path in folder.rglob("*.parquet")}
-    found = [path for path, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
-    if not found:
-        raise DataError(f"{folder} is a folder without .parquet files; give the folder that has them")
-    return found
-
-
-def _matching(pattern: Path) -> list[Path]:
-    """The files that a pattern means."""
-    found = [Path(name) for name in glob(str(pattern))]
-    if not found:
-        wrong = "means no file; check the pattern" if has_magic(str(pattern)) else "does not exist; check the path"
-        raise DataError(f"{pattern} {wrong}")
-    return found
 
 
 def _check_alike(paths: Sequence[Path], schemas: Sequence[Mapping[str, Any]]) -> None:
@@ -321,13 +291,17 @@ def _lengths(cells: Any) -> NDArray[np.int64]:
     return np.asarray(compute.list_value_length(cells).fill_null(0)).astype(np.int64)
 
 
-def _floats(column: Any) -> NDArray[np.float32]:
-    """The numbers of a column, NaN where there is none; what is too large for float32 is infinite."""
-    single = column.cast("float32", safe=False)
-    return np.asarray(single.fill_null(np.nan) if single.null_count else single)
+def _floats(numbers: Any, offset: Offset) -> NDArray[Any]:
+    """Numbers of one column or several in turn, of shape (rows, columns), measured from an offset.
+
+    NaN where there is none; what is too large for float32 is infinite.
+    """
+    found = numbers.cast("float64" if np.any(offset) else "float32", safe=False)
+    table = np.asarray(found.fill_null(np.nan) if found.null_count else found).reshape(-1, max(1, np.size(offset)))
+    return table - offset if np.any(offset) else table
 
 
-def _fill_lists(values: NDArray[np.float32], cells: Any, place: str, first: int) -> None:
+def _fill_lists(values: NDArray[np.float32], cells: Any, offset: Offset, place: str, first: int) -> None:
     """Write lists into rows of shape (rows, columns)."""
     lengths, width = _lengths(cells), values.shape[1]
     wrong = np.flatnonzero((lengths > 0) & (lengths != width))
@@ -336,7 +310,7 @@ def _fill_lists(values: NDArray[np.float32], cells: Any, place: str, first: int)
             f"{place}, data row {first + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "
             "give every list the same length, or none"
         )
-    values[lengths > 0] = _floats(cells.flatten()).reshape(-1, width)
+    values[lengths > 0] = _floats(cells.flatten(), offset).reshape(-1, width)
 
 
 def _footer(path: Path) -> bytes:
