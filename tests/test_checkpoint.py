@@ -8,13 +8,13 @@ import time
 
 import numpy as np
 import pytest
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.datasets import load_handwritten
 from viewfuse.engine import checkpoint as module
-from viewfuse.errors import CheckpointDiffers
+from viewfuse.errors import CannotWrite, CheckpointDiffers
 from viewfuse.methods.urrl import training
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
@@ -123,6 +123,15 @@ def test_a_damaged_checkpoint_is_refused_by_name(views, tmp_path, damage):
     file.write_bytes(damage)
     with pytest.raises(CheckpointDiffers, match=f"{file.name} cannot be read .*; delete the folder to train anew"):
         URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
+
+
+def test_a_full_disk_is_named(views, tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(CannotWrite, match=r"\.safetensors .* cannot be written: No space left on device .*; free some"):
+        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
 
 
 def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, tmp_path):

@@ -134,6 +134,15 @@ class Shards:
         except (OSError, ValueError) as error:
             raise DataError(f"{path} is no Parquet file that can be read ({str(error).splitlines()[0]})") from None
 
+    def _batches(self, path: Path, n_rows: int, columns: list[str]) -> Iterator[Any]:
+        """Some columns of a shard, so many rows at a time."""
+        file = self._open(path)
+        try:
+            yield from file.iter_batches(n_rows, columns=columns)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{path} is damaged, its rows cannot be read ({reason}); use another copy") from None
+
     def _columns(self, sources: list[str], kinds: Mapping[str, Any]) -> Sequence[str] | range:
         kind = kinds[sources[0]]
         if not _is_list(kind):
@@ -143,7 +152,7 @@ class Shards:
     def _list_width(self, column: str) -> int:
         """How long the lists of a column are: the first that is not empty says it."""
         for path in self.paths:
-            for batch in self._open(path).iter_batches(_ROWS, columns=[column]):
+            for batch in self._batches(path, _ROWS, [column]):
                 lengths = _lengths(batch.column(0))
                 if lengths.max(initial=0):
                     return int(lengths.max())
@@ -180,13 +189,13 @@ class Shards:
         """The rows of one shard in order, a few at a time; those without any view are left out."""
         first = 0
         columns = [self.layout.id_column, *(name for own in self.layout.sources.values() for name in own)]
-        for batch in self._open(path).iter_batches(_ROWS, columns=columns):
+        for batch in self._batches(path, _ROWS, columns):
             yield self._rows(path, batch, first)
             first += len(batch)
 
     def read_ids(self, path: Path) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
         """The ids of one shard, and their hashes, a few at a time."""
-        for batch in self._open(path).iter_batches(8 * _ROWS, columns=[self.layout.id_column]):
+        for batch in self._batches(path, 8 * _ROWS, [self.layout.id_column]):
             yield batch.column(0), hashed_ids(batch.column(0), path)
 
     def _rows(self, path: Path, batch: Any, first: int) -> Rows:
