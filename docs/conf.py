@@ -22,7 +22,7 @@ exclude_patterns = [".*", "build", "dist", "src", "tests", "demo-output", "bench
 myst_enable_extensions = ["dollarmath", "attrs_block", "attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
 
-# Docstrings. Types are told in words there; hints of private aliases would only make signatures long.
+# Docstrings. Types are given in words there; hints of private aliases would only make signatures long.
 autodoc_typehints = "none"
 default_role = "code"
 autodoc_member_order = "bysource"

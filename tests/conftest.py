@@ -40,6 +40,14 @@ def _seeded():
     torch.default_generator.manual_seed(0)  # torch.manual_seed would import torch's compiler for a second
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quick_disk():
+    """Nothing waits for the disk: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture
 def set_threads():
     """Give torch so many threads until the test ends."""
@@ -59,7 +67,7 @@ def never_still(monkeypatch):
 @pytest.fixture
 def three_scalings(monkeypatch):
     """All views are scaled as a whole by "mixed", so that no two scalings do the same."""
-    monkeypatch.setattr("viewfuse.data.mixed_scaling._CLEARLY", -np.inf)
+    monkeypatch.setattr("viewfuse.data.scaling._CLEARLY", -np.inf)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +76,22 @@ def quick_map():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("viewfuse.plots.plane.plane", lambda points: points[:, :2].T)
         patch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: path.write_bytes(b"\x89PNG"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_starts():
+    """For the rest of a module k-means begins once or twice and ends soon: that clusters are good does not matter."""
+    from sklearn.cluster import KMeans
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("viewfuse.selection.centers._DRAWN_STARTS", 2)
+        patch.setattr("viewfuse.selection.partitions_by_k._STARTS", 1)
+        patch.setattr("viewfuse.selection.partitions_by_k._ROUNDS", 4)
+        patch.setattr("viewfuse.selection.cluster_evidence._DRAWS", 2)
+        patch.setattr("viewfuse.fitted.cluster_stability._DRAWS", 1)
+        once = lambda n_clusters, n_init, random_state: KMeans(n_clusters, n_init=1, random_state=random_state)  # noqa: E731
+        patch.setattr("viewfuse.methods.published.filled_kmeans.KMeans", once)
         yield
 
 

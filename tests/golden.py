@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.engine.stages import SideBySide
+from viewfuse.engine.training import Training
 from viewfuse.methods.registry import estimator_of
 from viewfuse.neighbors.samples import Samples
 
@@ -103,14 +103,14 @@ def trained(method, network, samples, *, beside):
 @pytest.fixture
 def steps(monkeypatch):
     """Batches in the order of the elements; what is recorded step by step, as (stage, terms of all networks)."""
-    found, record = [], SideBySide.record
+    found, record = [], Training.record
 
-    def spy(side, stage, terms, seconds):
+    def spy(training, stage, terms, seconds):
         found.append((stage, {name: own.clone() for name, own in terms.items()}))
-        record(side, stage, terms, seconds)
+        record(training, stage, terms, seconds)
 
-    monkeypatch.setattr(SideBySide, "record", spy)
-    monkeypatch.setattr("viewfuse.engine.stages.shuffled", lambda keys, n: torch.arange(n).expand(len(keys), -1))
+    monkeypatch.setattr(Training, "record", spy)
+    monkeypatch.setattr("viewfuse.engine.training.shuffled", lambda keys, n: torch.arange(n).expand(len(keys), -1))
     return found
 
 

@@ -14,16 +14,16 @@ from sklearn.model_selection import GridSearchCV
 
 from viewfuse import URRL, SettingError, Views
 from viewfuse.cli import main
-from viewfuse.engine import loop
+from viewfuse.engine.training import Training
 from viewfuse.fitted.cluster_stability import in_a_word
 from viewfuse.fitted.merge_tree import merge_tree
 from viewfuse.methods import choosing_k
 from viewfuse.plots.cluster_numbers import draw_choice
 
-TINY = {"hidden_dim": 16, "embedding_dim": 16, "pretrain_epochs": 6, "joint_epochs": 1, "random_state": 0}
+TINY = {"hidden_dim": 8, "embedding_dim": 8, "pretrain_epochs": 6, "joint_epochs": 1, "random_state": 0}
 
 
-def blobs(n=120, k=3, seed=0, far=2.5):
+def blobs(n=60, k=3, seed=0, far=2.5):
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % k
     views = {name: rng.normal(size=(n, w)) + far * rng.normal(size=(k, w))[labels] for name, w in (("a", 6), ("b", 9))}
@@ -48,7 +48,7 @@ def test_the_number_of_clusters_is_found(model):
 
 
 def test_nothing_but_one_cluster_is_found_in_noise():
-    views = Views([np.random.default_rng(0).normal(size=(120, 5)), np.random.default_rng(1).normal(size=(120, 7))])
+    views = Views([np.random.default_rng(0).normal(size=(60, 5)), np.random.default_rng(1).normal(size=(60, 7))])
     found = URRL(**TINY, cluster_range=(2, 4)).fit(views)
     assert (found.n_clusters_, set(found.labels_.tolist())) == (1, {0})
     assert found.cluster_stability_.tolist() == [1.0]
@@ -71,8 +71,8 @@ def test_the_same_seed_chooses_alike_and_a_fit_chooses_as_choose_does(model):
 
 
 def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch):
-    steps, own = [], loop.run_epoch
-    monkeypatch.setattr("viewfuse.methods.urrl.training.run_epoch", lambda *a: steps.append(a[3]) or own(*a))
+    steps, own = [], Training.record
+    monkeypatch.setattr(Training, "record", lambda self, stage, *a: steps.append(stage) or own(self, stage, *a))
     again, given = clone(model).fit(blobs()[0]), clone(model).set_params(n_clusters=3)
     assert steps.count("pre-training") == 6
     assert np.array_equal(again.embedding_, given.fit(blobs()[0]).embedding_)
@@ -86,7 +86,7 @@ def test_of_many_samples_some_are_looked_at(monkeypatch):
 
 
 def test_too_few_samples_are_one_cluster():
-    assert URRL(**TINY).choose({"a": np.eye(6)})["why"].endswith("too few samples to tell more")
+    assert URRL(**TINY).choose({"a": np.eye(6)})["why"].endswith("too few samples to look for more")
 
 
 def test_numbers_can_still_be_searched():

@@ -18,8 +18,8 @@ from viewfuse.methods.urrl.augment import add_noise, draws_per_sample, drop_view
 from viewfuse.methods.urrl.batches import gather_neighbors, plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import paper_mask
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import index_new_samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
 
 
 def stored_samples(values, mask, settings):

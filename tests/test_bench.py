@@ -220,7 +220,7 @@ def test_a_fit_that_fails_is_said_to_have_failed(monkeypatch):
     monkeypatch.setattr(child, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
     found = child.measured(child.Fit("ours", 5, 1, "cpu"))  # fewer samples than clusters
     assert list(found) == ["failed"]
-    assert "n_samples=5" in found["failed"]
+    assert "5 samples are fewer than" in found["failed"]
 
 
 def test_memory_of_this_process_is_known():
@@ -231,7 +231,7 @@ def test_same_losses_on_handwritten():
     table = scaled_table([view[::20] for view in child.handwritten()[0]])
     settings = Config(n_clusters=10, clustering_weight=0.1)
     run = OurTraining(table, settings, 0, CPU)
-    both = losses_of_both(run.networks[0], run.stored, torch.arange(64), settings)
+    both = losses_of_both(run.runs[0].network, run.stored, torch.arange(64), settings)
     assert both["ours"] == pytest.approx(both["plain"], rel=1e-3, abs=1e-7)
 
 

@@ -45,7 +45,7 @@ def permuted(cells):
 
 def one_bit(cells):
     """The last bit of one 32-bit float."""
-    row = next(i for i, cell in enumerate(cells) if cell is not None and abs(cell[1]) < 1)
+    row = next(i for i, cell in enumerate(cells) if cell is not None and abs(cell[1]) < 4)
     number = np.float32(cells[row][1])
     cells[row] = [*cells[row][:1], float((number.view(np.uint32) ^ np.uint32(1)).view(np.float32)), *cells[row][2:]]
     return cells

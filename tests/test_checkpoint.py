@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 import signal
 import time
 
@@ -14,8 +16,8 @@ from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.datasets import load_handwritten
 from viewfuse.engine import checkpoint as module
+from viewfuse.engine.training import Epoch
 from viewfuse.errors import CannotWrite, CheckpointDiffers
-from viewfuse.methods.urrl import training
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 LENGTH = {"pretrain_epochs": 2, "joint_epochs": 3}
@@ -23,7 +25,7 @@ LENGTH = {"pretrain_epochs": 2, "joint_epochs": 3}
 
 @pytest.fixture(scope="module")
 def views():
-    return make_blobs(60, 3, missing=0.3)[0]
+    return make_blobs(36, 3, widths=(4, 3), missing=0.3)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -42,16 +44,16 @@ class Killed(BaseException):
 
 def kill_after(epochs, model, views, monkeypatch):
     """A fit that ends without a warning after so many epochs."""
-    run_epoch, left = training.run_epoch, [epochs]
+    run_epoch, left = Epoch.run, [epochs]
 
     def dying(*args):
         if not left[0]:
             raise Killed
         left[0] -= 1
-        run_epoch(*args)
+        return run_epoch(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "run_epoch", dying)
+        patch.setattr(Epoch, "run", dying)
         with pytest.raises(Killed):
             model.fit(views)
 
@@ -60,7 +62,7 @@ def kill_after(epochs, model, views, monkeypatch):
 def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, monkeypatch, epochs):
     kill_after(epochs, URRL(3, **TINY, **LENGTH, checkpoint=tmp_path), views, monkeypatch)
     counted = []
-    monkeypatch.setattr(training, "run_epoch", lambda *args, go=training.run_epoch: counted.append(go(*args)))
+    monkeypatch.setattr(Epoch, "run", lambda *args, go=Epoch.run: counted.append(go(*args)) or counted[-1])
     resumed = URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert np.array_equal(resumed.soft_labels_, whole.soft_labels_)
@@ -81,9 +83,9 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
     resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
-    (best,) = tmp_path.glob("joint-0-best-*.safetensors")  # older ones are gone
+    (best,) = tmp_path.glob("joint-*-0-best-*.safetensors")  # older ones are gone
     assert best.stem.endswith(f"-{2 + whole.decisions_['joint_stage']['chosen']}")
-    with safe_open(tmp_path / "pretraining-2-0.safetensors", "pt") as ended:
+    with safe_open(tmp_path / "pre-training-2-0.safetensors", "pt") as ended:
         assert not [name for name in ended.keys() if name.startswith("adam")]  # noqa: SIM118  nobody needs it any more
 
 
@@ -100,29 +102,44 @@ def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tm
     assert np.array_equal(resumed.embedding_, whole.embedding_)
 
 
-def test_other_data_settings_and_versions_are_refused(views, tmp_path):
-    URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(views)
+SHORT = {**TINY, "scaling": "standard", "pretrain_epochs": 1, "joint_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def finished(views, tmp_path_factory):
+    """The folder of a fit that was kept to its end."""
+    folder = tmp_path_factory.mktemp("finished")
+    URRL(3, **SHORT, checkpoint=folder).fit(views)
+    return folder
+
+
+@pytest.fixture
+def kept(finished, tmp_path):
+    """A copy of it, to be damaged."""
+    return shutil.copytree(finished, tmp_path / "kept")
+
+
+def test_other_data_settings_and_versions_are_refused(views, kept):
     with pytest.raises(
         CheckpointDiffers, match=r"keeps another fit: noise was 0\.05, is 0\.1; give what was given then"
     ):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, noise=0.1, checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, noise=0.1, checkpoint=kept).fit(views)
     other = [view.copy() for view in views]
-    other[0][0, 0] += 1e-3
+    other[1][0, 0] += 1e-3
     with pytest.raises(CheckpointDiffers, match=r"digest of the data was [0-9a-f]+, is "):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(other)
-    facts = json.loads((tmp_path / "fit.json").read_text())
-    (tmp_path / "fit.json").write_text(json.dumps({**facts, "version of torch": "1.0"}))
+        URRL(3, **SHORT, checkpoint=kept).fit(other)
+    facts = json.loads((kept / "fit.json").read_text())
+    (kept / "fit.json").write_text(json.dumps({**facts, "version of torch": "1.0"}))
     with pytest.raises(CheckpointDiffers, match=r"version of torch was 1\.0, is "):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, checkpoint=kept).fit(views)
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a checkpoint", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
-def test_a_damaged_checkpoint_is_refused_by_name(views, tmp_path, damage):
-    URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
-    (file,) = tmp_path.glob("*.safetensors")
+def test_a_damaged_checkpoint_is_refused_by_name(views, kept, damage):
+    (file,) = kept.glob("pre-training-*.safetensors")
     file.write_bytes(damage)
     with pytest.raises(CheckpointDiffers, match=f"{file.name} cannot be read .*; delete the folder to train anew"):
-        URRL(3, **TINY, pretrain_epochs=1, joint_epochs=0, scaling="standard", checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, checkpoint=kept).fit(views)
 
 
 def test_a_full_disk_is_named(views, tmp_path, monkeypatch):
@@ -134,22 +151,20 @@ def test_a_full_disk_is_named(views, tmp_path, monkeypatch):
         URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
 
 
-def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, tmp_path):
-    URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
-    (tmp_path / "fit.json").unlink()
+def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, kept):
+    (kept / "fit.json").unlink()
     others = [view * 2 + 1 for view in views]
     with pytest.raises(CheckpointDiffers, match="is of another fit; delete the folder"):
-        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(others)
+        URRL(3, **SHORT, checkpoint=kept).fit(others)
 
 
-def test_changed_bits_are_noticed(views, tmp_path):
-    URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
-    (path,) = tmp_path.glob("joint-*[0-9].safetensors")
+def test_changed_bits_are_noticed(views, kept):
+    (path,) = kept.glob("joint-*[0-9].safetensors")
     content = bytearray(path.read_bytes())
     content[-40] ^= 1
     path.write_bytes(content)
     with pytest.raises(CheckpointDiffers, match="its checksum is wrong"):
-        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+        URRL(3, **SHORT, checkpoint=kept).fit(views)
 
 
 @pytest.mark.parametrize("text", ["[]", "[1]", "3", "null", "[" * 100_000])
@@ -161,14 +176,14 @@ def test_facts_that_are_none_are_refused(views, tmp_path, text):
 
 def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS_BETWEEN", 1e9)
-    run_epoch, before = training.run_epoch, signal.getsignal(signal.SIGINT)
+    run_epoch, before = Epoch.run, signal.getsignal(signal.SIGINT)
 
     def interrupted(*args):
         signal.raise_signal(signal.SIGINT)
-        run_epoch(*args)
+        return run_epoch(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "run_epoch", interrupted)
+        patch.setattr(Epoch, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
     assert signal.getsignal(signal.SIGINT) is before
@@ -176,12 +191,31 @@ def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, mon
     assert np.array_equal(resumed.embedding_, URRL(3, **TINY, **LENGTH, scaling="standard").fit(views).embedding_)
 
 
+def test_a_worker_stops_where_its_fit_is_interrupted(tmp_path):
+    """A worker has a copy, which no signal reaches."""
+    own = module.Checkpoint(tmp_path / "new")
+    copy, seen = pickle.loads(pickle.dumps(own)), []
+
+    def interrupted():
+        with own.interruptible():
+            seen.append(copy.is_stopping())
+            signal.raise_signal(signal.SIGINT)
+            seen.extend([copy.is_stopping(), copy.is_due])
+            with pytest.raises(KeyboardInterrupt):
+                copy.written()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [*seen, copy.is_stopping()] == [False, True, True, False]
+    assert not (tmp_path / "new").exists()  # nothing was kept
+
+
 def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(views, tmp_path, monkeypatch):
     settings = {**TINY, "scaling": "standard", "cluster_range": (2, 4), "pretrain_epochs": 3, "joint_epochs": 2}
     whole = URRL(**settings).fit(views)
     kill_after(3, URRL(**settings, checkpoint=tmp_path), views, monkeypatch)
     counted = []
-    monkeypatch.setattr(training, "run_epoch", lambda *args, go=training.run_epoch: counted.append(go(*args)))
+    monkeypatch.setattr(Epoch, "run", lambda *args, go=Epoch.run: counted.append(go(*args)) or counted[-1])
     resumed = URRL(**settings, checkpoint=tmp_path).fit(views)
     assert len(counted) == 2  # the joint stage; pre-training was done
     assert np.array_equal(resumed.embedding_, whole.embedding_)

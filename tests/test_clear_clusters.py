@@ -12,15 +12,16 @@ from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.fitted import prepared as prepared_module
 from viewfuse.selection import rules
+from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.scores import chance_corrected, partition_score
 from viewfuse.selection.teaching import centers_of
 
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 45, "learning_rate": 2e-3, "random_state": 0}
+SMALL = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
 def blobs():
-    views, groups, *_ = make_blobs(90, 3)
+    views, groups, *_ = make_blobs(60, 3)
     return views, groups
 
 
@@ -36,19 +37,25 @@ def test_clear_clusters_need_one_training(blobs):
     assert not np.isnan(model.stability_).any()
 
 
-def test_pretraining_ends_where_clusters_are_clear(blobs, monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 12)
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (20, 0))
-    model = URRL(3, **SMALL).fit(blobs[0])
-    assert model.decisions_["pretraining"]["why"] == (
-        "pre-training: 12 of 20 epochs, as the clusters are clear by then"
-    )
-    assert model.history_["epoch"] == [*range(1, 13)]
+@pytest.fixture
+def always_clear(monkeypatch):
+    """All clusters are clear: of a fit of five epochs those after two are looked at."""
+    monkeypatch.setattr(rules, "CLEAR", -inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
+
+
+@pytest.mark.usefixtures("always_clear")
+@pytest.mark.parametrize("n_init", [1, 2])
+def test_pretraining_ends_where_clusters_are_clear(blobs, n_init):
+    model = URRL(3, n_init=n_init, **SMALL).fit(blobs[0])
+    assert model.decisions_["pretraining"]["why"] == "pre-training: 2 of 5 epochs, as the clusters are clear by then"
+    assert model.history_["epoch"] == [1, 2]
 
 
 def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", inf)
-    model = URRL(3, pretrain_epochs=2, joint_epochs=0, **SMALL).fit(blobs[0])
+    model = URRL(3, pretrain_epochs=1, joint_epochs=0, **SMALL).fit(blobs[0])
     assert len(model.decisions_["scaling"]["evidence"]) > 1
     assert not model.decisions_["scaling"]["clear"]
 
@@ -63,12 +70,12 @@ def test_clear_is_corrected_for_chance():
 
 
 def test_the_better_clusters_are_kept_and_a_tie_is_the_networks():
-    assert rules.clusters_decision(0.50, 0.51)["chosen"] == "k-means"
-    assert rules.clusters_decision(0.50, 0.501)["chosen"] == "network"
-    assert rules.clusters_decision(0.50, 0.40)["chosen"] == "network"
-    assert rules.clusters_decision(-0.1, -0.1)["chosen"] == "network"
-    assert rules.clusters_decision(-0.1, -0.11)["chosen"] == "network"
-    assert rules.clusters_decision(0.50, None) == {"chosen": "network", "evidence": {"network": 0.5}}
+    assert rules.cluster_source(0.50, 0.51).chosen == "k-means"
+    assert rules.cluster_source(0.50, 0.501).chosen == "network"
+    assert rules.cluster_source(0.50, 0.40).chosen == "network"
+    assert rules.cluster_source(-0.1, -0.1).chosen == "network"
+    assert rules.cluster_source(-0.1, -0.11).chosen == "network"
+    assert rules.cluster_source(0.50, None) == ClusterSource("network", {"network": 0.5})
 
 
 def kmeans_finds(monkeypatch, labels):
@@ -127,14 +134,8 @@ def test_merged_clusters_do_not_score_higher():
     assert partition_score(groups, ids, 3) > partition_score(np.where(groups == 1, 0, groups), ids, 3)
 
 
+@pytest.mark.usefixtures("always_clear")
 def test_nothing_was_spared_where_there_is_one_scaling_only(blobs):
-    model = URRL(3, pretrain_epochs=15, joint_epochs=0, scaling="standard", **SMALL).fit(blobs[0])
+    model = URRL(3, scaling="standard", **SMALL).fit(blobs[0])
     assert not model.decisions_["scaling"]["clear"]
     assert model.decisions_["scaling"]["why"] == "scaling: standard, as asked"
-
-
-def test_several_clear_trainings_end_pretraining_because_they_are_clear(blobs, monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 12)
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (20, 0))
-    model = URRL(3, n_init=2, **SMALL).fit(blobs[0])
-    assert model.decisions_["pretraining"]["why"].endswith("12 of 20 epochs, as the clusters are clear by then")

@@ -240,7 +240,7 @@ def test_a_large_view_is_told_from_some_of_its_samples(tmp_path, monkeypatch):
     assert [view["reduced_columns"] for view in facts["views"]] == [20, 20]  # as of all samples
     np.savez(tmp_path / "wide.npz", view_0=wide)
     lines = run("inspect", tmp_path / "wide.npz").output.splitlines()
-    assert "view_0: its kind and what is kept of it are told from 50 of its 400 samples, drawn at random" in lines
+    assert "view_0: its kind and what is kept of it are estimated from 50 of its 400 samples, drawn at random" in lines
 
 
 def test_time_is_said_as_roughly_as_it_is_known():

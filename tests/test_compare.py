@@ -175,13 +175,16 @@ def test_more_views_are_hidden_where_some_are_missing_already():
         ({"rates": ()}, "rates has no number"),
         ({"seeds": 0}, "seeds must be"),
         ({"held_out": "yes"}, "held_out must be True or False"),
-        ({"held_out": True, "views": [np.eye(40), np.eye(40)]}, "held_out needs 3 views at least; got 2"),
+        (
+            {"held_out": True, "views": [np.eye(40), np.eye(40)]},
+            "held_out needs at least 3 views, to have two left to fuse; got 2",
+        ),
         ({"missing_number": 3}, "missing_number must be from 0 to 2"),
         ({"labels": [1, 2]}, "labels has 2 entries, but there are 40 samples"),
         ({"labels": [None] * 40}, "all unknown"),
         ({"n_clusters": -3}, "n_clusters must be an integer of at least 1; got -3"),
         ({"n_clusters": 0}, "n_clusters must be an integer of at least 1; got 0"),
-        ({"n_clusters": 41}, "n_samples=40 should be >= n_clusters=41"),
+        ({"n_clusters": 41}, "40 samples are fewer than n_clusters=41"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(blobs, wrong, said):

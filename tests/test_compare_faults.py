@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClusterMixin
 
 import viewfuse
-from viewfuse import CannotWrite, DataError, SettingError, Views, parallel
+from viewfuse import CannotWrite, DataError, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.folder import RunFile, data_checksum
@@ -88,7 +88,7 @@ def test_a_comparison_that_was_killed_before_its_first_run_goes_on(views, tmp_pa
     monkeypatch.setattr(runner, "_done", lambda *_: raising(KeyboardInterrupt())(None))
     stopped = CliRunner().invoke(main, args)
     assert stopped.exit_code == 130
-    assert f"runs that were done are kept in {tmp_path / 'out'}, and the same command goes on" in stopped.stderr
+    assert f"runs that were done are kept in {tmp_path / 'out'}, and the same command resumes" in stopped.stderr
     monkeypatch.setattr(runner, "_done", whole)
     assert CliRunner().invoke(main, args).exit_code == 0
 
@@ -222,8 +222,7 @@ def crashes(found):
 @pytest.mark.parametrize("act", [ends_its_process, crashes])
 def test_a_method_that_ends_its_process_fails_alone(views, act):
     methods = {"good": Strange(), "bad": Strange(act=act), "better": Strange()}
-    with parallel.use(jobs=2):
-        found = compared(views, methods, seeds=2)
+    found = compared(views, methods, seeds=2, n_jobs=2)
     assert [row["runs"] for row in found.rows()] == [2, 0, 2]
     assert found.rows()[1]["failed"].startswith("a worker process was lost 3 times")
 

@@ -79,7 +79,7 @@ def test_one_cluster_is_certain():
 def test_clusters_are_matched_whatever_their_numbers():
     assert matched_share(np.array([0, 0, 1, 1, 2]), np.array([2, 2, 0, 0, 1])) == 1.0
     found = confidence_decision(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 1]), 2)
-    assert found["evidence"]["shared_with_kmeans"] == 0.75
+    assert found.evidence["shared_with_kmeans"] == 0.75
 
 
 @settings(max_examples=30, deadline=None)

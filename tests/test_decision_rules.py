@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from math import nan
 
 import numpy as np
@@ -10,12 +12,23 @@ import torch
 from torch.nn import functional
 
 import reference_selection as literal
+from viewfuse.fitted.typical_samples import typical_samples
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import confidence, filled_kmeans, rules, teaching
 from viewfuse.selection.cluster_number import candidate_numbers, curve_of, number_decision
-from viewfuse.selection.messages import by_label, in_words, told
+from viewfuse.selection.decisions import (
+    CellFilling,
+    ClusterSource,
+    JointStageLength,
+    MeanConfidence,
+    PretrainingLength,
+    Reliability,
+    SavedSentence,
+    ScalingChoice,
+    ViewReduction,
+)
+from viewfuse.selection.messages import label, records, restored, words
 from viewfuse.selection.scores import Candidate, chance_corrected, size_entropy
-from viewfuse.selection.typical_samples import typical_samples
 
 
 def curve(scores, neighbors=0.5, gap=0.0):
@@ -38,10 +51,10 @@ def curve(scores, neighbors=0.5, gap=0.0):
 )
 def test_peaks_of_a_curve_by_hand(scores, chosen, candidates, runner_up, evidence):
     decision = number_decision(curve(scores), alone=False)
-    assert (decision["chosen"], decision["candidates"], decision["runner_up"]) == (chosen, candidates, runner_up)
-    assert list(decision["evidence"]) == evidence
-    assert decision["evidence"][evidence[0]] == max(scores)
-    assert decision["curve"] == curve(scores)
+    assert (decision.chosen, decision.candidates, decision.runner_up) == (chosen, candidates, runner_up)
+    assert list(decision.evidence) == evidence
+    assert decision.evidence[evidence[0]] == max(scores)
+    assert decision.curve == curve(scores)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +64,9 @@ def test_a_bound_of_structure_is_enough_at_any_number(neighbors, gap, structured
     points = curve([0.2, 1.0, 0.3], 0.0)
     points[0] |= {"neighbors": neighbors, "gap": gap}  # which is no peak
     decision = number_decision(points, alone=True)
-    assert (decision["structured"], decision["chosen"]) == (structured, 3 if structured else 1)
-    assert decision["runner_up"] == (None if structured else 3)
-    assert number_decision(points, alone=False)["chosen"] == 3
+    assert (decision.structured, decision.chosen) == (structured, 3 if structured else 1)
+    assert decision.runner_up == (None if structured else 3)
+    assert number_decision(points, alone=False).chosen == 3
 
 
 def test_the_null_is_taken_off_each_measure_and_each_has_its_weight():
@@ -99,10 +112,10 @@ def test_clusters_are_clear_from_a_bound_on(shared, n, k, clear):
 
 
 def test_k_means_needs_a_four_hundredth_more():
-    chosen = [rules.clusters_decision(*pair)["chosen"] for pair in ((4.0, 4.0101), (4.0, 4.0099), (-4.0, -3.9899))]
+    chosen = [rules.cluster_source(*pair).chosen for pair in ((4.0, 4.0101), (4.0, 4.0099), (-4.0, -3.9899))]
     assert chosen == ["k-means", "network", "k-means"]
-    assert rules.clusters_decision(-4.0, -3.9901)["chosen"] == "network"
-    assert rules.clusters_decision(1.0, 2.0)["evidence"] == {"network": 1.0, "k-means": 2.0}
+    assert rules.cluster_source(-4.0, -3.9901).chosen == "network"
+    assert rules.cluster_source(1.0, 2.0).evidence == {"network": 1.0, "k-means": 2.0}
 
 
 def test_scalings_weights_and_verdicts_are_those_of_the_documents():
@@ -111,10 +124,9 @@ def test_scalings_weights_and_verdicts_are_those_of_the_documents():
     assert rules.best_scaling({"a": 0.5, "b": 0.5 + 0.04, "c": 0.5 + 0.041}) == "c"
     assert chance_corrected(0.6, 5) == pytest.approx(0.5)
     assert size_entropy(torch.tensor([0, 0, 0, 1]), 4) == pytest.approx(0.4056390622)  # 0.811 bit of 2
-    verdict = rules.reliability(0.6, 4, final=False, alone=True)
-    assert verdict == {
-        "chosen": "partly stable", "evidence": {"agreement": 0.6}, "trainings": 4, "final": False, "alone": True,
-    }  # fmt: skip
+    assert rules.reliability(0.6, 4, final=False, alone=True) == Reliability(
+        "partly stable", {"agreement": 0.6}, trainings=4, final=False, alone=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,84 +273,125 @@ def test_five_thousand_samples_are_enough_for_k_means():
     assert (filled_kmeans._ROWS, filled_kmeans._DONORS, teaching._ROWS, confidence._ROWS) == (5_000, 5, 5_000, 20_000)
 
 
-SCALED = {
-    "chosen": "mixed",
-    "evidence": {"mixed": 0.5, "minmax": 0.52},
-    "as_a_whole": [],
-    "diverged": [],
-    "asked": False,
-}
-STAGE = {"chosen": 3, "lasted": 5, "planned": 9, "ended": "", "merged": False}
-RELIABLE = {"chosen": "doubtful", "evidence": {"agreement": 0.25}, "trainings": 3, "final": True, "alone": False}
-CONFIDENT = {"chosen": 0.5, "evidence": {"shared_with_kmeans": 0.75}, "n_clusters": 5}
-REDUCED = {
-    "chosen": {"a": "none", "b": "pca"}, "asked": False, "columns": {"b": (20_000, 50)},
-    "evidence": {"b": {"name": "wide", "transform": "none", "kept": 0.905}},
-}  # fmt: skip
+SCALED = ScalingChoice("mixed", {"mixed": 0.5, "minmax": 0.52}, as_a_whole=[], diverged=[], asked=False)
+STAGE = JointStageLength(3, {}, lasted=5, planned=9, ended="", merged=False)
+RELIABLE = Reliability("doubtful", {"agreement": 0.25}, trainings=3, final=True, alone=False)
+REDUCED = ViewReduction(
+    {"a": "none", "b": "pca"}, {"b": {"name": "wide", "transform": "none", "kept": 0.905}}, {"b": (20_000, 50)}, []
+)
 LISTED = "(neighbour agreement times evenness: minmax 0.520, mixed 0.500)"
-NO_OTHER = "as no other has clusters that agree clearly better with the neighbours in all views"
+NO_OTHER = "as no other gives clusters that agree clearly better with the neighbours in all views"
+BEST = "as its clusters agree best with the neighbours in all views"
+INDEX = "with an adjusted Rand index of 0.25 (1: the same clusters, 0: chance)"
 
 
 @pytest.mark.parametrize(
-    ("name", "decision", "words"),
+    ("decision", "said"),
     [
-        ("scaling", SCALED, f"mixed, {NO_OTHER} {LISTED}; every column has its own scale"),
+        (SCALED, f"mixed, {NO_OTHER} {LISTED}; every column has its own scale"),
         (
-            "scaling",
-            SCALED | {"evidence": {"standard": 0.1, "mixed": 0.5, "minmax": 0.52}},
+            replace(SCALED, evidence={"standard": 0.1, "mixed": 0.5, "minmax": 0.52}),
             f"mixed, {NO_OTHER} {LISTED[:-1]}, standard 0.100); every column has its own scale",
         ),
         (
-            "scaling",
-            SCALED | {"chosen": "minmax", "diverged": ["standard"]},
-            f"minmax, as its clusters agree best with the neighbours in all views {LISTED}; training diverged with "
-            "standard",
+            replace(SCALED, chosen="minmax", diverged=["standard"]),
+            f"minmax, {BEST} {LISTED}; training diverged with standard",
         ),
         (
-            "scaling",
-            SCALED | {"chosen": "minmax", "evidence": {"standard": 0.1, "minmax": 0.2}},
-            "minmax, as its clusters agree best with the neighbours in all views (neighbour agreement times evenness: "
-            "minmax 0.200, standard 0.100); mixed was not tried, as it does the same as standard here",
+            replace(SCALED, chosen="minmax", evidence={"standard": 0.1, "minmax": 0.2}),
+            f"minmax, {BEST} (neighbour agreement times evenness: minmax 0.200, standard 0.100); mixed was not tried, "
+            "as it does the same as standard here",
         ),
-        ("scaling", SCALED | {"chosen": "standard", "evidence": {"standard": 0.1}}, "standard, as all others do the "
-         "same here"),
-        ("scaling", SCALED | {"asked": True, "as_a_whole": ["a", "b"]}, "mixed, as asked; one scale for all columns "
-         "of a, b"),
-        ("pretraining", {"chosen": 3, "planned": 5, "evidence": {}}, "3 of 5 epochs, as the clusters are clear by "
-         "then"),
-        ("pretraining", {"chosen": 3, "planned": 5, "evidence": {"agreement": 0.875}}, "3 of 5 epochs, as trainings "
-         "agree by then (adjusted Rand index 0.88)"),
-        ("pretraining", {"chosen": 5, "planned": 5, "evidence": {}}, "all 5 epochs"),
-        ("pretraining", {"chosen": 0, "planned": 0, "evidence": {}}, "none"),
-        ("joint_stage", STAGE, "kept is the network after 3 of 5 epochs, when its clusters were the best"),
-        ("joint_stage", STAGE | {"merged": True}, "kept is the network after 3 of 5 epochs, before clusters were "
-         "merged"),
-        ("joint_stage", STAGE | {"chosen": 0}, "taken back after 5 epochs, as it made the clusters no better"),
-        ("joint_stage", STAGE | {"chosen": 0, "merged": True}, "taken back after 5 epochs, as it merged clusters"),
-        ("joint_stage", STAGE | {"chosen": 5}, "5 of 9 epochs, as its clusters hardly got better"),
-        ("joint_stage", STAGE | {"chosen": 5, "planned": 5}, "all 5 epochs"),
-        ("joint_stage", STAGE | {"ended": "it broke"}, "ended early, it broke; kept is the network after 3 of its "
-         "epochs"),
-        ("joint_stage", STAGE | {"chosen": 0, "lasted": 0}, "none, clusters by k-means on the embedding"),
-        ("reliability", RELIABLE, "doubtful, as 3 trainings agree with an adjusted Rand index of 0.25 (1: the same)"),
-        ("reliability", RELIABLE | {"final": False, "alone": True}, "doubtful, as 3 trainings agreed, when the scaling "
-         "was chosen, with an adjusted Rand index of 0.25 (1: the same); effort='thorough' trains more of them and "
-         "keeps the best"),
-        ("reliability", RELIABLE | {"chosen": "stable", "trainings": 1, "alone": True}, "stable, as the network and "
-         "k-means on the filled views agree with an adjusted Rand index of 0.25 (1: the same)"),
-        ("clusters", {"chosen": "network", "evidence": {"network": 0.5, "k-means": 0.25}}, "those of the network "
-         "(neighbour agreement times evenness: network 0.500, k-means 0.250)"),
-        ("clusters", {"chosen": "network", "evidence": {"network": 0.5}}, "those of the network"),
-        ("confidence", CONFIDENT, "0.50 on average, as k-means on the filled views put 75% of the samples into the "
-         "clusters that the network found by itself (by chance 20%)"),
-        ("reduction", REDUCED, "b, wide, from 20,000 to 50 columns (principal components; 90% of the variance)"),
-        ("reduction", REDUCED | {"chosen": {"a": "none"}}, "none, every view is narrow enough"),
-        ("reduction", REDUCED | {"chosen": {}, "asked": True}, "none, as asked"),
-        ("empty_cells", {"chosen": "median", "evidence": {}}, "none"),
+        (
+            replace(SCALED, chosen="standard", evidence={"standard": 0.1}),
+            "standard, as all others do the same here",
+        ),
+        (
+            replace(SCALED, chosen="minmax", evidence={"minmax": 0.1}, diverged=["mixed"]),
+            "minmax, the only one that could be trained; training diverged with mixed",
+        ),
+        (replace(SCALED, quick=True), "mixed; others were not tried (effort='quick'); every column has its own scale"),
+        (replace(SCALED, asked=True, as_a_whole=["a", "b"]), "mixed, as asked; one scale for all columns of a, b"),
+        (PretrainingLength(3, {}, planned=5), "3 of 5 epochs, as the clusters are clear by then"),
+        (
+            PretrainingLength(3, {"agreement": 0.875}, planned=5),
+            "3 of 5 epochs, as trainings agree by then (adjusted Rand index 0.88)",
+        ),
+        (PretrainingLength(5, {}, planned=5), "all 5 epochs"),
+        (PretrainingLength(0, {}, planned=0), "none"),
+        (STAGE, "the network after 3 of 5 epochs is kept, when its clusters were the best"),
+        (replace(STAGE, merged=True), "the network after 3 of 5 epochs is kept, before clusters were merged"),
+        (replace(STAGE, chosen=0), "undone after 5 epochs, as it made the clusters no better"),
+        (replace(STAGE, chosen=0, merged=True), "undone after 5 epochs, as it merged clusters"),
+        (replace(STAGE, chosen=5), "5 of 9 epochs, as its clusters hardly got better"),
+        (replace(STAGE, chosen=5, planned=5), "all 5 epochs"),
+        (replace(STAGE, ended="it broke"), "ended early, it broke; the network after 3 epochs is kept"),
+        (replace(STAGE, chosen=0, lasted=0), "none, k-means on the embedding gives the clusters"),
+        (RELIABLE, f"doubtful, as 3 trainings agree {INDEX}"),
+        (
+            replace(RELIABLE, final=False, alone=True),
+            "doubtful, as 3 trainings agree with an adjusted Rand index of 0.25 when the scaling is chosen (1: the "
+            "same clusters, 0: chance); effort='thorough' trains more networks and keeps the best",
+        ),
+        (
+            replace(RELIABLE, chosen="stable", trainings=1, alone=True),
+            f"stable, as the network and k-means on the filled views agree {INDEX}",
+        ),
+        (
+            ClusterSource("network", {"network": 0.5, "k-means": 0.25}),
+            "those of the network (neighbour agreement times evenness: network 0.500, k-means 0.250)",
+        ),
+        (ClusterSource("network", {"network": 0.5}), "those of the network"),
+        (
+            MeanConfidence(0.5, {"shared_with_kmeans": 0.75}, n_clusters=5),
+            "0.50 on average, as k-means on the filled views puts 75% of the samples into the same clusters as the "
+            "network (by chance 20%)",
+        ),
+        (MeanConfidence(0.5, {}, 5), "0.50 on average: the paper's soft labels, which are not calibrated"),
+        (REDUCED, "b, wide, from 20,000 to 50 columns (principal components; 90% of the variance)"),
+        (replace(REDUCED, chosen={"a": "none"}), "none, every view is narrow enough"),
+        (replace(REDUCED, chosen={}, asked=["a"]), "none, as asked"),
+        (CellFilling("median", {}), "none"),
+    ],
+)
+def test_decisions_in_words(decision, said):
+    name = {"joint_stage": "joint stage", "pretraining": "pre-training", "empty_cells": "empty cells"}.get(
+        decision.name, decision.name
+    )
+    assert (label(decision), words(decision)) == (name, said)
+    record = records(decision)
+    assert record == {decision.name: {**asdict(decision), "why": f"{name}: {said}"}}
+    again = restored(json.loads(json.dumps(record)))[decision.name]
+    assert type(again) is type(decision)
+    assert words(again) == said
+
+
+def test_parameters_are_spelled_when_a_decision_is_put_in_words():
+    def flag(setting):
+        return f"--{setting.name} {setting.value}"
+
+    assert words(replace(SCALED, quick=True), flag).startswith("mixed; others were not tried (--effort quick);")
+    assert words(replace(RELIABLE, alone=True), flag).endswith(
+        "; --effort thorough trains more networks and keeps the best"
+    )
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"chosen": "mixed", "why": "scaling: mixed, as it was"},
+        {"chosen": "mixed", "evidence": None, "as_a_whole": [], "diverged": [], "asked": False,
+         "why": "scaling: mixed, as it was"},
+        {"chosen": "mixed", "evidence": {"mixed": {"gain": 1.0}, "minmax": {}}, "as_a_whole": [], "diverged": [],
+         "asked": False, "why": "scaling: mixed, as it was"},
     ],
 )  # fmt: skip
-def test_decisions_in_words(name, decision, words):
-    said = told({name: decision})
-    label = {"joint_stage": "joint stage", "pretraining": "pre-training", "empty_cells": "empty cells"}.get(name, name)
-    assert said[name] == decision | {"why": f"{label}: {words}"}
-    assert (in_words(said), by_label(said)) == ([f"{label}: {words}"], {label: words})
+def test_decisions_of_an_older_form_keep_their_sentence(record):
+    (found,) = restored({"scaling": record}).values()
+    assert isinstance(found, SavedSentence)
+    assert (label(found), words(found), found.chosen) == ("scaling", "mixed, as it was", "mixed")
+
+
+def test_decisions_that_are_not_known_keep_their_sentence():
+    (found,) = restored({"odd_one": {"why": "for reasons"}}).values()
+    assert (label(found), words(found), found.chosen, found.evidence) == ("odd one", "for reasons", None, {})

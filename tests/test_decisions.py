@@ -19,18 +19,18 @@ import reference_selection as literal
 from conftest import make_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
-from viewfuse.data import mixed_scaling as mixing
+from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import footprint, loop
+from viewfuse.engine import stacking
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.passes import clusters
-from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.methods.urrl.training import embed_stored
+from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.centers import initial_centers
 from viewfuse.selection.rules import best_of_each
@@ -38,7 +38,7 @@ from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agre
 
 pytestmark = pytest.mark.usefixtures("never_still")
 
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3}
+SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "learning_rate": 2e-3}
 
 
 def test_a_view_that_comes_twice_counts_once():
@@ -158,8 +158,8 @@ def test_stability_is_the_share_of_partitions_that_agree():
     assert np.isnan(stability(labels, [])).all()
 
 
-def samples_for(settings):
-    views = Views(make_blobs(60, 3, missing=0.3)[0])
+def samples_for(settings, n=30):
+    views = Views(make_blobs(n, 3, widths=(5, 4), missing=0.3)[0])
     scaled = fit_scaler(views, "standard").apply(views)
     return index_samples([torch.from_numpy(a) for a in scaled.arrays], torch.tensor(scaled.mask), settings)
 
@@ -187,14 +187,14 @@ def watched_run(monkeypatch, spoil, n_clusters=3):
     if spoil is diverge:
         diverge(monkeypatch)
     else:
-        embed, calls = Replicates.embed, count()  # the first one is before the stage
+        embed, calls = training.embed_all, count()  # the first one is before the stage
 
-        def spoiled(self):
+        def spoiled(together):
             if next(calls) >= 2:
-                spoil(self.network)
-            return embed(self)
+                spoil(together.network)
+            return embed(together)
 
-        monkeypatch.setattr(Replicates, "embed", spoiled)
+        monkeypatch.setattr(training, "embed_all", spoiled)
     return train(samples_for(settings), settings, 0)
 
 
@@ -256,17 +256,17 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
 
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
     monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
-    ended, other = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
-    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 19)
+    ended, other = train_replicates([samples_for(settings, 60)] * 2, settings, [1, 1])
+    assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 15)
     assert ended.objective == ended.history["total"][6]
 
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
-    data = make_blobs(60, 3, missing=0.3)[0]
+    data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
     diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage: ended early, the clustering loss is not finite"):
@@ -283,10 +283,14 @@ def test_a_joint_stage_whose_length_was_given_is_left_alone(monkeypatch):
 
 @pytest.fixture(scope="module")
 def decided():
-    data, groups, _ = make_blobs(90, 3, missing=0.3)
+    data, groups, _ = make_blobs(60, 3, missing=0.3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "CLEAR", inf)  # so that all scalings are tried
-        return data, groups, URRL(3, pretrain_epochs=10, joint_epochs=2, random_state=0, **SMALL).fit(data)
+        return (
+            data,
+            groups,
+            URRL(3, pretrain_epochs=10, joint_epochs=1, random_state=0, **SMALL | {"hidden_dim": 16}).fit(data),
+        )
 
 
 def test_an_estimator_tells_what_it_decided(decided, tmp_path):
@@ -300,8 +304,8 @@ def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     assert scaling["chosen"] == rules.best_scaling(scaling["evidence"])
     assert set(scaling["evidence"]) == {"standard", "minmax"}
     assert model.decisions_["reliability"]["chosen"] == "stable"
-    assert all(sentence for sentence in messages.in_words(model.decisions_))
-    assert model.stability_.shape == (90,)
+    assert all(one["why"] for one in model.decisions_.values())
+    assert model.stability_.shape == (60,)
     assert model.stability_.mean() > 0.9
     model.save(tmp_path / "model")
     again = URRL.load(tmp_path / "model")
@@ -326,9 +330,7 @@ def test_training_has_no_joint_stage_to_watch_without_epochs():
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert isinstance(run, TrainState)
-    assert messages.in_words(messages.told({"joint_stage": training.joint_stage_decision(run)}))[0].startswith(
-        "joint stage: none"
-    )
+    assert messages.words(training.joint_stage_decision(run)).startswith("none")
 
 
 def test_a_joint_stage_that_settled_says_when(monkeypatch):
@@ -336,8 +338,8 @@ def test_a_joint_stage_that_settled_says_when(monkeypatch):
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     decision = training.joint_stage_decision(train(samples_for(settings), settings, 0))
-    words = messages.told({"joint_stage": decision})["joint_stage"]["why"]
-    assert words == "joint stage: 6 of 16 epochs, as its clusters hardly got better"
+    words = messages.words(decision)
+    assert words == "6 of 16 epochs, as its clusters hardly got better"
 
 
 def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
@@ -351,13 +353,13 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)  # so that all views are scaled as a whole
-    model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL).fit(data)
+    model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL | {"batch_size": 64}).fit(data)
     scaling = model.decisions_["scaling"]
     assert set(scaling["evidence"]) == {"mixed", "standard", "minmax"}
     assert [run.network is model._model.network for run in went_on].count(True) == 1
     assert len(went_on) == len(model.objectives_) == 2
     assert model.decisions_["reliability"]["why"].endswith(
-        f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same)"
+        f"2 trainings agree with an adjusted Rand index of {agreed(model)} (1: the same clusters, 0: chance)"
     )
     assert scaling["as_a_whole"] == (model.view_names_ if scaling["chosen"] == "mixed" else [])
 
@@ -369,7 +371,9 @@ def agreed(model):
 def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     data = make_blobs(60, 3, missing=0.3)[0]
-    model = URRL(3, scaling="mixed", pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
+    model = URRL(
+        3, scaling="mixed", pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL | {"batch_size": 64}
+    ).fit(data)
     names = ", ".join(model.view_names_)
     assert model.decisions_["scaling"]["why"] == f"scaling: mixed, as asked; one scale for all columns of {names}"
 
@@ -441,9 +445,9 @@ def test_a_stage_that_merged_says_so(monkeypatch):
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
-    decision = messages.told({"joint_stage": training.joint_stage_decision(run)})["joint_stage"]
-    assert decision["why"].startswith("joint stage: taken back after 6 epochs, as it merged clusters")
-    assert list(decision["evidence"]["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
+    decision = training.joint_stage_decision(run)
+    assert messages.words(decision).startswith("undone after 6 epochs, as it merged clusters")
+    assert list(decision.evidence["size_entropy_after_epoch"]) == ["1", "3", "5", "7"]
 
 
 def test_scalings_that_treat_a_view_alike_count_once_there():
@@ -474,7 +478,7 @@ def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     monkeypatch.setattr(rules, "CLEAR", inf)
     data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
-    URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL).fit(data)
+    URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL | {"batch_size": 64}).fit(data)
     assert len(runs) == 6
     assert len({run.seed for run in runs}) == 6
     assert runs[0].seed == 5
@@ -494,26 +498,26 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
 def test_the_verdict_compares_the_training_that_was_kept(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     monkeypatch.setattr(rules, "CLEAR", inf)
-    data, runs = make_blobs(60, 4, missing=0.3)[0], pretrained(monkeypatch)
-    model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL).fit(data)
+    data, runs = make_blobs(32, 4, missing=0.3)[0], pretrained(monkeypatch)
+    model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL | {"batch_size": 64}).fit(data)
     kept = next(run for run in runs if run.network is model._model.network)
     others = [run.clusters.numpy() for run in runs if run is not kept]
     assert model.decisions_["reliability"]["evidence"]["agreement"] == scores.agreement(kept.clusters.numpy(), others)
     assert np.array_equal(model.stability_, stability(model.labels_, others))
-    assert "when the scaling was chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
+    assert "when the scaling is chosen" not in model.decisions_["reliability"]["why"]  # there was nothing more
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):
-    data = make_blobs(60, 3, missing=0.3)[0]
+    data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
 
-    def spoiled(runs, replicates, epoch, stage, progress):
-        run_epoch(runs, replicates, epoch, stage, progress)
-        for run in runs:
+    def spoiled(self, stage, terms, seconds):
+        record(self, stage, terms, seconds)
+        for run in self.runs:
             if run.stored.values[0].min() < 0 and stage == "pre-training":  # not scaled to 0..1
                 run.diverged = "the reconstruction loss is not finite in epoch 1, step 1"
 
-    run_epoch = loop.run_epoch
-    monkeypatch.setattr(training, "run_epoch", spoiled)
+    record = Training.record
+    monkeypatch.setattr(Training, "record", spoiled)
     model = URRL(3, pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
     scaling = model.decisions_["scaling"]
     assert (scaling["chosen"], scaling["diverged"]) == ("minmax", ["standard"])
@@ -532,7 +536,7 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
         go_on(runs, **named)
 
     monkeypatch.setattr(fit_module, "train_jointly", seen)
-    data = make_blobs(60, 3, missing=0.3)[0]
+    data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
     gc.freeze()  # for good: conftest.py has frozen most of it anyway
     for scaling in ("standard", "auto"):
         URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
@@ -584,7 +588,7 @@ def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
 
 
 def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
-    data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
+    data, runs = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0], pretrained(monkeypatch)
     monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     model = URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(data)
@@ -595,16 +599,18 @@ def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
 
 
 def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
-    def spoiled(runs, replicates, epoch, stage, progress):
-        run_epoch(runs, replicates, epoch, stage, progress)
-        for run in runs if epoch >= 2 else ():
+    def spoiled(self, stage, terms, seconds):
+        record(self, stage, terms, seconds)
+        for run in self.runs if self.runs[0].n_epochs >= 3 else ():
             run.diverged = "the reconstruction loss is not finite in epoch 3, step 1"
 
-    run_epoch = loop.run_epoch
-    monkeypatch.setattr(training, "run_epoch", spoiled)
+    record = Training.record
+    monkeypatch.setattr(Training, "record", spoiled)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     with pytest.raises(Diverged, match="not finite in epoch 3"):
-        URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(make_blobs(60, 3, missing=0.3)[0])
+        URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(
+            make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
+        )
 
 
 @pytest.mark.filterwarnings("ignore::viewfuse.JointStageWarning")  # in noise the stage after it may empty a cluster
@@ -626,7 +632,7 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
 
 
 def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch):
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 4})
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
     runs = [training.init_state(samples, settings, seed) for seed in range(3)]

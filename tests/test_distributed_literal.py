@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import reference
 import reference_step
-from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
+from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order
 from sharded_data import write_shards, written
 from viewfuse import URRL
 from viewfuse.distributed import training
@@ -27,14 +27,14 @@ from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.loop import TrainState
 from viewfuse.engine.progress import SILENT
-from viewfuse.engine.rng import Draws
+from viewfuse.engine.rng import RandomNumbers
+from viewfuse.engine.training import TrainState
 from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 N, BANK, WIDTHS, PER_BUCKET = 70, 30, (3, 2), 30
-GROUP, GROUPS, STEPS, SEED, RATE, WEIGHT = 4, 3, 7, 5, 0.4, 0.8
+GROUP, GROUPS, STEPS, SEED, RATE, WEIGHT = 4, 3, 4, 5, 0.4, 0.8
 SMALL = {
     "n_neighbors": 3, "embedding_dim": 8, "hidden_dim": 6, "pretrain_epochs": 1, "joint_epochs": 1, "noise": 0.3,
     "feature_dropout": 0.2, "robustness_weight": 0.5, "scaling": "standard", "device": "cpu", "random_state": 0,
@@ -194,8 +194,8 @@ def literal_visits(counts):
 
 def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     model, rows, counts, _ = prepared
-    following = Draws.next
-    monkeypatch.setattr(Draws, "next", lambda self: following(self).double())
+    uniform = RandomNumbers.uniform
+    monkeypatch.setattr(RandomNumbers, "uniform", lambda self, count: uniform(self, count).double())
     monkeypatch.setattr(EarlyStopping, "restore_best", lambda self: None)
     monkeypatch.setattr(training, "EPOCHS", 2)
     stored = Samples([view.double() for view in model.stored.values], model.stored.present, model.stored.neighbor_ids)
@@ -212,7 +212,7 @@ def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     twins = {len(bank) + place: bank.index(i) for place, i in enumerate(flat) if i in bank}
     learner = LargeLearner(network, values, mask, len(bank), twins, model.method.config)
 
-    run = TrainState(network, stored, model.method, SEED, {"view_dropout": RATE, "clustering_weight": WEIGHT})
+    run = TrainState(network, stored, SEED, model.method, {"view_dropout": RATE, "clustering_weight": WEIGHT})
     plan = Plan.of(counts, GROUP, GROUP * GROUPS, STEPS, SEED)
     assert (plan.size, plan.groups) == (GROUP, GROUPS)
     train_on_all(run, rows, plan, ALONE, NO_CHECKPOINT, SILENT)
@@ -242,8 +242,8 @@ def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
 def test_a_large_fit_finds_what_a_fit_in_memory_finds(tmp_path):
     views, mask, labels, ids = unlike_rows(150, sizes=(0.4, 0.35, 0.25))
     data = write_shards(tmp_path / "data", as_table(views, mask, ids), 2)
-    options = {"pretrain_epochs": 20, "joint_epochs": 4, "hidden_dim": 32, "embedding_dim": 32, "scaling": "standard"}
-    options |= {"device": "cpu", "random_state": 0}
+    options = {"pretrain_epochs": 8, "joint_epochs": 2, "hidden_dim": 16, "embedding_dim": 16, "scaling": "standard"}
+    options |= {"learning_rate": 2e-3, "device": "cpu", "random_state": 0}
     fit_large(data, tmp_path / "out", 3, bank=90, steps=4, batch_size=64, **options)
     table = written(tmp_path / "out")
     large = dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))

@@ -41,7 +41,7 @@ from viewfuse.distributed.rows.shards import Layout
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine import early_stopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.loop import TrainState
+from viewfuse.engine.training import TrainState
 from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError
 from viewfuse.utils import memory
 
@@ -192,7 +192,7 @@ def state(model):
     network = type(model.network)(list(WIDTHS), model.method.config)
     network.load_state_dict(model.network.state_dict())
     numbers = {"view_dropout": 0.4, "clustering_weight": 0.8}
-    return TrainState(network, model.stored, model.method, SEED, numbers, history=history)
+    return TrainState(network, model.stored, SEED, model.method, numbers, history=history)
 
 
 @pytest.fixture

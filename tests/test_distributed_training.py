@@ -22,8 +22,8 @@ from viewfuse.distributed.shared_step import SharedStep
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.loop import TrainState
 from viewfuse.engine.progress import SILENT
+from viewfuse.engine.training import TrainState
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 
@@ -34,14 +34,14 @@ ALONE = Processes(0, 1, torch.device("cpu"))
 def prepared(tmp_path_factory):
     """A model of a bank, and all rows with their neighbours in it."""
     folder = tmp_path_factory.mktemp("prepared")
-    shards = Shards(write_shards(folder / "data", rows(300)[0], 2))
-    buckets = Buckets.of(300, 300, 90)
+    shards = Shards(write_shards(folder / "data", rows(150)[0], 2))
+    buckets = Buckets.of(150, 150, 60)
     run_pass_zero(shards, folder / "rows", buckets, ALONE)
-    reader = BucketReader(folder / "rows", buckets, 13)
+    reader = BucketReader(folder / "rows", buckets, 10)
     ids, values = reader.bank()
     short = {"pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard", "hidden_dim": 8, "embedding_dim": 8}
     model = URRL(3, **short, device="cpu", random_state=0).fit(shards.layout.views(values, ids))._model
-    found = PreparedRows(folder / "prepared", [4, 6, 3], model.stored.neighbor_ids.shape[2])
+    found = PreparedRows(folder / "prepared", [4, 6], model.stored.neighbor_ids.shape[2])
     found.prepare(reader, shards.layout, model, ALONE)
     return model, found
 
@@ -49,16 +49,16 @@ def prepared(tmp_path_factory):
 def state(model):
     """In float64, with a clustering loss that weighs enough to be seen."""
     stored = Samples([view.double() for view in model.stored.values], model.stored.present, model.stored.neighbor_ids)
-    network = type(model.network)([4, 6, 3], model.method.config).double()
+    network = type(model.network)([4, 6], model.method.config).double()
     network.load_state_dict(model.network.state_dict())
-    return TrainState(network, stored, model.method, 0, {"view_dropout": 0.3, "clustering_weight": 1.0})
+    return TrainState(network, stored, 0, model.method, {"view_dropout": 0.3, "clustering_weight": 1.0})
 
 
-def train(prepared, processes, steps=5):
-    """Global batches of 10 groups of 8 rows."""
+def train(prepared, processes, steps=4):
+    """Global batches of 10 groups of 4 rows."""
     model, found = prepared
     run = state(model)
-    plan = replace(Plan.of(found.counts(1), 8, 80, steps, seed=3), groups=10)
+    plan = replace(Plan.of(found.counts(1), 4, 40, steps, seed=3), groups=10)
     train_on_all(run, found, plan, processes, NO_CHECKPOINT, SILENT)
     return run
 
@@ -129,14 +129,14 @@ def test_the_sizes_of_the_clusters_are_those_of_the_whole_batch(prepared, alone,
 
 def test_different_weights_are_noticed(prepared, monkeypatch):
     monkeypatch.setattr(Processes, "gather", lambda self, value: [value, value + 1])
-    step = SharedStep(state(prepared[0]), Plan.of([300], 8, 80, 1, seed=0), ALONE)
+    step = SharedStep(state(prepared[0]), Plan.of([150], 4, 40, 1, seed=0), ALONE)
     with pytest.raises(Diverged, match="after epoch 1 on all rows the processes have different weights"):
         training._check_equal(step, ALONE, 0)
 
 
 def test_a_checksum_sees_every_weight_and_its_place(prepared):
     run = state(prepared[0])
-    step = SharedStep(run, Plan.of([300], 8, 80, 1, seed=0), ALONE)
+    step = SharedStep(run, Plan.of([150], 4, 40, 1, seed=0), ALONE)
     before, centers = step.checksum(), run.network.centers.data
     centers[0, 0] += 1e-15
     assert step.checksum() != before

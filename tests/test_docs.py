@@ -15,7 +15,7 @@ import pytest
 
 from doc_pages import DATA, PAGES, ROOT, TUTORIALS, Reader, blocks, prose
 
-SHORT = {"embedding_dim": 16, "hidden_dim": 16, "scaling": "standard"}
+SHORT = {"embedding_dim": 8, "hidden_dim": 8, "scaling": "standard"}
 
 
 def short(page) -> str:
@@ -37,19 +37,16 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hurry(monkeypatch):
-    """Small networks that hardly train, in this process: a page takes a second; `-m slow` runs pages as they are.
-
-    Workers have tests of their own (test_parallel.py), and each imports torch for two seconds.
-    """
+    """Small networks that hardly train: a page takes a second; `-m slow` runs pages as they are."""
     from viewfuse import URRL, EmptyClusterWarning, JointStageWarning
     from viewfuse.methods import COMPLETER, CPSPAN, DCP, DSIMVC, SURE
     from viewfuse.methods.urrl.config import Config
 
-    monkeypatch.setattr("viewfuse.parallel.workers.POSSIBLE", False)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 1))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 0))
+    monkeypatch.setattr(Config, "usual_trainings", 1)
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)
     for method in (COMPLETER, CPSPAN, DCP, DSIMVC, SURE):
-        defaults = method.__init__.__kwdefaults__ | {"hidden_dims": (16,)}
+        defaults = method.__init__.__kwdefaults__ | {"hidden_dims": (8,)}
         monkeypatch.setattr(method.__init__, "__kwdefaults__", defaults)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: Path(path).write_bytes(b""))
     for category in (EmptyClusterWarning, JointStageWarning):
@@ -67,7 +64,7 @@ RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.r
 
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
 @pytest.mark.parametrize("page", RUN, ids=short)
-@pytest.mark.usefixtures("desk", "hurry", "quick_map")
+@pytest.mark.usefixtures("desk", "hurry", "quick_map", "few_starts")
 def test_code_blocks_run(page, runs):
     Reader(page, runs).follow(exact=False)
 
@@ -241,15 +238,16 @@ def test_names_in_sentences_about_methods_exist():
     import torch
 
     import viewfuse
-    from viewfuse.engine.stages import SideBySide
+    from viewfuse.engine.training import Training, TrainState
     from viewfuse.methods.network import ClusterNetwork
     from viewfuse.neighbors.samples import Samples
 
     samples = Samples([torch.zeros(2, 1)], torch.ones(2, 1, dtype=torch.bool), torch.empty(2, 1, 0))
-    side = SideBySide([torch.nn.Linear(1, 1)], [samples], [0])
-    known = {"viewfuse": viewfuse, "X": viewfuse.Views([np.eye(2)]), "network": ClusterNetwork, "side": side}
-    names = re.findall(r"`((?:viewfuse|X|network|side)(?:\.\w+)+)", (ROOT / "docs" / "add-your-method.md").read_text())
-    assert {"viewfuse.nn.dense.MLP", "side.dropout", "network.remember", "X.mask"} <= set(names)
+    training = Training([TrainState(torch.nn.Linear(1, 1), samples, 0)])
+    known = {"viewfuse": viewfuse, "X": viewfuse.Views([np.eye(2)]), "network": ClusterNetwork, "training": training}
+    page = (ROOT / "docs" / "add-your-method.md").read_text()
+    names = re.findall(r"`((?:viewfuse|X|network|training)(?:\.\w+)+)", page)
+    assert {"viewfuse.nn.dense.MLP", "training.random", "network.remember", "X.mask"} <= set(names)
     for name in names:
         first, *others = name.split(".")
         assert hasattr(reduce(getattr, others[:-1], known[first]), others[-1]), name

@@ -15,18 +15,18 @@ import torch
 from safetensors import safe_open
 
 from viewfuse.engine import checkpoint as checkpoint_module
-from viewfuse.engine import graphed_step, loop, passes, stacked_replicates
+from viewfuse.engine import graphed_step, passes
 from viewfuse.engine import progress as progress_module
+from viewfuse.engine import training as engine
 from viewfuse.engine.checkpoint import Checkpoint, differences, is_ours
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import GraphedStep
-from viewfuse.engine.loop import Learned, TrainState, check_diverged, run_epoch, stacked_groups
-from viewfuse.engine.method import Optimization
-from viewfuse.engine.progress import Progress, Reported
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import epoch_keys, segments
 from viewfuse.engine.seeds import replicate_seeds, seed_under_scaling
-from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.engine.training import Epoch, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import CheckpointDiffers, Diverged, SettingError
+from viewfuse.methods.urrl import training
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.optimizers import Adam
 
@@ -34,17 +34,12 @@ CPU = torch.device("cpu")
 
 
 class Terms:
-    """A method with two terms and two clusters: a sample's cluster is its only number."""
+    """A method with two clusters: a sample's cluster is its only number."""
 
-    terms = ("rec", "rob")
     n_clusters = 2
-    optimization = Optimization(4, 0.01, 0.0)
 
     def __init__(self):
         self.sizes = []
-
-    def total(self, terms, numbers):
-        return terms[0] + numbers["weight"] * terms[1]
 
     def embed(self, network, samples, stored):
         self.sizes.append(len(samples))
@@ -63,85 +58,84 @@ def samples(n=6, widths=(1, 3), index=None):
 def state(seed=0, stored=None, **history):
     network = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(network.weight, float(seed))
-    return TrainState(network, stored or samples(), Terms(), seed, {"weight": 0.5}, history=history)
+    network.stackable = True
+    run = TrainState(network, stored or samples(), seed, Terms(), {"weight": 0.5})
+    run.history |= history
+    return run
 
 
 def had(epochs):
     """The history of so many epochs."""
     numbers = [float(e) for e in range(epochs)]
-    return {
-        "epoch": [*range(1, epochs + 1)], "stage": ["joint"] * epochs, "rec": numbers, "rob": numbers,
-        "total": numbers, "seconds": numbers,
-    }  # fmt: skip
+    columns = {name: [*numbers] for name in ("rec", "rob", "total", "seconds")}
+    return {"epoch": [*range(1, epochs + 1)], "stage": ["joint"] * epochs, **columns}
 
 
 def test_an_epoch_is_written_down(monkeypatch):
     """Three trainings: a sound one, one with two broken steps, and one that was stopped before."""
-    runs, told = [state(1), state(2), state(3)], []
+    runs, told = [state(seed, **had(4)) for seed in (1, 2, 3)], []
     runs[2].joint_stage.settled = True
-    terms = torch.tensor(
-        [
-            [[1.0, 2.0], [1.0, 1.0], [9.0, 9.0]],
-            [[2.0, 4.0], [1.0, torch.nan], [9.0, 9.0]],
-            [[6.0, 6.0], [torch.inf, torch.inf], [torch.nan, 9.0]],
-        ]
-    )
+    rec = torch.tensor([[1.0, 1.0, 9.0], [2.0, 1.0, 9.0], [6.0, torch.inf, torch.nan]])
+    rob = torch.tensor([[2.0, 1.0, 9.0], [4.0, torch.nan, 9.0], [6.0, torch.inf, 9.0]])
+    terms = iter([{"rec": rec, "rob": rob, "total": rec + rob / 2}, {"rec": torch.full((2, 3), 6.0)}])
     clock = iter([10.0, 12.5, 20.0, 21.0])
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
-    progress = SimpleNamespace(advance=told.append)
-    run_epoch(runs, SimpleNamespace(run_epoch=lambda epoch: terms), 4, "joint", progress)
-    run_epoch(runs, SimpleNamespace(run_epoch=lambda epoch: torch.full((2, 3, 2), 1.0 + epoch)), 5, "joint", progress)
-    assert runs[0].history == {
-        "epoch": [5, 6], "stage": ["joint"] * 2, "rec": [3.0, 6.0], "rob": [4.0, 6.0], "total": [5.0, 9.0],
+    monkeypatch.setattr(engine.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(Epoch, "run", lambda self, epoch: next(terms))
+    Training(runs).run(Stage("joint", 2, 4, 0.1, None), SimpleNamespace(advance=told.append))
+    assert {name: values[4:] for name, values in runs[0].history.items()} == {
+        "epoch": [5, 6], "stage": ["joint"] * 2, "rec": [3.0, 6.0], "rob": [4.0, 0.0], "total": [5.0, 6.0],
         "seconds": [2.5, 1.0],
     }  # fmt: skip
-    assert runs[1].history["epoch"] == [5, 6]
+    assert runs[1].history["epoch"][4:] == [5, 6]
     assert [run.diverged for run in runs] == ["", "the rob loss is not finite in epoch 5, step 2", ""]
-    assert runs[2].n_epochs == 0
-    assert [runs[0].objective, runs[2].objective] == [9.0, inf]
-    assert told == [5.0, 9.0]
+    assert runs[2].n_epochs == 4
+    assert [runs[0].objective, runs[2].objective, state().objective] == [6.0, 3.0, inf]
+    assert told == [5.0, 6.0]
     with pytest.raises(Diverged, match=r"^the rob loss is not finite in epoch 5, step 2 \(seed 2\); lower"):
         check_diverged(runs)
     with pytest.raises(Diverged, match=r"^the rob loss is not finite in epoch 5, step 2; lower"):
         check_diverged(runs[1:2])
 
 
-def test_the_terms_that_broke_first_are_named(monkeypatch):
-    run = state()
-    terms = torch.tensor([[[1.0, 2.0]], [[torch.nan, torch.inf]], [[1.0, torch.nan]]])
-    run_epoch([run], SimpleNamespace(run_epoch=lambda epoch: terms), 0, "joint", SimpleNamespace(advance=id))
+def test_the_terms_that_broke_first_are_named():
+    run, nan, inf = state(), torch.nan, torch.inf
+    terms = {"rec": [1.0, nan, 1.0], "rob": [2.0, inf, nan], "total": [nan, nan, nan]}
+    Training([run]).record("joint", {name: torch.tensor(own)[:, None] for name, own in terms.items()}, 1.0)
     assert run.diverged == "the rec and rob loss is not finite in epoch 1, step 2"
 
 
 def test_an_embedding_that_is_not_finite_stops_with_the_epoch():
     run = state(stored=samples(3), **had(7))
-    assert loop.embed_stored(run).tolist() == [[0.0], [10.0], [20.0]]
+    assert training.embed_stored(run).tolist() == [[0.0], [10.0], [20.0]]
     run.stored.values[0][1] = torch.nan
     with pytest.raises(Diverged, match="the embedding is not finite after epoch 7"):
-        loop.embed_stored(run)
+        training.embed_stored(run)
 
 
 def test_trainings_side_by_side_are_alike_and_groups_are_even(monkeypatch):
-    monkeypatch.setattr(loop, "max_stacked", lambda network, device: 3)
+    monkeypatch.setattr(training, "max_stacked", lambda network, device: 3)
     runs = [state(seed) for seed in range(7)]
     runs += [state(10, **had(2)), state(11, samples(5)), state(12, samples(6, (3, 1))), state(13), state(14, **had(2))]
-    found = [[run.seed for run in group] for group in stacked_groups(runs)]
+    found = [[run.seed for run in group] for group in training.stacked_groups(runs)]
     assert found == [[0, 1, 2], [3, 4, 5], [6, 13], [10, 14], [11], [12]]
-    assert [len(group) for group in stacked_groups(runs[:4])] == [2, 2]
+    assert [len(group) for group in training.stacked_groups(runs[:4])] == [2, 2]
 
 
-def test_all_that_was_learned_travels(monkeypatch):
-    run, other = state(3, samples(index="a large one"), **had(2)), state(4)
+def test_all_that_was_learned_in_another_process_is_taken_over():
+    run, other = state(3, **had(2)), state(4)
     run.clusters, run.diverged, run.numbers = torch.tensor([1, 0]), "broken", {"weight": 2.0}
     run.joint_stage.kept = 5
-    Learned.of(run).into(other)
+    other.take_over(run)
     assert torch.equal(other.network.weight, run.network.weight)
     assert (other.numbers, other.diverged, other.joint_stage.kept) == ({"weight": 2.0}, "broken", 5)
     assert other.clusters.tolist() == [1, 0]
     assert other.history == had(2)
     assert other.seed == 4
-    travelled = run.__getstate__()
-    assert travelled["stored"].index is None
+
+
+def test_another_process_gets_no_index():
+    run = state(3, samples(index="a large one"), **had(2))
+    assert run.__getstate__()["stored"].index is None
     assert run.stored.index == "a large one"
 
 
@@ -187,16 +181,17 @@ def test_a_few_samples_have_small_passes(n, expected):
 
 
 def test_all_networks_of_a_gpu_are_embedded_in_passes_of_so_many_rows(monkeypatch):
-    monkeypatch.setattr(stacked_replicates, "rows_for_all", lambda n, device: None)
-    monkeypatch.setattr(stacked_replicates, "_MOST_ROWS", 12)
-    monkeypatch.setattr(stacked_replicates, "_LEAST_ROWS", 2)
-    own = Replicates.__new__(Replicates)
-    own._n, own._device, own._method, own.network = 6, CPU, Terms(), None
+    monkeypatch.setattr(training, "rows_for_all", lambda n, device: None)
+    monkeypatch.setattr(training, "_MOST_ROWS", 12)
+    monkeypatch.setattr(training, "_LEAST_ROWS", 2)
     for count, size in ((3, 4), (12, 2)):
-        own._seeds, own._stored, own._method.sizes = [0] * count, samples(6 * count), []
-        own._first_rows = torch.arange(count) * 6
-        assert own.embed()[:, :, 0].tolist() == [[60.0 * r + 10 * i for i in range(6)] for r in range(count)]
-        assert own._method.sizes == [count * size] * -(-6 // size)
+        sets = [samples(6) for _ in range(count)]
+        for r, own in enumerate(sets):
+            own.values[0] += 6 * r
+        together = Training([state(r, own) for r, own in enumerate(sets)])
+        found = training.embed_all(together)
+        assert found[:, :, 0].tolist() == [[60.0 * r + 10 * i for i in range(6)] for r in range(count)]
+        assert together.runs[0].method.sizes == [count * size] * -(-6 // size)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +206,7 @@ def test_a_gpu_records_a_step_once_and_replays_it(monkeypatch, device, recorded,
     events = []
     graph = SimpleNamespace(replay=lambda: events.append("replay")) if recorded else None
     monkeypatch.setattr(GraphedStep, "_record", lambda self: events.append("record") or graph)
-    step = GraphedStep(lambda: events.append("step"), torch.device(device), 2)
+    step = GraphedStep(lambda: events.append("step"), torch.device(device))
     for _ in range(5):
         step()
     assert events == expected
@@ -236,11 +231,10 @@ class Learner:
     def __init__(self, fill=0.0, steps=0):
         self.network = torch.nn.Linear(2, 2)
         torch.nn.init.constant_(self.network.weight, fill)
-        self.adams = [Adam([self.network.weight]), Adam([self.network.bias])]
+        self.adam = Adam([self.network.weight, self.network.bias])
         for _ in range(steps):
             self.network(torch.ones(1, 2)).sum().backward()
-            for adam in self.adams:
-                adam.step()
+            self.adam.step()
 
 
 @pytest.fixture
@@ -278,7 +272,7 @@ def test_a_stage_is_written_once_a_minute_and_at_its_end(tmp_path, clock):
 def test_adam_is_kept_until_its_stage_is_over(tmp_path):
     stage = Checkpoint(tmp_path).stage("joint", [state(3)], Learner(steps=1))
     stage.left(range(4))
-    moments = {f"adam.{i}.0.{name}" for i in range(2) for name in ("step", "exp_avg", "exp_avg_sq")}
+    moments = {f"adam.{i}.{name}" for i in range(2) for name in ("step", "exp_avg", "exp_avg_sq")}
     weights = {"network.weight", "network.bias"}
     for epoch, names in ((3, moments | weights), (4, weights)):
         stage.keep(epoch, last=True)
@@ -326,8 +320,8 @@ def test_a_stage_that_goes_on_has_all_that_it_had(tmp_path):
     assert found.epoch == 6
     assert found.left(range(2, 9)) == range(6, 9)
     assert torch.equal(other.network.weight, learner.network.weight)
-    for own, known in zip(other.adams, learner.adams, strict=True):
-        ours, theirs = own.state_dict()["state"][0], known.state_dict()["state"][0]
+    for i in range(2):
+        ours, theirs = other.adam.state_dict()["state"][i], learner.adam.state_dict()["state"][i]
         assert float(ours["step"]) == 3.0
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert [one.history for one in again] == [had(5), had(4)]
@@ -419,13 +413,16 @@ def test_a_bar_shows_all_epochs_and_the_last_loss(monkeypatch, capsys):
     assert "loss=0.1235" in last
 
 
-def test_a_job_reports_every_loss(monkeypatch):
-    told = []
-    monkeypatch.setattr(progress_module, "report", told.append)
-    progress = Reported()
+def test_epochs_of_another_process_are_shown_when_they_are_known(monkeypatch):
+    shown, progress = [], Progress()
+    advance = progress.advance
+    monkeypatch.setattr(progress, "advance", lambda loss: shown.append(loss) or advance(loss))
+    progress.begin("training")
     progress.advance(0.5)
-    progress.advance(0.25)
-    assert told == [0.5, 0.25]
+    progress.reach(3, 0.25)
+    progress.reach(3, 0.125)
+    assert shown == [0.5, 0.25, 0.25]
+    assert type(pickle.loads(pickle.dumps(progress))) is Progress
 
 
 # --- seeds and random numbers
@@ -440,7 +437,7 @@ def test_seeds_are_these():
     assert replicate_seeds(0, 1) == [0]
     assert replicate_seeds(2**64 - 1, 1) == [2**64 - 1]
     for wrong in (-1, 2**64, "7", 1.5):
-        with pytest.raises(SettingError, match="random_state must be None, an integer from 0"):
+        with pytest.raises(SettingError, match="random_state must be an integer from 0"):
             replicate_seeds(wrong, 1)
     assert replicate_seeds(None, 1) != replicate_seeds(None, 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from viewfuse.methods import base
 from viewfuse.methods.choosing_k import Choice
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
+from viewfuse.selection.decisions import ClusterNumber
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "ablation": {"n_heads": 2}}
 BRIEF = {**SMALL, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "standard", "random_state": 7}
@@ -46,7 +48,7 @@ def handed_on(monkeypatch, chosen=None, **params):
 
     def choose(*args, **ways):
         seen["choice"] = (*args, ways)
-        return Choice({**NUMBER, "chosen": chosen}, "begun")
+        return Choice(replace(NUMBER, chosen=chosen), "begun")
 
     def fit(*args, **ways):
         seen["fit"] = (*args, ways)
@@ -60,7 +62,7 @@ def handed_on(monkeypatch, chosen=None, **params):
     return seen
 
 
-NUMBER = {"runner_up": None, "curve": [], "candidates": [], "structured": False, "evidence": {}}
+NUMBER = ClusterNumber(1, {}, [], None, structured=False, curve=[])
 FURTHER = [int(seed) for seed in np.random.SeedSequence([7, 2**32]).generate_state(3)[1:]]
 
 
@@ -94,9 +96,9 @@ def test_a_number_that_was_chosen_is_that_of_the_fit(monkeypatch):
 def test_choose_looks_with_the_seed_itself(monkeypatch):
     seen = []
     monkeypatch.setattr(estimator, "choose_n_clusters", lambda *args, **ways: seen.append(args) or
-                        Choice({**NUMBER, "chosen": 1}, None))  # fmt: skip
+                        Choice(replace(NUMBER, chosen=1), None))  # fmt: skip
     found = URRL(random_state=7, cluster_range=(2, 5), scaling="minmax", effort="thorough").choose(tables())
-    assert found["why"] == "number of clusters: 1, as there are too few samples to tell more"
+    assert found["why"] == "number of clusters: 1, as there are too few samples to look for more"
     assert seen[0][2:5] == ((2, 5), "minmax", 7)
     assert seen[0][1].effort == "thorough"
 
@@ -105,9 +107,12 @@ def test_a_checkpoint_is_that_of_data_and_settings_but_not_of_the_machine(monkey
     facts = []
     monkeypatch.setattr(estimator, "fit_facts", lambda views, own, device: facts.append(own) or own)
     monkeypatch.setattr(estimator, "Checkpoint", lambda path, own: Checkpoint(tmp_path / "new", {}))
-    URRL(3, checkpoint=tmp_path, verbose=True, noise=0.2)._checkpoint(Views(tables()), [4, 5], torch.device("cpu"))
+    URRL(3, checkpoint=tmp_path, verbose=True, n_jobs=2, noise=0.2)._checkpoint(
+        Views(tables()), [4, 5], torch.device("cpu")
+    )
     expected = URRL(3, noise=0.2).get_params() | {"random_state": [4, 5]}
-    assert facts == [{name: x for name, x in expected.items() if name not in ("device", "verbose", "checkpoint")}]
+    of_the_machine = ("device", "verbose", "checkpoint", "n_jobs")
+    assert facts == [{name: x for name, x in expected.items() if name not in of_the_machine}]
 
 
 def test_a_thinned_model_keeps_each_sample_with_what_is_its_own(model, tmp_path):

@@ -21,19 +21,18 @@ from test_network import network_for
 from training_tools import index_samples
 from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError, Views
 from viewfuse.cli import main
-from viewfuse.data.filling.filler import Filler
+from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.fitted import effects, explanation
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
 from viewfuse.fitted.model import Model
+from viewfuse.fitted.typical_samples import N_TYPICAL, typical_samples
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.reduction.frontend import no_front_end
-from viewfuse.reduction.views import Reduction
-from viewfuse.selection.typical_samples import N_TYPICAL, typical_samples
+from viewfuse.neighbors.samples import index_rows
+from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.reduction.frontend import Reduction, no_front_end
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
 NAMES = ("sound", "image", "touch")

@@ -14,7 +14,6 @@ import reference_selection as literal
 from conftest import make_blobs
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
-from viewfuse.engine.loop import embed_stored
 from viewfuse.engine.progress import Progress
 from viewfuse.fitted import prepared as prepared_module
 from viewfuse.fitted.prepared import Source
@@ -24,7 +23,7 @@ from viewfuse.methods.urrl import search as search_module
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.search import Search, check_memory, take_over
-from viewfuse.methods.urrl.training import init_state
+from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.selection import rules
 
 

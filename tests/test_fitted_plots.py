@@ -75,7 +75,7 @@ def test_clusters_and_missing_views(model, ax):
 
 
 def test_k_is_drawn_where_it_was_chosen(model, ax, monkeypatch):
-    with pytest.raises(DataError, match="told its number of clusters"):
+    with pytest.raises(DataError, match="you set the number of clusters"):
         model.plot_k(ax=ax)
     curve = [{"k": 2, "score": 0.1}, {"k": 3, "score": 0.7}]
     monkeypatch.setitem(model.decisions_, "n_clusters", {"chosen": 3, "curve": curve})

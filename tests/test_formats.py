@@ -206,7 +206,7 @@ def test_parquet_columns_of_lists_are_views(tmp_path, views, kind):
 
     table = pa.table({"id": IDS, "price": range(20), **{name: column(view) for name, view in views.items()}})
     pq.write_table(table, tmp_path / "items.parquet", row_group_size=6)
-    with pytest.warns(SuspiciousDataWarning, match=r"1 column\(s\) beside those of lists are not looked at: 'price'"):
+    with pytest.warns(SuspiciousDataWarning, match=r"1 column\(s\) beside those of lists are ignored: 'price'"):
         assert_reads(Views(views, ids=IDS), tmp_path / "items.parquet")
     only = read_views(tmp_path / "items.parquet", blocks={"picture": "rna", "price": "price"})
     assert only.widths == (3, 1)

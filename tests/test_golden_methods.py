@@ -21,7 +21,7 @@ from golden import (
 )
 from viewfuse import Views
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
-from viewfuse.engine.stages import Stage
+from viewfuse.engine.training import Stage
 from viewfuse.methods.published import completer, cpspan, dsimvc, recformer, safe_imputation, sure
 
 pytestmark = needs_golden

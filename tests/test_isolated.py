@@ -112,7 +112,7 @@ def test_a_table_on_disk_travels_without_a_copy(tmp_path):
         (signal.SIGKILL, "crash, SIGKILL"),
         (signal.SIGXCPU, r"was not read in 2 s of computing.* or if it is in order, trusted=True"),
         (signal.SIGALRM, "was not read in 2 s"),
-        (None, "crash, without a word"),
+        (None, "crash, without a signal"),
     ],
 )
 @pytest.mark.usefixtures("_forked")

@@ -1,28 +1,24 @@
-"""Limits by size and time, and what follows from them, as numbers: memory, cores, workers, parcels, files."""
+"""Limits by size and time, and what follows from them, as numbers: memory, cores, threads, files."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+import threading
 import time
-from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 
+import joblib
 import numpy as np
 import pytest
 import torch
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, SettingError
-from viewfuse.parallel import cores, jobs, parcels, threads, workers
-from viewfuse.parallel.engines import InTurn, opened, run, use
-from viewfuse.parallel.jobs import Job, Outcome, limited, perform, perform_apart, report
-from viewfuse.parallel.on_ray import OnRay
-from viewfuse.parallel.parcels import Parcel, unpacked
-from viewfuse.parallel.workers import Workers, _Spread
-from viewfuse.utils import atomic, console, folders, memory, process_memory
+from viewfuse.utils import atomic, console, folders, memory, process_memory, threads
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.threads import limited
 
 GIGABYTE = 2**30
 
@@ -134,23 +130,64 @@ def test_a_peak_is_forgotten():
 # --- cores and threads
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        ({"cpu.max": "250000 100000"}, 2), ({"cpu.max": "100000 100000"}, 1), ({"cpu.max": "50000 100000"}, 0),
-        ({"cpu/cpu.cfs_quota_us": "0", "cpu/cpu.cfs_period_us": "100000"}, 2**31),
-    ],
-)  # fmt: skip
-def test_whole_cores_of_a_container(tmp_path, texts, expected):
-    (tmp_path / "cpu").mkdir()
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    assert cores._quota(tmp_path) == expected
+def test_threads_of_a_training_depend_on_cores_and_starts_alone(monkeypatch):
+    found = {}
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 99)
+    for n_cores in (1, 2, 4, 16):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=n_cores: n)
+        found[n_cores] = [threads.threads_for(n) for n in (1, 3, 10)]
+    assert found == {1: [1, 1, 1], 2: [2, 1, 1], 4: [2, 1, 1], 16: [2, 2, 1]}
 
 
-def test_a_share_of_a_core_is_one(monkeypatch):
-    monkeypatch.setattr(cores, "_quota", lambda: 0)
-    assert (cores.usable_cores(), cores.threads_for(1)) == (1, 1)
+def test_a_container_may_have_fewer_cores_than_torch_has_threads(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
+    assert threads.usable_cores() == 3
+
+
+def test_threads_are_given_back_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError), limited(before + 1):
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == before
+
+
+def test_a_thread_that_meets_torch_while_another_one_limits_it_takes_no_threads_away():
+    before, known_by = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    met = threading.Event()
+
+    def other():
+        known_by.append(torch.get_num_threads())
+        met.set()
+        with limited(1):  # as soon as it may
+            pass
+        known_by.append(torch.get_num_threads())
+
+    try:
+        thread = threading.Thread(target=other)
+        with limited(1):
+            thread.start()
+            assert met.wait(20)
+        thread.join(20)
+        newcomer = threading.Thread(target=lambda: known_by.append(torch.get_num_threads()))
+        newcomer.start()
+        newcomer.join()
+    finally:
+        torch.set_num_threads(before)
+    assert known_by == [1, 3, 3]
+
+
+def test_libraries_are_looked_for_again_where_modules_were_imported(monkeypatch):
+    looked, look = [], threads.ThreadpoolController
+    monkeypatch.setattr(threads, "ThreadpoolController", lambda: looked.append(look()) or looked[-1])
+    threads._libraries.cache_clear()
+    for name in (None, None, "of_a_library_with_threads"):
+        if name:
+            monkeypatch.setitem(sys.modules, name, sys)
+        with limited(1):
+            assert {one["num_threads"] for one in look().info()} == {1}
+    assert len(looked) == 2
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1, (5, 1)), (2, (2, 2)), (4, (1, 5)), (9, (1, 5))])
@@ -177,249 +214,6 @@ def test_no_more_items_are_taken_than_are_worked_on(monkeypatch):
     time.sleep(0.01)
     assert len(made) <= 2
     coming.close()
-
-
-def test_a_job_has_a_listener_only_while_it_runs(monkeypatch):
-    told, asked = [], []
-    monkeypatch.setattr(
-        jobs, "_libraries", lambda n: SimpleNamespace(limit=lambda limits: asked.append(limits) or limited(None))
-    )
-    assert perform(Job(lambda: report("news"), threads=3), told.append) is None
-    report("nobody hears it")
-    assert (told, asked) == (["news"], [3])
-
-
-def test_every_warning_of_a_job_is_kept(monkeypatch):
-    monkeypatch.setattr(jobs, "_in_worker", False)
-
-    def twice():
-        for _ in range(2):
-            jobs.warnings.warn("again", UserWarning, stacklevel=1)
-        raise ValueError("broken")
-
-    outcome = perform_apart(Job(twice))
-    assert [str(notice[0]) for notice in outcome.notices] == ["again", "again"]
-    assert isinstance(outcome.error, ValueError)
-    assert jobs.in_worker()
-    with pytest.warns(UserWarning, match="again"), pytest.raises(ValueError, match="broken"):
-        outcome.unwrapped()
-
-
-# --- workers
-
-
-@pytest.mark.parametrize(
-    ("n", "seconds", "n_bytes", "expected"),
-    [
-        (4, 3.4, 0, 4),  # 13.6 s in turn, 3.4 s with four workers
-        (4, 3.3, 0, 1),
-        (2, 10.0, 0, 2), (2, 9.9, 0, 1), (3, 60.0, 0, 3), (9, 60.0, 0, 8),
-    ],
-)  # fmt: skip
-def test_workers_are_started_where_ten_seconds_are_saved(monkeypatch, n, seconds, n_bytes, expected):
-    monkeypatch.setattr(workers, "usable_cores", lambda: 8)
-    monkeypatch.setattr(workers.memory, "available", lambda: 100 * GIGABYTE)
-    assert Workers().count([Job(pow, seconds=seconds, n_bytes=n_bytes)] * n) == expected
-
-
-def test_workers_share_memory_and_cores(monkeypatch):
-    monkeypatch.setattr(workers, "usable_cores", lambda: 8)
-    monkeypatch.setattr(workers.memory, "available", lambda: 4 * 1400 * 2**20 + 5)
-    large, small = Job(pow, n_bytes=1000 * 2**20), Job(pow)
-    own = Workers()
-    assert own.count([large] * 9) == 4
-    assert own.count([small, large, small, small, small]) == 4  # the largest may be in each
-    own._idle.append(SimpleNamespace())  # its memory is taken already
-    assert own.count([large] * 9) == 5
-    assert own.count([Job(pow, threads=3), *[small] * 8]) == 2
-
-
-class Told:
-    """Workers that nobody started, with what is done to them."""
-
-    def __init__(self, code=-9):
-        self.code, self.killed = code, 0
-
-    def kill(self):
-        self.killed += 1
-        return self.code
-
-
-def spread(n=6, **options):
-    return _Spread([Job(pow, (2, k)) for k in range(n)], None, None, [], 2, **options)
-
-
-def test_a_lost_job_is_begun_again_twice_and_first():
-    own, told = spread(), []
-    own._waiting = deque([3, 4])
-    for lost in range(3):
-        worker = Told()
-        own._busy[worker] = 1
-        told += list(own._lose(worker))
-        assert worker.killed == 1
-        assert list(own._waiting) == ([1, 3, 4] if lost < 2 else [])
-        own._waiting = deque([3, 4])
-    assert (told, own._error[0]) == ([], 1)
-    assert "was lost 3 times (SIGKILL)" in str(own._error[1])
-    own.close()
-
-
-def test_the_error_of_the_first_job_counts_and_only_those_before_go_on():
-    own, early, late = spread(), Told(), Told()
-    own._waiting, own._busy = deque([0, 2, 5]), {early: 1, late: 4}
-    own._fail(3, ValueError("third"))
-    assert (list(own._waiting), own._busy, late.killed, early.killed) == ([0, 2], {early: 1}, 1, 0)
-    own._fail(4, ValueError("fourth"))
-    assert str(own._error[1]) == "third"
-    own._fail(1, ValueError("first"))
-    assert (own._error[0], list(own._waiting)) == (1, [0])
-    assert list(own._settled(0, Outcome(7))) == [(0, 7)]
-    own._parcel.close()
-
-
-def test_no_more_jobs_are_begun_than_there_are_workers(monkeypatch):
-    own, begun = spread(5), []
-
-    def begin(place):
-        begun.append(place)
-        own._busy[Told()] = place
-        return iter(())
-
-    def ready(busy):
-        raise StopAsyncIteration
-
-    monkeypatch.setattr(own, "_begin", begin)
-    monkeypatch.setattr(workers, "_ready", ready)
-    with pytest.raises(StopAsyncIteration):
-        list(own.results())
-    assert begun == [0, 1]
-    own.close()
-    assert (workers.RETRIES, workers._OFTEN) == (2, 0.2)
-
-
-def test_engines_are_given_back():
-    closed, results = [], []
-
-    class Kept(InTurn):
-        def close(self):
-            closed.append(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.parallel.engines._made", lambda *args: Kept())
-        with use():
-            with opened():
-                results += run([Job(pow, (2, k)) for k in range(3)])
-            assert not closed
-        assert len(closed) == 1
-        with opened():  # there is none any more
-            pass
-    assert (results, len(closed)) == ([1, 2, 4], 2)
-
-
-def test_results_come_in_the_order_of_the_jobs_whoever_is_first(monkeypatch):
-    class Backwards(InTurn):
-        def as_done(self, jobs, listener, stopping):
-            return reversed(list(super().as_done(jobs, listener, stopping)))
-
-    monkeypatch.setattr("viewfuse.parallel.engines._made", lambda *args: Backwards())
-    with use():
-        assert run([Job(pow, (2, k)) for k in range(4)]) == [1, 2, 4, 8]
-
-
-# --- Ray, of which only what it is asked for is looked at
-
-
-class FakeRay:
-    """Tasks end in the order that is given."""
-
-    def __init__(self, ends, outcomes):
-        self.events, self._ends, self._outcomes = [], list(ends), outcomes
-        self.cloudpickle = SimpleNamespace(dumps=lambda what: what, loads=lambda what: what)
-        self._begun = 0
-
-    def put(self, what):
-        self.events.append(("put", what))
-        return ("shared", what)
-
-    def remote(self, function):
-        return self
-
-    def options(self, **asked):
-        self.events.append(("ask", *asked.values()))
-        return SimpleNamespace(remote=self._task)
-
-    def _task(self, facts, function, *args):
-        self._begun += 1
-        return self._begun - 1
-
-    def wait(self, tasks, num_returns, timeout=None):
-        done = [task for task in self._ends if task in tasks][:num_returns]
-        return done, [task for task in tasks if task not in done]
-
-    def cancel(self, task, force):
-        self.events.append(("cancel", task, force))
-
-
-def on_ray(ends, outcomes, cpus=4, gpus=0):
-    own = OnRay.__new__(OnRay)
-    own._ray, own._cpus, own._gpus, own._own = FakeRay(ends, outcomes), cpus, gpus, False
-    own._outcome = lambda task: outcomes[task]
-    return own
-
-
-def test_tasks_of_ray_ask_for_what_they_need():
-    table = "a large table"
-    own = on_ray([1, 0, 2], [Outcome(i, news=(f"news {i}",)) for i in range(3)])
-    given = [Job(pow, (table, 1), threads=2), Job(pow, (table, 2), threads=9), Job(pow, (table,), threads=None)]
-    told = []
-    assert list(own.as_done(given, told.append, None)) == [(1, 1), (0, 0), (2, 2)]
-    assert own._ray.events == [
-        ("put", table), ("put", 1), ("ask", 2, 0, 2), ("put", 2), ("ask", 4, 0, 2), ("ask", 1, 0, 2),
-    ]  # fmt: skip
-    assert told == ["news 1", "news 0", "news 2"]
-    with pytest.raises(SettingError, match="no machine of the Ray cluster has a GPU"):
-        list(own.as_done([Job(pow, gpus=1)], None, None))
-
-
-def test_of_tasks_that_fail_the_first_is_raised_when_those_before_are_done():
-    broken = [Outcome(error=ValueError(f"job {i}")) for i in range(5)]
-    own = on_ray([3, 0, 1, 2, 4], [Outcome(0), broken[1], Outcome(2), broken[3], Outcome(4)])
-    found = []
-    with pytest.raises(ValueError, match="job 1"):
-        found.extend(own.as_done([Job(pow)] * 5, None, None))
-    assert [event for event in own._ray.events if event[0] == "cancel"] == [("cancel", 4, True), ("cancel", 2, True)]
-
-
-def test_where_somebody_wants_to_stop_the_tasks_of_ray_come_to_a_good_end():
-    own = on_ray([0, 1, 2], [Outcome(i) for i in range(3)])
-    with pytest.raises(KeyboardInterrupt):
-        list(own.as_done([Job(pow)] * 3, None, lambda: True))
-    assert [event for event in own._ray.events if event[0] == "cancel"] == [("cancel", i, False) for i in range(3)]
-
-
-# --- parcels
-
-
-def test_large_arrays_lie_in_the_file_and_small_ones_in_the_pickle(monkeypatch):
-    monkeypatch.setattr(parcels, "_LARGE", 80)
-    parcel = Parcel()
-    small, exact, odd, last = np.arange(9.0), np.arange(10.0), np.arange(11, dtype=np.float64), np.arange(50.0)
-    text, places = parcel.packed([small, exact, odd, torch.from_numpy(last), odd])
-    assert places == [(0, 80), (128, 88), (256, 400)]
-    other = parcel.packed(np.ones(20))[1]
-    assert other == [(704, 160)]  # behind all, at a multiple of 64
-    back = unpacked(text, places, parcel.handle)
-    for own, known in zip(back, (small, exact, odd, last, odd), strict=True):
-        assert np.array_equal(own, known)
-    parcel.close()
-    assert (parcels._ALIGNED, workers._WORKER_BYTES) == (64, 400 * 2**20)
-
-
-def test_an_array_counts_as_large_from_sixty_four_kilobytes():
-    parcel = Parcel()
-    assert parcel.packed(np.zeros(2**16 - 1, np.uint8))[1] == []
-    assert parcel.packed(np.zeros(2**16, np.uint8))[1] == [(0, 2**16)]
-    parcel.close()
 
 
 # --- files
@@ -534,39 +328,3 @@ def test_a_line_that_nobody_takes_costs_nothing(monkeypatch):
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
     console.tell("a line")  # a ValueError inside
-
-
-class Cluster:
-    """A Ray that notes what it is asked for."""
-
-    def __init__(self, running, answers=True):
-        self.asked, self._running, self._answers = [], running, answers
-
-    def is_initialized(self):
-        return self._running
-
-    def init(self, address, **ways):
-        self.asked.append((address, ways))
-        if address == "auto" and not self._answers:
-            raise ConnectionError("nothing runs")
-
-    def nodes(self):
-        sizes = [({"CPU": 8.0, "GPU": 1.0}, True), ({"CPU": 16.0}, True), ({"CPU": 64.0, "GPU": 4.0}, False)]
-        return [{"Resources": resources, "Alive": alive} for resources, alive in sizes]
-
-
-@pytest.mark.parametrize(
-    ("running", "answers", "address", "asked"),
-    [(True, True, "auto", []), (False, True, None, ["auto"]), (False, False, None, ["auto", "local"]),
-     (False, True, "ray://there", ["ray://there"])],
-)  # fmt: skip
-def test_a_ray_that_runs_is_used_and_another_is_started(monkeypatch, running, answers, address, asked):
-    cluster = Cluster(running, answers)
-    monkeypatch.setitem(sys.modules, "ray", cluster)
-    own = OnRay(address)
-    assert [where for where, _ in cluster.asked] == asked
-    assert all(ways["log_to_driver"] is False for _, ways in cluster.asked)
-    assert [ways["include_dashboard"] for where, ways in cluster.asked if where == "local"] == [False] * (
-        "local" in asked
-    )
-    assert (own._own, own._cpus, own._gpus) == (not running, 16.0, 1.0)

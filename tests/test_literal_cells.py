@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from viewfuse.data.filling import empty_cells, filler, nearest_rows
-from viewfuse.data.filling.empty_cells import EmptyCells, check_training_cells, count_empty, in_words
-from viewfuse.data.filling.filled_counts import Filled
-from viewfuse.data.filling.filler import Filler, column_medians, fit_filler
-from viewfuse.data.filling.nearest_rows import NearestRows
+from viewfuse.data import empty_cells, filling
+from viewfuse.data.empty_cells import EmptyCells, Filled, check_training_cells, count_empty, in_words
+from viewfuse.data.filling import Filler, NearestRows, column_medians, fit_filler
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
@@ -63,8 +61,8 @@ def test_cells_are_the_mean_of_the_five_nearest_rows_that_have_them(monkeypatch,
     donors, rows = with_holes(table_of_units(41)), with_holes(table_of_units(23, seed=5), seed=6)
     rows[3] = donors[2]
     expected = literal_fill(donors, rows)
-    monkeypatch.setattr(nearest_rows, "_CANDIDATES", candidates)
-    monkeypatch.setattr(nearest_rows, "_CELLS_AT_A_TIME", cells)
+    monkeypatch.setattr(filling, "_CANDIDATES", candidates)
+    monkeypatch.setattr(filling, "_CELLS_AT_A_TIME", cells)
     np.testing.assert_allclose(NearestRows(donors).fill(rows), expected, rtol=2e-6)
 
 
@@ -107,8 +105,8 @@ def test_medians_are_of_observed_cells_in_rows_that_are_there(monkeypatch, most,
     values[::2, 4] = 0  # a sparse column of zeros and others
     present = np.arange(30) % 5 != 1
     values[~present] = 1e6
-    monkeypatch.setattr(filler, "_MOST_ROWS", most)
-    monkeypatch.setattr(filler, "_CELLS_AT_A_TIME", cells)
+    monkeypatch.setattr(filling, "_MOST_ROWS", most)
+    monkeypatch.setattr(filling, "_CELLS_AT_A_TIME", cells)
     rows = np.flatnonzero(present)[spread(present.sum(), most)]
     expected = literal_medians(values, rows)
     given = sparse.csr_array(values) if is_sparse else values
@@ -127,9 +125,9 @@ def test_donors_are_rows_that_are_there_and_not_too_many(monkeypatch):
     mask = np.stack([np.arange(20) % 4 != 0, np.ones(20, bool)], axis=1)
     views = Views([values, values[:, :2]], mask=mask)
     there = np.flatnonzero(mask[:, 0])
-    monkeypatch.setattr(filler, "_MOST_DONORS", 7)
+    monkeypatch.setattr(filling, "_MOST_DONORS", 7)
     np.testing.assert_array_equal(fit_filler(views).donors[0].values, values[there[spread(15, 7)]])
-    monkeypatch.setattr(filler, "_MOST_CELLS", 31)  # 5 rows of 6 columns
+    monkeypatch.setattr(filling, "_MOST_CELLS", 31)  # 5 rows of 6 columns
     fitted = fit_filler(views)
     np.testing.assert_array_equal(fitted.donors[0].values, values[there[spread(15, 5)]])
     np.testing.assert_array_equal(fitted.donors[1].values, values[spread(20, 7), :2])
@@ -267,7 +265,7 @@ def test_for_a_look_at_the_data_all_empty_cells_take_medians():
     table = np.array([[1, NAN, 5], [NAN, NAN, 7], [NAN, 2.5, 8], [90, 90, 90]], np.float32)
     mask = np.array([[1, 1], [1, 0], [1, 1], [0, 1]], bool)
     views = Views({"a": table, "b": np.arange(8.0).reshape(4, 2)}, mask=mask)
-    found = filler.filled_by_median(views)
+    found = filling.filled_by_median(views)
     assert found.arrays[0].tolist() == [[1, 2.5, 5], [1, 2.5, 7], [1, 2.5, 8], [0, 0, 0]]
     assert found.arrays[1] is views.arrays[1]
 

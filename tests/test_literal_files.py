@@ -17,7 +17,7 @@ from pyarrow import parquet
 from scipy import sparse
 
 from bad_files.corpus import element, version_5
-from viewfuse.data.filling.empty_cells import EmptyCells
+from viewfuse.data.empty_cells import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
@@ -454,13 +454,13 @@ def test_places_are_given_back_and_warnings_of_the_package_are_told_once(caplog)
     assert [record.message for record in caplog.records] == ["UserWarning: theirs"]
 
     async def full() -> None:
-        lane = worker.Lane(lambda: None, 2, 2)
-        async with lane.place(), lane.place():
-            assert lane.taken == 2
+        queue = worker.Queue(lambda: None, 2, 2)
+        async with queue.place(), queue.place():
+            assert queue.taken == 2
             with pytest.raises(Busy, match="all 2 places are taken"):
-                async with lane.place():
+                async with queue.place():
                     pass
-        assert lane.taken == 0
+        assert queue.taken == 0
 
     asyncio.run(full())
 

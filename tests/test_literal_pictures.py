@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
 from viewfuse.plots import critical_difference, fitted, maps, plane
-from viewfuse.plots.cluster_numbers import draw_choice, k_curve
+from viewfuse.plots.cluster_numbers import draw_choice
 from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.plots.maps import draw_map
@@ -324,8 +324,6 @@ def test_the_choice_of_k_is_drawn_with_what_it_is_made_of(figures, tmp_path):
     draw_choice(tmp_path / "k.png", {"curve": CURVE, "candidates": [], "chosen": 1})
     assert figures[1].axes[0].get_title() == "1 cluster: nothing beyond a Gaussian of the same covariance"
     assert len(figures[1].axes[0].lines) == 2
-    assert k_curve({"n_clusters": {"curve": CURVE}}) == {2: 0.3, 3: 0.8, 5: 0.5}
-    assert k_curve({"n_clusters": 3}) == {} == k_curve({})
 
 
 def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_path):

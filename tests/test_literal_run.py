@@ -22,6 +22,7 @@ from viewfuse.report.payload import points_of
 from viewfuse.report.run_folder import Run, read_run, write_evidence
 from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, merges_of, tables_of
 from viewfuse.report.verdict import count, number, percent, warnings_of
+from viewfuse.selection.decisions import ClusterNumber
 
 IDS = ["s5", "s1", "s9", "s2", "s8", "s3", "s7", "s4", "s6"]
 LABELS = np.array([2, 0, 0, 2, 2, 0, 0, 3, 0])
@@ -82,7 +83,7 @@ def test_tables_of_patterns_features_and_scores():
     ]  # fmt: skip
     assert [tuple(one) for one in sheets["features.csv"].rows] == FEATURES
     curve = [{"k": 2, "gap": 0.1, "score": 0.5}, {"k": 4, "score": 0.25}]
-    found = k_sheet({"n_clusters": {"curve": curve}})
+    found = k_sheet(ClusterNumber(2, {}, [2], None, structured=True, curve=curve))
     assert found.header == ("clusters", "score", "gap")
     assert found.rows[0] == (2, 0.5, 0.1)
     assert found.rows[1][:2] == (4, 0.25)
@@ -158,9 +159,9 @@ def test_decisions_settings_and_scores_are_told():
     summary = {"views": ["rna", "protein"], "cluster_sizes": [5, 0, 3, 1], "decisions": decisions, "seconds": 7,
                "params": {"random_state": 42, "lr": 0.5}, "command": "viewfuse fit x"}  # fmt: skip
     run = a_run(summary=summary, versions={"torch": "2"})
-    body = sections.decision_section(run, str.upper).body
+    body = sections.decision_section(run, str).body
     assert re.findall(r"<dt>(.*?)</dt><dd><p>(.*?)</p>", body) == [
-        ("scaling", "MIXED, AS IT SUITS"), ("odd one", "NO LABEL HERE"),
+        ("scaling", "mixed, as it suits"), ("odd one", "no label here"),
     ]  # fmt: skip
     assert "<pre>rna gain: 0.1235\nrna n: [3]\nkind: x</pre>" in body
     assert body.count("<details>") == 1
@@ -182,7 +183,7 @@ def test_sentences_say_what_was_counted():
     assert verdict._confidence(run) == (
         "On average, viewfuse is 66% sure of a sample's cluster; 2 samples, 22% of all, are uncertain (below 50%)."
     )
-    assert verdict.how_many(run, str) == "You asked for 4 clusters; other numbers were not tried."
+    assert verdict.how_many(run) == "You asked for 4 clusters; other numbers were not tried."
     assert verdict.apart(features_of(run), 0) == [
         "low column 7 in rna (1; others 1,234)", "high p1 in protein (3; others 1)",
     ]  # fmt: skip
@@ -202,7 +203,7 @@ def test_warnings_begin_where_their_bounds_are():
         summary = {"views": ["rna", "protein"], "cluster_sizes": [1, 1]}
         return warnings_of(
             a_run(ids=list(map(str, range(n))), labels=labels, present=present, confidence=sure, summary=summary,
-                  uncertain=np.arange(n) < unsure, stability=sure, found_again=[]), str,
+                  uncertain=np.arange(n) < unsure, stability=sure, found_again=[])
         )  # fmt: skip
 
     assert texts() == texts(unsure=4) == texts(confidence=0.5) == []

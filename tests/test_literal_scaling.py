@@ -10,8 +10,8 @@ import pytest
 from scipy import sparse
 
 from test_literal_cells import table_of_units
-from viewfuse.data import checks, id_spelling, scaling
-from viewfuse.data import mixed_scaling as mixing
+from viewfuse.data import alignment, checks, scaling
+from viewfuse.data import scaling as mixing
 from viewfuse.data.checks import data_warnings, suspicious_columns
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.views import Views
@@ -98,9 +98,9 @@ def test_rows_that_stand_for_many_are_drawn_at_random_and_once_for_all(monkeypat
 
 def test_nearest_rows_are_in_order_and_lots_decide_among_equals():
     points = np.array([[0.0, 0], [3, 4], [0, 5], [5, 0], [1, 0], [-4, 3]] + [[100.0 + i, 0] for i in range(9)])
-    lots = np.full((15, 15), 0.5)
-    lots[0, [1, 2, 3, 5]] = [0.3, 0.1, 0.9, 0.2]  # all of them 5 away from the first
-    near = mixing._nearest(points, lots)
+    ties = np.full((15, 15), 0.5)
+    ties[0, [1, 2, 3, 5]] = [0.3, 0.1, 0.9, 0.2]  # all of them 5 away from the first
+    near = mixing._nearest(points, ties)
     assert near.shape == (15, 10)
     assert near[0, :5].tolist() == [4, 2, 5, 1, 3]
     assert near[14, :3].tolist() == [13, 12, 11]
@@ -186,7 +186,9 @@ def test_remarks_name_five_columns_and_need_twenty_samples():
     assert line.endswith(": 'b', 'c', 'd', 'e', 'f'")
     assert data_warnings(Views({"rna": table[:19]}, columns=columns)) == []
     still = Views({"rna": np.ones((2, 3)), "other": np.arange(2.0)[:, None]})
-    assert data_warnings(still) == ["rna: no column of this view ever changes, so it tells nothing; leave it out"]
+    assert data_warnings(still) == [
+        "rna: no column of this view ever changes, so it carries no information; leave it out"
+    ]
     assert data_warnings(still[:1]) == []
 
 
@@ -196,23 +198,23 @@ def test_remarks_name_five_columns_and_need_twenty_samples():
      ("Straße", "strasse"), ("1.0", "1"), ("1.00", "1.00"), ("-07", "-07"), ("1.0x", "1.0x")],
 )  # fmt: skip
 def test_ids_are_read_plainly(name, plain):
-    assert id_spelling.plainly(name) == plain
+    assert alignment.plainly(name) == plain
 
 
 def test_ids_that_read_alike_are_those_that_each_side_has_alone(monkeypatch):
-    assert id_spelling.read_alike([7, 8, "a"], ["007", 8, "A", "b"]) == [(7, "007"), ("a", "A")]
-    assert id_spelling.read_alike(["7"], ["7", "07"]) == []  # who is on both sides is spelled alike already
+    assert alignment.read_alike([7, 8, "a"], ["007", 8, "A", "b"]) == [(7, "007"), ("a", "A")]
+    assert alignment.read_alike(["7"], ["7", "07"]) == []  # who is on both sides is spelled alike already
     ids = ["01", "02", "03", 1, 2, 3, "x"]
     mask = np.array([[1, 0]] * 3 + [[0, 1]] * 3 + [[1, 1]], dtype=bool)
-    (line,) = id_spelling.alike_in_views(["a", "b"], mask, ids)
+    (line,) = alignment.alike_in_views(["a", "b"], mask, ids)
     assert line.startswith(
         "view 'a' has ids as text ('01'), view 'b' as numbers (1): 3 of them differ only in how they are written; write"
     )
-    monkeypatch.setattr(id_spelling, "_MOST", 2)
-    (line,) = id_spelling.alike_in_views(["a", "b"], mask, ids)
+    monkeypatch.setattr(alignment, "_MOST", 2)
+    (line,) = alignment.alike_in_views(["a", "b"], mask, ids)
     assert ": 2 of them differ" in line
     three = np.column_stack([mask, ~mask[:, 0]])
-    assert [text[:12] for text in id_spelling.alike_in_views(["a", "b", "c"], three, ids)] == ["view 'a' has"] * 2
+    assert [text[:12] for text in alignment.alike_in_views(["a", "b", "c"], three, ids)] == ["view 'a' has"] * 2
 
 
 @pytest.mark.parametrize(("common", "own", "told"), [(19, 60, True), (20, 60, False), (9, 20, True), (10, 20, False)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import make_blobs
-from viewfuse import URRL, CannotWrite, Views
+from viewfuse import URRL, CannotWrite, NotEnoughMemory, Views
 from viewfuse.utils import memory
 
 
@@ -48,6 +48,16 @@ def test_a_disk_that_is_full_is_noticed_before_anything_is_written(ask_always, m
     monkeypatch.setattr(memory, "available", lambda: 0)
     monkeypatch.setattr(memory.os, "posix_fallocate", full, raising=False)  # some systems have none
     with pytest.raises(CannotWrite, match="80 bytes cannot be written"):
+        memory.room((10, 2))
+
+
+def test_a_map_for_which_there_is_no_memory_is_not_called_a_full_disk(ask_always, monkeypatch):
+    def full(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    monkeypatch.setattr(memory.np, "memmap", full)
+    with pytest.raises(NotEnoughMemory, match="not enough memory"), memory.memory_errors():
         memory.room((10, 2))
 
 

@@ -217,7 +217,7 @@ def test_a_wrong_number_of_clusters_is_refused(name):
     for k in (0, -1, 2.0, "3", True, None):
         with pytest.raises(SettingError, match="n_clusters must be"):
             small(name, k).fit(whole())
-    with pytest.raises(DataError, match=f"n_samples={N} should be >= n_clusters={N + 1}"):
+    with pytest.raises(DataError, match=f"{N} samples are fewer than n_clusters={N + 1}"):
         small(name, N + 1).fit(whole())
 
 

@@ -139,7 +139,7 @@ def test_wrong_settings_and_data_are_refused(name, blobs):
     for wrong in ({"n_clusters": 0}, {"n_clusters": 2.5}, {"scaling": "odd"}, {"fill": "odd"}, {"reduction": "odd"}):
         with pytest.raises(SettingError, match=next(iter(wrong))):
             brief(name, **wrong).fit(blobs[0])
-    with pytest.raises(DataError, match="n_samples=60 should be >= n_clusters=61"):
+    with pytest.raises(DataError, match="60 samples are fewer than n_clusters=61"):
         brief(name, 61).fit(blobs[0])
 
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewfuse import Views
-from viewfuse.data import mixed_scaling as mixing
-from viewfuse.data.mixed_scaling import views_as_a_whole
-from viewfuse.data.scaling import fit_scaler
-from viewfuse.parallel import threads
-from viewfuse.parallel.cores import usable_cores
+from viewfuse.data import scaling as mixing
+from viewfuse.data.scaling import fit_scaler, views_as_a_whole
+from viewfuse.utils import threads
+from viewfuse.utils.threads import usable_cores
 
 
 def groups(n=200, seed=0):
@@ -143,9 +142,9 @@ def test_many_rows_are_represented_by_some(monkeypatch):
     monkeypatch.setattr(mixing, "_MOST_ROWS", 100)
     asked, nearest_of = [], mixing._nearest
 
-    def counted(points, lots):
+    def counted(points, ties):
         asked.append(len(points))
-        return nearest_of(points, lots)
+        return nearest_of(points, ties)
 
     monkeypatch.setattr(mixing, "_nearest", counted)
     assert views_as_a_whole(Views(list(groups(1000)))) == (True, False)
@@ -161,14 +160,14 @@ def test_of_many_views_each_is_compared_with_eight(n_views):
 
 
 def test_lots_of_pairs_with_different_rows_are_not_kept(monkeypatch):
-    draw, alive = mixing._lots, []
+    draw, alive = mixing._tie_keys, []
 
     def counted(view, n):
         one = draw(view, n)
         alive.append(weakref.ref(one))
         return one
 
-    monkeypatch.setattr(mixing, "_lots", counted)
+    monkeypatch.setattr(mixing, "_tie_keys", counted)
     most = []
     monkeypatch.setattr(mixing, "_overlap", lambda near, _: most.append(sum(one() is not None for one in alive)) or 0.0)
     rng = np.random.default_rng(0)

@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 
 import reference
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors import exact_search, view_index
-from viewfuse.neighbors.donors import neighbor_lists
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.lots import Lots, row_keys
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
-from viewfuse.neighbors.row_lookup import content_keys, fingerprints
-from viewfuse.neighbors.samples import index_training_set
-from viewfuse.neighbors.view_index import ViewIndex
+from viewfuse.neighbors import index as view_index
+from viewfuse.neighbors import search
+from viewfuse.neighbors.index import MultiViewIndex, ViewIndex
+from viewfuse.neighbors.samples import index_training_set, neighbor_lists
+from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, content_keys, fingerprints, row_keys
 
 
 class BytesOfResults(torch.overrides.TorchFunctionMode):
@@ -41,11 +38,11 @@ def there(view):
 
 def lots_of(queries, pool):
     """Where there is one view only."""
-    return Lots(fingerprints([queries], there(queries)), row_keys(content_keys([pool], there(pool)), 0))
+    return TieKeys(fingerprints([queries], there(queries)), row_keys(content_keys([pool], there(pool)), 0))
 
 
 def nearest(queries, pool, count, *, same):
-    return exact_search.nearest(queries, pool, lots_of(queries, pool), count, same=same)
+    return search.nearest(queries, pool, lots_of(queries, pool), count, same=same)
 
 
 def indexed(pool):
@@ -125,7 +122,7 @@ def test_without_imputation_a_list_is_the_sample_itself():
 
 @pytest.mark.parametrize("chunk", [1, 7, 10_000])
 def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
-    monkeypatch.setattr(exact_search, "_BYTES_PER_CHUNK", 8 * chunk)
+    monkeypatch.setattr(search, "_BYTES_PER_CHUNK", 8 * chunk)
     rng = np.random.default_rng(0)
     pool, queries = rng.normal(size=(40, 6)) + 1e4, rng.normal(size=(9, 6)) + 1e4
     found = nearest(torch.from_numpy(queries), torch.from_numpy(pool), 5, same=False).numpy()
@@ -134,7 +131,7 @@ def test_search_is_exact_whatever_the_chunk(monkeypatch, chunk):
 
 
 def crowds():
-    """Sets whose candidates are certain, tie, lie far away or have very different scales."""
+    """Sets whose neighbours are clear, tie, lie far away or have very different scales."""
     rng = np.random.default_rng(5)
     cloud = rng.normal(size=(1200, 20))
     return {
@@ -151,56 +148,20 @@ def crowds():
 
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("name", crowds())
-def test_candidates_from_float32_give_the_exact_neighbours(name, same, monkeypatch):
-    """Against all distances in float64. Without the bound twins and a far sample have other neighbours."""
+def test_neighbours_are_the_nearest_at_any_scale(name, same):
+    """Against differences in float64."""
     pool = torch.from_numpy(crowds()[name]).float()
     queries = pool if same else pool[:900] * (1 + 1e-3)
-    found = nearest(queries, pool, 9, same=same)
-    monkeypatch.setattr(exact_search, "_CELLS_FOR_CANDIDATES", 10**12)
-    assert torch.equal(found, nearest(queries, pool, 9, same=same))
+    points, centre = pool.double().numpy(), pool.double().numpy().mean(axis=0)
+    squares = ((queries.double().numpy()[:, None] - points) ** 2).sum(axis=2)
+    if same:
+        np.fill_diagonal(squares, np.inf)
+    found = np.take_along_axis(squares, nearest(queries, pool, 9, same=same).numpy(), axis=1)
+    grain = 2e-11 * ((points - centre) ** 2).sum(axis=1).max()
+    np.testing.assert_allclose(found, np.sort(squares, axis=1)[:, :9], rtol=0, atol=grain)
 
 
-def test_most_neighbours_come_from_candidates(monkeypatch):
-    asked = []
-    among_all = exact_search._among_all
-    monkeypatch.setattr(exact_search, "_among_all", lambda *a: asked.append(len(a[0].points)) or among_all(*a))
-    pool = torch.from_numpy(crowds()["cloud"]).float()
-    nearest(pool, pool, 9, same=True)
-    assert sum(asked) < 12
-    monkeypatch.setattr(exact_search, "_ROWS_FOR_CANDIDATES", 1201)
-    nearest(pool, pool, 9, same=True)
-    assert sum(asked) >= 1200
-
-
-@pytest.mark.parametrize("name", ["tiny", "far too huge"])
-def test_float32_is_not_asked_where_it_overflows_or_underflows(name, monkeypatch):
-    monkeypatch.setattr(exact_search, "_in_float32", None)
-    pool = torch.from_numpy(crowds()[name]).float()
-    assert nearest(pool, pool, 9, same=True).shape == (1200, 9)
-
-
-@pytest.fixture
-def bfloat16():
-    """What users may allow to make products faster."""
-    torch.set_float32_matmul_precision("medium")
-    yield
-    torch.set_float32_matmul_precision("highest")
-
-
-@pytest.mark.usefixtures("bfloat16")
-def test_products_that_round_more_than_float32_are_not_asked(monkeypatch):
-    monkeypatch.setattr(exact_search, "_in_float32", None)
-    pool = torch.from_numpy(crowds()["cloud"]).float()
-    assert nearest(pool, pool, 9, same=True).shape == (1200, 9)
-
-
-def test_other_ways_to_round_more_are_known(monkeypatch):
-    assert exact_search._products_are_float32()
-    monkeypatch.setenv("DNNL_DEFAULT_FPMATH_MODE", "BF16")
-    assert not exact_search._products_are_float32()
-
-
-def test_queries_that_overflow_float32_are_compared_with_all():
+def test_queries_that_overflow_float32_find_their_neighbours():
     pool = torch.randn(1200, 2, generator=torch.Generator().manual_seed(0)) * 1e11
     pool[:3] = 2.5e13
     pool[500] = torch.tensor([-5e14, 5.8e14])
@@ -209,12 +170,12 @@ def test_queries_that_overflow_float32_are_compared_with_all():
 
 
 @pytest.mark.parametrize(("rows", "columns", "count"), [(1200, 256, 9), (3000, 256, 9), (3000, 256, 55), (9000, 64, 9)])
-def test_candidates_take_a_few_chunks_of_memory(rows, columns, count):
-    points = exact_search.Points.of(torch.rand(rows, columns))
+def test_search_takes_a_few_chunks_of_memory(rows, columns, count):
+    points = search.Points.of(torch.rand(rows, columns))
     with BytesOfResults() as seen:
-        nobody = Lots(*(torch.zeros(n, dtype=torch.int64) for n in (1500, rows)))
-        exact_search.nearest_points(torch.rand(1500, columns), points, nobody, count, same=False)
-    assert seen.most <= 4 * exact_search._BYTES_PER_CHUNK + 4 * rows * columns
+        nobody = TieKeys(*(torch.zeros(n, dtype=torch.int64) for n in (1500, rows)))
+        search.nearest_points(torch.rand(1500, columns), points, nobody, count, same=False)
+    assert seen.most <= 4 * search._BYTES_PER_CHUNK + 4 * rows * columns
 
 
 def test_search_leaves_out_the_query_itself_even_among_duplicates():
@@ -262,7 +223,7 @@ def test_search_holds_no_square_matrix():
     pool = torch.rand(30_000, 2)
     with BytesOfResults() as seen:
         nearest(pool[:2000], pool, 3, same=False)
-    assert seen.most <= exact_search._BYTES_PER_CHUNK
+    assert seen.most <= search._BYTES_PER_CHUNK
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 10_000])
@@ -270,7 +231,7 @@ def test_equal_distances_are_decided_alike_in_any_company(monkeypatch, chunk):
     rng = np.random.default_rng(0)
     pool, queries = (torch.from_numpy(rng.integers(0, 2, size=(n, 30)).astype(np.float32)) for n in (300, 40))
     together = nearest(queries, pool, 5, same=False)
-    monkeypatch.setattr(exact_search, "_BYTES_PER_CHUNK", 8 * chunk)
+    monkeypatch.setattr(search, "_BYTES_PER_CHUNK", 8 * chunk)
     assert torch.equal(together, nearest(queries, pool, 5, same=False))
     assert torch.equal(together[7:8], nearest(queries[7:8], pool, 5, same=False))
 

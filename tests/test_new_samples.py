@@ -16,9 +16,9 @@ from scipy import sparse
 from conftest import make_blobs
 from viewfuse import URRL, read_chunks, read_views
 from viewfuse.cli import main, options
+from viewfuse.data.alignment import read_alike
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.columns import match_columns
-from viewfuse.data.id_spelling import read_alike
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
 
@@ -152,7 +152,10 @@ def test_views_are_named_in_python_and_on_the_command_line(files, frames, tmp_pa
         (["inspect", "rna=model/manifest.json"], "files can be named; give it without a name"),
         (["inspect", "protein=batch2.csv", "protein.csv"], "two files are called 'protein'; give each view a name"),
         (["inspect", "a=batch2.csv", "--block", "x=rna*"], "give it without a name"),
-        (["predict", "model", "batch2.csv", "--out", "o.csv"], "rename them (on the command line NAME=FILE)"),
+        (
+            ["predict", "model", "batch2.csv", "--out", "o.csv"],
+            "name the view of each file, VIEW=FILE, or leave it out",
+        ),
     ],
 )
 def test_wrong_names_are_answered_in_one_line(files, monkeypatch, arguments, words):

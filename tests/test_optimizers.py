@@ -8,9 +8,9 @@ from inspect import unwrap
 import pytest
 import torch
 from torch import optim
+from viewfuse.nn.backward import backward
 
 from viewfuse.nn import optimizers
-from viewfuse.nn.backward import backward
 
 
 @pytest.fixture

@@ -26,11 +26,11 @@ from viewfuse.bench.experiments.published import published
 from viewfuse.bench.experiments.records import Record, read_records, write_records
 from viewfuse.bench.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
 from viewfuse.cli import main
-from viewfuse.engine import footprint
+from viewfuse.engine import stacking
 from viewfuse.methods.urrl.config import PAPER, Config
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
-SMALL = "embedding_dim = 8, hidden_dim = 8, batch_size = 20, pretrain_epochs = 1, joint_epochs = 1"
+SMALL = "embedding_dim = 8, hidden_dim = 8, batch_size = 40, pretrain_epochs = 1, joint_epochs = 1"
 PLAN = f"""
 title = "Tiny"
 data = ["tiny", "caltech101_7"]
@@ -54,7 +54,7 @@ def coarsely(figure, save, path, **options):
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory):
+def start(tmp_path_factory, few_starts):
     """Starts the tiny plan, two trainings side by side as on a GPU, and gives the folder of its runs."""
     root = tmp_path_factory.mktemp("bench")
     write_tiny_plan(root, PLAN)
@@ -62,7 +62,7 @@ def start(tmp_path_factory):
         patch.setitem(CATALOGUE, "tiny", TINY)
         patch.setattr(figures, "plane", lambda points: points[:, :2].T)  # t-SNE takes long, and so do many pixels
         patch.setattr(Figure, "savefig", partialmethod(coarsely, Figure.savefig))
-        patch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
+        patch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
         yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "log": len, **asked})
 
 
@@ -105,11 +105,11 @@ def record(**other):
 def test_every_plan_of_the_package_expands(name):
     plan = plans.read_plan(name)
     for key in plan.data:
-        runs = plans.expand(plan, CATALOGUE[key])
+        runs = plans.expand(plan, CATALOGUE[key], seeds=2)
         assert len({run.folder for run in runs}) == len(runs)
         ours = [run for run in runs if run.method == "urrl"]
         conditions = [one for one in plan.conditions if one.method == "urrl"]
-        assert len(ours) == len(conditions) * len(plan.settings) * len(plan.missing_rates) * plan.seeds
+        assert len(ours) == len(conditions) * len(plan.settings) * len(plan.missing_rates) * 2
         assert all(run.missing_number < run.n_views for run in runs)
 
 
@@ -244,31 +244,30 @@ def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
     said = []
     start(copied, log=said.append)
     assert not [line for line in said if "group" in line]
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(runner, "run_group", diverging)
     start(copied, log=said.append)
     assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
 
 
 def test_a_training_that_diverges_stops_no_other(start, tmp_path, monkeypatch):
-    def diverging(group, *rest):
-        if group[0].missing_rate:
-            raise Diverged("the loss is not finite")
-        return run_group(group, *rest)
-
     run_group, said = runner.run_group, []
-    monkeypatch.setattr(runner, "run_group", diverging)
+    monkeypatch.setattr(
+        runner, "run_group", lambda *given: (diverging if given[0][0].missing_rate else run_group)(*given)
+    )
     folder = start(tmp_path, log=said.append)
     assert {one.missing_rate for one in read_records(folder)} == {0.0}
     assert said.count("not done: the loss is not finite") == 3
 
 
-def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copied, monkeypatch):
-    def diverging(group, *rest):
-        raise Diverged("the loss is not finite")
+def diverging(group, *rest):
+    raise Diverged("the loss is not finite")
 
+
+def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copied, monkeypatch):
     monkeypatch.setattr(runner, "run_group", diverging)
     monkeypatch.setattr(
-        footprint, "MAX_STACKED", {"cpu": 4}
+        stacking, "MAX_STACKED", {"cpu": 4}
     )  # so that the trainings are others than those that are done
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
@@ -523,7 +522,8 @@ def test_mistakes_are_told_in_one_line(tmp_path):
 
 def test_runs_of_other_code_are_done_again(start, copied, monkeypatch):
     monkeypatch.setattr(run_folders, "code_checksum", lambda: "other code")
-    said = []
+    run_group, said = runner.run_group, []
+    monkeypatch.setattr(runner, "run_group", lambda *given: (diverging if len(given[0]) > 1 else run_group)(*given))
     start(copied, log=said.append)
     assert len([line for line in said if "group" in line]) == 6
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.engine.rng import Draws, Dropout, epoch_keys, generator_for_start, shuffled
+from viewfuse.engine.rng import RandomNumbers, epoch_keys, generator_for_start, shuffled
 
 CPU = torch.device("cpu")
 COUNT = 50_000
 
 
 def numbers(seeds, epoch=0, count=COUNT, times=1, device=CPU):
-    draws = Draws(len(seeds), count, device)
+    draws = RandomNumbers(seeds, device)
     draws.begin(epoch_keys(seeds, epoch)[:, 0].to(device))
-    return torch.stack([draws.next() for _ in range(times)]).cpu()
+    return torch.stack([draws.uniform(count) for _ in range(times)]).cpu()
 
 
 def test_numbers_are_uniform_and_reach_no_end():
@@ -58,9 +58,9 @@ def test_start_depends_on_the_seed_alone():
 
 
 def left(seeds, shape, rate, times=1, device=CPU):
-    dropout = Dropout(seeds, device)
-    dropout.begin(epoch_keys(seeds, 0)[:, 0].to(device))
-    return torch.stack([dropout((len(seeds), *shape), rate) for _ in range(times)]).cpu()
+    draws = RandomNumbers(seeds, device)
+    draws.begin(epoch_keys(seeds, 0)[:, 0].to(device))
+    return torch.stack([draws.dropout((len(seeds), *shape), rate) for _ in range(times)]).cpu()
 
 
 def splitmix(state):

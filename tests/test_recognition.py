@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 
 from test_neighbors import incomplete_data
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.row_lookup import find_rows, fingerprints, index_rows
-from viewfuse.neighbors.samples import index_new_samples, index_training_set
+from viewfuse.neighbors.samples import find_rows, index_new_samples, index_rows, index_training_set
+from viewfuse.neighbors.search import NO_NEIGHBOR, fingerprints
 
 
 @given(incomplete_data())
@@ -29,7 +28,7 @@ def test_stored_samples_are_found_and_changed_ones_are_not(data):
 
 def test_equal_fingerprints_are_not_enough(monkeypatch):
     monkeypatch.setattr(
-        "viewfuse.neighbors.row_lookup.fingerprints",
+        "viewfuse.neighbors.samples.fingerprints",
         lambda values, present: torch.zeros(len(present), dtype=torch.int64),
     )
     stored, present = [torch.tensor([[1.0], [2.0]])], torch.ones(2, 1, dtype=torch.bool)
@@ -50,7 +49,7 @@ def test_samples_with_one_fingerprint_keep_their_own_neighbours(n_prints, monkey
     known = torch.tensor([*range(20, 30), *[NO_NEIGHBOR] * 10])
     wanted = index_new_samples(new, present[:20], stored, known).neighbor_ids
     full = fingerprints
-    monkeypatch.setattr("viewfuse.neighbors.row_lookup.fingerprints", lambda *data: full(*data) % n_prints)
+    monkeypatch.setattr("viewfuse.neighbors.samples.fingerprints", lambda *data: full(*data) % n_prints)
     collided = index_rows(values, present)
     assert torch.equal(index_training_set(values, present, 4).neighbor_ids, stored.neighbor_ids)
     found = find_rows(collided, values, present, new, present[:20])
@@ -77,5 +76,5 @@ def test_fingerprints_rarely_collide():
 def test_samples_of_zeros_are_told_apart_by_their_views():
     """A missing view holds zeros; so may one that is there."""
     values, present = [torch.ones(2, 1), torch.zeros(2, 1)], torch.tensor([[True, True], [True, False]])
-    assert len(fingerprints(values, present).unique()) == 2  # lots depend on it
+    assert len(fingerprints(values, present).unique()) == 2  # tie-break keys depend on it
     assert find_rows(index_rows(values, present), values, present, values, present).tolist() == [0, 1]

@@ -9,9 +9,9 @@ from scipy import sparse
 from viewfuse import URRL, DataError, NotEnoughMemory, SettingError, Views, metrics
 from viewfuse.baselines import knn_filled
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.reduction.frontend import FrontEnd, fit_front_end
-from viewfuse.reduction.views import Reduction, fit_reduction
+from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end, fit_reduction
 from viewfuse.selection import messages
+from viewfuse.selection.decisions import ViewReduction
 
 QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 2, "learning_rate": 2e-3}
 
@@ -209,11 +209,11 @@ def test_words_are_told_as_they_were_treated():
     rng = np.random.default_rng(0)
     terms = rng.poisson(0.05, size=(40, 100)).astype(np.float32)
     views = Views({"raw": terms, "weighted": terms * np.float32(0.37)})
-    why = messages.told({"reduction": fit_reduction(views).decision(views)})["reduction"]["why"]
+    why = messages.words(ViewReduction(**fit_reduction(views).facts(views)))
     assert "raw, words, from 100 to 10 columns (tf-idf, unit length" in why
     assert "weighted, words, from 100 to 10 columns (logarithms, unit length" in why
-    untouched = fit_reduction(views, "none").decision(views, "none")
-    assert messages.told({"reduction": untouched})["reduction"]["why"] == "reduction: none, as asked"
+    untouched = ViewReduction(**fit_reduction(views, "none").facts(views, "none"))
+    assert messages.words(untouched) == "none, as asked"
 
 
 BROKEN = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from decimal import Decimal
 
 import numpy as np
@@ -13,9 +12,9 @@ from click.testing import CliRunner
 
 import viewfuse
 from conftest import make_blobs
-from viewfuse import URRL, DataError, OutOfRangeWarning, Views, parallel
+from viewfuse import URRL, DataError, OutOfRangeWarning, Views
 from viewfuse.cli import main
-from viewfuse.errors import BadModelFile, WorkerLost
+from viewfuse.errors import BadModelFile
 from viewfuse.fitted.manifest import checksum
 
 NEWER = {"viewfuse": "99.1.0"}
@@ -71,17 +70,6 @@ def test_numbers_that_cannot_be_compared_are_named(cell):
     values[1, 0], values[3, 1] = pd.NA, cell
     with pytest.raises(DataError, match=r"view 'a', row 3, column 1: Decimal\('-?sNaN7?'\) is not a number"):
         Views({"a": values, "b": np.ones((6, 2))})
-
-
-def ended(code):
-    sys.exit(code)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_job_that_ends_its_process_is_not_called_lack_of_memory(workers):
-    jobs = [parallel.Job(ended, (number,)) for number in (3, 4)]
-    with parallel.use("local", jobs=workers), pytest.raises(WorkerLost, match=r"a job called sys\.exit\(3\) before"):
-        list(parallel.as_done(jobs))
 
 
 NUMBERS = {

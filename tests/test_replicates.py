@@ -17,22 +17,22 @@ from test_training import SMALL, stored_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import footprint, loop
+from viewfuse.engine import stacking
 from viewfuse.engine.graphed_step import GraphedStep
-from viewfuse.engine.loop import embed_stored
 from viewfuse.engine.passes import embed
-from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec, pool, stack
-from viewfuse.methods.urrl import step
+from viewfuse.engine.stacking import pool, stack
+from viewfuse.engine.training import Training, TrainState
+from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.batches import plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network, fully_connected
-from viewfuse.methods.urrl.training import init_state
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn import layers as layers_module
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.nn import streams as streams_module
-from viewfuse.nn.layers import LayerNorm, Linear, PReLU, _StackedPReLU
+from viewfuse.nn.layers import LayerNorm, Linear, PReLU
+from viewfuse.nn.optimizers import Adam
 
 SEEDS = [3, 0, 8]
 NUMBERS = {"view_dropout": 0.2, "clustering_weight": 0.1}
@@ -60,7 +60,7 @@ def in_double(samples):
 
 
 def side_by_side(monkeypatch):
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 16, "cuda": 16})
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 16, "cuda": 16})
 
 
 def distance(run, other):
@@ -115,11 +115,11 @@ def stepped(networks, sets, settings, joint, epoch, first=0):
         if joint:
             network.centers.data = torch.from_numpy(np.random.default_rng(r).normal(size=(3, 16)))
         numbers = {"view_dropout": (0.2, 0.5, 0.8)[r], "clustering_weight": (0.1, 0.3, 2.0)[r]}
-        trainees.append(ReplicateSpec(network, samples, URRLMethod(settings), SEEDS[r], numbers))
-    replicates = Replicates(trainees, joint=joint)
-    terms = replicates.run_epoch(epoch).clone()
-    replicates.unstack()
-    return terms
+        trainees.append(TrainState(network, samples, SEEDS[r], URRLMethod(settings), numbers))
+    together = Training(trainees)
+    found = together.begin((training.joint_stage if joint else training.pretraining_stage)(together, 1)).run(epoch)
+    together.unstack()
+    return torch.stack(list(found.values()), dim=2)
 
 
 def test_a_stacked_network_computes_what_its_networks_compute():
@@ -137,30 +137,22 @@ def test_a_stacked_network_computes_what_its_networks_compute():
         assert torch.allclose(view, torch.cat(own), atol=1e-12)
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_the_prelu_of_a_gpu_goes_back_as_it_should(n):
-    rows = torch.randn(n, 10, dtype=torch.float64, requires_grad=True)
-    slopes = torch.rand(n, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(_StackedPReLU.apply, (rows, slopes))
-    assert torch.allclose(_StackedPReLU.apply(rows, slopes), torch.where(rows > 0, rows, slopes[:, None] * rows))
-
-
 @pytest.mark.parametrize("on_cpu", [7, None])  # rows per pass of each network; on a GPU of all
 @pytest.mark.parametrize("shared", [True, False])
 def test_embeddings_of_all_are_those_of_each(monkeypatch, shared, on_cpu):
-    monkeypatch.setattr("viewfuse.engine.stacked_replicates.rows_for_all", lambda n, device: on_cpu)
-    monkeypatch.setattr("viewfuse.engine.stacked_replicates._MOST_ROWS", 21)
-    monkeypatch.setattr("viewfuse.engine.stacked_replicates._LEAST_ROWS", 7)
+    monkeypatch.setattr("viewfuse.methods.urrl.training.rows_for_all", lambda n, device: on_cpu)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._MOST_ROWS", 21)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._LEAST_ROWS", 7)
     settings = Config(**SMALL, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
     runs = [
-        ReplicateSpec(network, samples, URRLMethod(settings), 0, NUMBERS)
+        TrainState(network, samples, 0, URRLMethod(settings), NUMBERS)
         for network, samples in zip(networks_for(settings, torch.float64), sets, strict=True)
     ]
     expected = torch.stack([embed(run.method, run.network, run.stored, run.stored) for run in runs])
-    assert torch.allclose(Replicates(runs, joint=False).embed(), expected, atol=1e-12)
-    assert torch.allclose(Replicates(runs[1:2], joint=True).embed(), expected[1:2], atol=1e-12)
+    assert torch.allclose(training.embed_all(Training(runs)), expected, atol=1e-12)
+    assert torch.allclose(training.embed_all(Training(runs[1:2])), expected[1:2], atol=1e-12)
 
 
 @pytest.mark.parametrize("layer", [Linear(4, 4), LayerNorm(4), fully_connected([4, 3, 5, 2])])
@@ -199,7 +191,7 @@ def test_only_samples_of_equal_shapes_are_trained_side_by_side(monkeypatch):
     narrow = Samples([wide[0].values[2], *wide[0].values[1:]], wide[0].present, wide[0].neighbor_ids)
     runs = [init_state(samples, settings, 0) for samples in (wide[0], narrow, wide[1], fewer)]
     places = {id(run): place for place, run in enumerate(runs)}
-    assert [[places[id(run)] for run in group] for group in loop.stacked_groups(runs)] == [[0, 2], [1], [3]]
+    assert [[places[id(run)] for run in group] for group in training.stacked_groups(runs)] == [[0, 2], [1], [3]]
 
 
 def test_a_replicate_that_diverges_is_named(monkeypatch):
@@ -216,7 +208,7 @@ def test_a_replicate_that_diverges_is_named(monkeypatch):
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_gpu_trains_side_by_side_what_it_trains_alone(shared, monkeypatch):
     # With ten bits of each factor rounding differs so much between shapes that trainings drift apart.
-    monkeypatch.setattr("viewfuse.methods.urrl.training.tensor_cores", lambda device: nullcontext())
+    monkeypatch.setattr("viewfuse.engine.training.tensor_cores", lambda device: nullcontext())
     settings = Config(**SMALL, n_clusters=3)
     sets = masked_sets(settings, GPU)
     sets = sets[:1] * 3 if shared else sets
@@ -244,11 +236,11 @@ def test_nothing_is_collected_while_a_step_is_recorded(monkeypatch, enabled):
     """Another graph that is cleared away then would spoil the recording."""
     for name in ("CUDAGraph", "device", "stream", "current_stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: nullcontext())
-    monkeypatch.setattr("viewfuse.engine.graphed_step.parallel_views", lambda *_: nullcontext())
+    monkeypatch.setattr("viewfuse.engine.graphed_step.recording_on", lambda *_: nullcontext())
     seen = []
     (gc.enable if enabled else gc.disable)()
     try:
-        GraphedStep(lambda: seen.append(gc.isenabled()), torch.device("cuda"), 1)._record()
+        GraphedStep(lambda: seen.append(gc.isenabled()), torch.device("cuda"))._record()
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
@@ -293,9 +285,9 @@ def streams(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: found.append(FakeStream(len(found))) or found[-1])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[-1])
     monkeypatch.setattr(torch.cuda, "stream", on)
-    monkeypatch.setattr(streams_module, "_streams", {})
+    monkeypatch.setattr(streams_module, "_made", {})
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with streams_module.parallel_views(3, CPU):
+    with streams_module.recording_on(CPU):
         yield found
 
 
@@ -306,27 +298,48 @@ def test_views_run_side_by_side_and_are_waited_for(streams):
     assert [stream.waits for stream in streams[1:]] == [[0]] * 3
 
 
-def test_what_is_put_aside_under_one_name_shares_a_stream_and_is_waited_for(streams):
-    for name in ("lesson", "gradients", "lesson"):
-        with streams_module.side_stream(name):
-            assert len({on for _, on in in_turn_on()}) == 1  # there views take turns
-    assert len(streams) == 6
-    streams_module.join_streams("gradients")
-    assert streams[0].waits == [5]
-    streams_module.join_streams()
-    assert streams[0].waits == [5, 4, 5]
-    assert len({on for _, on in in_turn_on()}) == 3
-
-
 def in_turn_on():
     return streams_module.map_views(lambda v: (v, torch.cuda.current_stream().cuda_stream), 3)
 
 
+def test_work_in_a_side_stream_is_waited_for(streams):
+    for _ in range(2):
+        with streams_module.side_stream():
+            assert len({on for _, on in in_turn_on()}) == 1  # there views take turns
+    assert len(streams) == 2
+    assert streams[0].waits == []
+    streams_module.join_streams()
+    assert streams[0].waits == [1]
+    assert len({on for _, on in in_turn_on()}) == 3
+
+
+def test_each_stream_has_a_side_stream_of_its_own(streams):
+    def aside(v):
+        with streams_module.side_stream():
+            return torch.cuda.current_stream().cuda_stream
+
+    assert len(set(streams_module.map_views(aside, 3))) == 3
+    streams[0].waits.clear()
+    streams_module.join_streams()
+    assert len(streams[0].waits) == 3
+
+
+def test_adam_waits_for_side_streams(streams):
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    with streams_module.side_stream():
+        pass
+    Adam([weight], lr=0.5).step()
+    assert streams[0].waits == [1]
+    assert weight.tolist() == pytest.approx([0.5, 0.5])
+
+
 def test_a_later_recording_uses_the_streams_of_the_one_before(streams):
-    with streams_module.side_stream("lesson"):
+    in_turn_on()
+    with streams_module.side_stream():
         pass
-    with streams_module.parallel_views(3, CPU), streams_module.side_stream("gradients"):
-        pass
+    with streams_module.recording_on(CPU), streams_module.side_stream():
+        in_turn_on()
     assert len(streams) == 5
 
 
@@ -355,29 +368,12 @@ def test_what_was_trained_together_leaves_no_memory_behind():
     samples = masked_sets(settings)[0]
     gc.disable()
     try:
-        replicates = Replicates(
-            [ReplicateSpec(networks_for(settings, n=1)[0], samples, URRLMethod(settings), 0, NUMBERS)], joint=True
-        )
-        replicates.run_epoch(0)
-        gone = weakref.ref(replicates)
-        del replicates
+        run = TrainState(networks_for(settings, n=1)[0], samples, 0, URRLMethod(settings), dict(NUMBERS))
+        together = Training([run])
+        steps = together.begin(training.joint_stage(together, 1))
+        steps.run(0)
+        gone = weakref.ref(steps)
+        del steps
         assert gone() is None
     finally:
         gc.enable()
-
-
-def test_prelu_goes_back_alike_without_torchs_private_operation(monkeypatch):
-    gradient, rows, slopes = torch.randn(3, 10), torch.randn(3, 10), torch.rand(3, 1)
-    with_it = layers_module.prelu_backward(gradient, rows, slopes)
-    monkeypatch.setattr(layers_module, "_PRELU_BACKWARD", None)
-    without = layers_module.prelu_backward(gradient, rows, slopes)
-    assert all(torch.allclose(a, b) for a, b in zip(with_it, without, strict=True))
-
-
-@pytest.mark.parametrize("has_it", [True, False])
-def test_batches_are_copied_with_and_without_torchs_private_operation(monkeypatch, has_it):
-    if not has_it:
-        monkeypatch.setattr(step, "_COPY_ALL", None)
-    targets, sources = [torch.zeros(2), torch.zeros(3, 1)], [torch.ones(2), torch.full((3, 1), 2.0)]
-    step.copy_all_(targets, sources)
-    assert all(torch.equal(a, b) for a, b in zip(targets, sources, strict=True))

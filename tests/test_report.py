@@ -26,6 +26,8 @@ from viewfuse.report.run_folder import _subset, read_run
 from viewfuse.report.sections import k_section
 from viewfuse.report.tables import clusters_of, merges_of
 from viewfuse.report.verdict import apart_in_words, how_sure, percent, warnings_of
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.messages import records
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -232,17 +234,18 @@ def test_nearly_sure_is_not_sent_as_sure(folder, tmp_path):
 
 
 def test_scores_of_numbers_of_clusters_are_explained(tmp_path):
-    chosen = {"chosen": 3, "curve": [{"k": k, "score": 1 / k} for k in (2, 3)], "why": "number of clusters: 3"}
+    curve = [{"k": k, "score": 1 / k} for k in (2, 3)]
+    chosen = records(ClusterNumber(3, {}, [3], None, structured=True, curve=curve))["n_clusters"]
     for name, decided, told in (("auto", {"n_clusters": chosen}, True), ("set", {}, False)):
         run = read_run(write_run(tmp_path / name, decisions=decided))
-        found = k_section(run, str)
+        found = k_section(run)
         assert ("data without structure, where it is about 0" in str(found and found.body)) == told
 
 
 def test_the_verdict_says_how_sure_that_is(tmp_path):
     run = read_run(write_run(tmp_path / "sure"))
-    stable, sure = how_sure(run)
-    assert stable.startswith("The clusters are stable: the network and a second, simpler method (k-means) reach an")
+    stable, sure = how_sure(run, str)
+    assert stable.startswith("The clusters are stable, as the network and k-means on the filled views agree with an")
     assert "0.93" in stable
     assert re.fullmatch(
         r"On average, viewfuse is \d\d% sure of a sample's cluster; no sample is uncertain \(below 50%\)\.", sure
@@ -250,12 +253,13 @@ def test_the_verdict_says_how_sure_that_is(tmp_path):
     assert all(re.search(r"(high|low) \w+ in (rna|protein) \(", line) for line in apart_in_words(run)[0])
     doubt = {"reliability": {**RELIABILITY, "chosen": "doubtful", "trainings": 3, "evidence": {"agreement": 0.1}}}
     run = read_run(write_run(tmp_path / "unsure", decisions=doubt, remarks=["view rna: 2 columns never change"]))
-    assert how_sure(run)[0].startswith("The clusters are doubtful: 3 independent trainings reach an agreement of 0.10")
-    first, *_, last = warnings_of(run, lambda words: str(words).replace("n_init=3", "--n-init 3"))
-    assert first.startswith("Do not build on these clusters")
-    assert first.endswith("--n-init 3.")
+    doubt = how_sure(run, lambda setting: f"--{setting.name} {setting.value}")[0]
+    assert doubt.startswith("The clusters are doubtful, as 3 trainings agree with an adjusted Rand index of 0.10")
+    assert doubt.endswith("; --effort thorough trains more networks and keeps the best.")
+    first, *_, last = warnings_of(run)
+    assert first.startswith("Check these clusters in another way")
     assert last == "View rna: 2 columns never change."
-    assert "With views hidden or samples left out, cluster 2 would not be found again." in warnings_of(run, str)
+    assert "With views hidden or samples left out, cluster 2 would not be found again." in warnings_of(run)
 
 
 def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
@@ -269,11 +273,11 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    found = warnings_of(read_run(folder), str)
+    found = warnings_of(read_run(folder))
     assert found == [
         "2 clusters of 5 hold no sample; ask for fewer clusters.",
         "Fewer than 5 samples are in cluster 0: look whether they are outliers.",
-        "The samples of cluster 2 are uncertain on average; it may be no cluster of its own.",
+        "The samples of cluster 2 are uncertain on average; check whether they belong together.",
         "50% of the samples are uncertain.",
         "Cluster 1 may be about the missing view rna: 100% of its samples lack it, 0% of the others.",
     ]
@@ -282,17 +286,12 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
 def test_the_choice_of_k_is_shown_where_there_was_one(folder, text, tmp_path):
     assert "How well each number of clusters holds" not in text
     curve = [{"k": k, "score": score, "gap": 0.1} for k, score in ((2, 0.3), (3, 0.8), (4, 0.5))]
-    chosen = {
-        "chosen": 3,
-        "candidates": [3, 4],
-        "curve": curve,
-        "why": "number of clusters: 3, as they are found again",
-    }
-    decided = {"n_clusters": chosen, "reliability": RELIABILITY}
+    number = ClusterNumber(3, {"3": 0.8}, [3], None, structured=True, curve=curve)
+    decided = {**records(number), "reliability": RELIABILITY}
     data = write_report([write_run(tmp_path / "run", decisions=decided)], tmp_path / "k.html")
     found = (tmp_path / "k.html").read_text()
     assert "How well each number of clusters holds" in found
-    assert "The number of clusters: 3, as they are found again." in found
+    assert "The number of clusters: 3, which hold together in all views" in found
     assert "other numbers were not tried" not in found
     assert [row["score"] for row in rows_of(data / "k.csv")] == ["0.3000", "0.8000", "0.5000"]
 
@@ -375,4 +374,4 @@ def test_clusters_without_samples_have_no_means(tmp_path):
 
 
 def test_of_one_cluster_nobody_is_unsure(tmp_path):
-    assert how_sure(read_run(write_run(tmp_path / "run", clusters=1))) == []
+    assert how_sure(read_run(write_run(tmp_path / "run", clusters=1)), str) == []

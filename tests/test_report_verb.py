@@ -18,7 +18,7 @@ def run(*arguments):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    doubtful = {**RELIABILITY, "chosen": "doubtful", "why": "reliability: doubtful; n_init=3 trains more of them"}
+    doubtful = {**RELIABILITY, "chosen": "doubtful"}
     return write_run(tmp_path_factory.mktemp("runs") / "run", n=30, decisions={"reliability": doubtful})
 
 
@@ -29,8 +29,8 @@ def test_the_page_speaks_the_words_of_the_command_line(folder, tmp_path):
     assert facts["bytes"] == (tmp_path / "page.html").stat().st_size
     assert facts["tables"] == str(tmp_path / "page_data")
     text = (tmp_path / "page.html").read_text()
-    assert "--n-init 3 trains more of them" in text
-    assert "n_init" not in text.split('id="decisions"')[1].split("</section>")[0]
+    assert "--effort thorough trains more networks" in text
+    assert "effort=" not in text.split('id="decisions"')[1].split("</section>")[0]
 
 
 def test_pages_with_known_columns_and_of_two_runs(folder, tmp_path):

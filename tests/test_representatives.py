@@ -26,7 +26,7 @@ def test_all_are_kept_by_default_and_nonsense_is_refused():
     labels, present = np.zeros(5, dtype=np.int64), np.ones((5, 1), dtype=bool)
     assert representatives(labels, present, None).tolist() == [0, 1, 2, 3, 4]
     for keep in (0, 6, -1, 2.5, True, "3"):
-        with pytest.raises(SettingError, match="keep must be None or a number of training samples from 1 to 5"):
+        with pytest.raises(SettingError, match="keep must be a number of training samples from 1 to 5"):
             representatives(labels, present, keep)
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from conftest import make_blobs
 from viewfuse.cli import main
 from viewfuse.engine import checkpoint
-from viewfuse.methods.urrl import training
+from viewfuse.engine.training import Epoch
 
 SHORT = [
     "--clusters",
@@ -52,18 +52,18 @@ def whole(files, tmp_path_factory, quick_map):
 def interrupted(files, tmp_path, monkeypatch):
     """The folder of a run that was stopped in its second epoch."""
     monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN", 0.0)
-    run_epoch = training.run_epoch
+    run_epoch = Epoch.run
 
-    def stop(runs, replicates, epoch, *others):
+    def stop(self, epoch):
         if epoch == 1:
             raise KeyboardInterrupt
-        run_epoch(runs, replicates, epoch, *others)
+        return run_epoch(self, epoch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "run_epoch", stop)
+        patch.setattr(Epoch, "run", stop)
         result = fit(files, "--out", tmp_path / "run")
     assert result.exit_code == 130
-    assert "interrupted; go on with the same files and options and --resume" in result.output
+    assert "interrupted; to resume, give the same files and options and --resume" in result.output
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
     return tmp_path / "run"
 

@@ -12,7 +12,7 @@ from viewfuse import URRL
 from viewfuse.engine import checkpoint, early_stopping
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.progress import Progress
-from viewfuse.methods.urrl import training
+from viewfuse.engine.training import Training
 from viewfuse.methods.urrl.config import Config
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "random_state": 0, "scaling": "standard"}
@@ -21,18 +21,18 @@ TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "random_state": 0
 @pytest.fixture
 def events(monkeypatch):
     """What happens in a fit, in order."""
-    found, run_epoch, judge, writing = [], training.run_epoch, EarlyStopping.judge, checkpoint.writing
+    found, record, judge, writing = [], Training.record, EarlyStopping.judge, checkpoint.writing
 
-    def epoch_of(runs, replicates, epoch, stage, progress):
-        (rate,) = {group["lr"] for adam in replicates.adams for group in adam.param_groups}
-        found.append((stage, epoch, round(rate / 1e-3, 6)))
-        run_epoch(runs, replicates, epoch, stage, progress)
+    def epoch_of(self, stage, terms, seconds):
+        (rate,) = {group["lr"] for group in self.adam.param_groups}
+        found.append((stage, self.runs[0].n_epochs, round(rate / 1e-3, 6)))
+        record(self, stage, terms, seconds)
 
     def look(self, epoch, labels):
         found.append(("look", epoch))
         judge(self, epoch, labels)
 
-    monkeypatch.setattr(training, "run_epoch", epoch_of)
+    monkeypatch.setattr(Training, "record", epoch_of)
     monkeypatch.setattr(EarlyStopping, "judge", look)
     monkeypatch.setattr(checkpoint, "writing", lambda path: found.append(path.stem) or writing(path))
     monkeypatch.setattr(early_stopping, "_STILL", 0.0)
@@ -63,10 +63,10 @@ def test_epochs_looks_files_and_progress_of_a_fit(events, told, tmp_path):
     model = URRL(3, **TINY, learning_rate=1e-3, checkpoint=tmp_path).fit(make_blobs(60, 3)[0])
     joint = Config().joint_factor
     looks = (5, 6, 7, 9, 11, 12, 13, 15)  # after 1.5, 3, 4.5, ... epochs of the stage, rounded
-    expected = [("pre-training", epoch, 1.0) for epoch in range(3)] + ["pretraining-3-0", ("look", 3)]
+    expected = [("pre-training", epoch, 1.0) for epoch in range(3)] + ["pre-training-3-0", ("look", 3)]
     for epoch in range(3, 15):
         expected += [("joint", epoch, joint), *([("look", epoch + 1)] if epoch + 1 in looks else [])]
-    assert events == [*expected, "joint-0-best-15", "joint-0"]
+    assert events == [*expected, "joint-15-0-best-15", "joint-15-0"]
     assert model.history_["epoch"] == [*range(1, 16)]
     assert model.history_["stage"] == ["pre-training"] * 3 + ["joint"] * 12
     assert model.decisions_["joint_stage"]["chosen"] == 12

@@ -108,7 +108,7 @@ def test_answers_have_neither_paths_nor_advice_for_python(opened):
     unknown = client.post("/predict", b'{"views": {"x": [[1]]}}').json()["detail"]
     assert unknown.endswith("rename them or leave them out")
     digits = client.post("/predict", b'{"views": {"rna": [[' + b"1" * 5000 + b"]]}}").json()["detail"]
-    assert "value has 5000 digits); write" in digits
+    assert "a whole number with too many digits; write" in digits
     both = client.post("/predict?view=rna&block=rna=*", parquet(rna), PARQUET).json()["detail"]
     assert both == "give view for a table that is one view, or block for one that holds several, not both"
 

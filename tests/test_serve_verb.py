@@ -64,7 +64,7 @@ def test_limits_and_token_are_passed_on(folder, started):
 def test_an_open_door_is_warned_of(folder, started):
     alone, everybody = run("serve", folder, "--port", 0), run("serve", folder, "--port", 0, "--host", "0.0.0.0")
     assert "warning" not in alone.output
-    assert "warning: whoever reaches 0.0.0.0 can ask the model; set VIEWFUSE_TOKEN" in everybody.output
+    assert "warning: any program can use the model at 0.0.0.0; set VIEWFUSE_TOKEN" in everybody.output
     assert "warning" not in run("serve", folder, "--port", 0, "--host", "0.0.0.0", VIEWFUSE_TOKEN="s").output
 
 

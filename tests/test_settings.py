@@ -24,7 +24,7 @@ from viewfuse.methods.urrl.config import Config
         ("view_dropout", "often", "'auto' or a number"),
         ("imputed_bias", 3.0, "a number of at most 0"),
         ("donor_depth", 0, "an integer of at least 1"),
-        ("embedding_dim", 10, "a multiple of n_heads=4; got 10"),
+        ("embedding_dim", 10, "a multiple of 4, the number of attention heads; got 10"),
         ("n_clusters", np.array(2), "an integer"),
         ("view_dropout", np.array([0.1, 0.2]), "'auto' or a number"),
         ("augmentation", "yes", "True or False"),

@@ -8,24 +8,22 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import fake_ray
 from conftest import make_blobs
 from viewfuse import URRL, Views, load
 from viewfuse.cli import main
 from viewfuse.cli import predict as predict_verb
+from viewfuse.cli.options import on_engine
 from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.sharded_predict import predict_shards
-from viewfuse.errors import CannotWrite
+from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.source import FileView, Source
-from viewfuse.parallel import Job, on_ray
-from viewfuse.parallel.engines import InTurn
-from viewfuse.parallel.jobs import perform
 
 ROWS = (7, 12, 5)
 TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
@@ -126,7 +124,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_labels(model, shards, tmp_
         patch.setattr(sharded_predict, where, stopping)
         stopped = many(model, shards, out)
     assert stopped.exit_code == 130
-    assert "interrupted; 1 of 3 files were done; the same command goes on with the others" in stopped.stderr
+    assert "interrupted; 1 of 3 files were done; the same command resumes with the others" in stopped.stderr
     assert json.loads(many(model, shards, out).stdout)["skipped"] == 1
     many(model, shards, tmp_path / "whole")
     for path in sorted((tmp_path / "whole").glob("*.csv")):
@@ -240,6 +238,7 @@ def test_mistakes_are_one_line(model, shards, tmp_path):
         (f"{folder}/*.npz", tmp_path / "taken"): "exists already",
         (shards[0], out, shards[1]): "a quoted pattern, such as 'shards/*.parquet'",
         (shards[0], out, "--engine", "ray"): "--engine ray is for many files; give a quoted pattern",
+        (shards[0], out, "--jobs", "2"): "--jobs 2 is for many files; give a quoted pattern",
         (f"a={folder}/*.npz", out, f"b={folder}/*.npz"): "a and b: files of a pattern are predicted one by one",
     }.items():
         result = predict(model, *words)
@@ -256,30 +255,22 @@ def test_without_ray_one_line_says_what_to_install(model, shards, tmp_path, monk
     assert "--engine ray needs the package ray, which is not installed; pip install ray" in result.stderr
 
 
-class LastFirst(InTurn):
-    """A Ray whose tasks run here, the last first."""
-
-    seen: ClassVar[list[Job]] = []
-
-    def __init__(self, address):
-        assert address is None
-
-    def as_done(self, jobs, listener, stopping):
-        self.seen[:] = jobs
-        places = range(len(jobs))
-        yield from ((place, perform(jobs[place], listener)) for place in reversed(places))
-
-
-def test_tasks_of_ray_write_the_same(model, shards, tmp_path, monkeypatch):
-    monkeypatch.setattr(on_ray, "OnRay", LastFirst)
+@pytest.mark.parametrize("words", [("--jobs", "2"), ("--engine", "ray"), ("--engine", "ray", "--jobs", "2")])
+def test_files_side_by_side_are_written_as_in_turn(model, shards, tmp_path, monkeypatch, words):
+    ray = fake_ray.put(monkeypatch)
     here = json.loads(many(model, shards, tmp_path / "here").stdout)
-    there = json.loads(many(model, shards, tmp_path / "there", "--engine", "ray").stdout)
+    there = json.loads(many(model, shards, tmp_path / "there", *words).stdout)
     assert all(here[name] == there[name] for name in set(here) - {"rows_per_second", "written to"})
-    assert [(job.args[1].file.name, job.threads, job.gpus) for job in LastFirst.seen] == [
-        (shard.name, 1, 0) for shard in shards
-    ]
+    assert len(ray.events) == 2 * ("ray" in words)
     for path in (tmp_path / "here").glob("*.csv"):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_broken_file_does_not_stop_those_beside_it(model, shards, tmp_path):
+    shards[1].write_bytes(b"no archive")
+    with pytest.raises(DataError, match=r"^1 of 3 files has no labels, the others have: .*part-1\.npz"):
+        predict_shards(model, shards, tmp_path / "labels", device="cpu", n_jobs=2)
+    assert sorted(path.name for path in (tmp_path / "labels").glob("*.csv")) == ["part-0.csv", "part-2.csv"]
 
 
 @pytest.mark.fault
@@ -289,7 +280,8 @@ def test_a_real_ray_writes_the_same(model, shards, tmp_path, monkeypatch):
     places = [place for place in sys.path if place]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
     predict_shards(model, shards, tmp_path / "here", device="cpu")
-    predict_shards(model, shards, tmp_path / "there", device="cpu", engine="ray")
+    with on_engine("ray", None, "cpu"):
+        predict_shards(model, shards, tmp_path / "there", device="cpu")
     for path in (tmp_path / "here").glob("*.csv"):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 

@@ -21,6 +21,7 @@ def small(names):
 
 
 pytestmark = [
+    pytest.mark.usefixtures("few_starts"),
     pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
     pytest.mark.filterwarnings("ignore:can't perform this test:Warning"),
@@ -28,7 +29,7 @@ pytestmark = [
 
 
 @parametrize_with_checks(
-    [URRL(8, pretrain_epochs=1, joint_epochs=1, scaling="standard", hidden_dim=8, embedding_dim=8), *small(QUICK)]
+    [URRL(8, pretrain_epochs=0, joint_epochs=0, scaling="standard", hidden_dim=8, embedding_dim=8), *small(QUICK)]
 )
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,21 +13,26 @@ import torch
 from reference_step import INCREMENT, keys, order
 from test_dense_literal import assert_close, literal_norm
 from test_random_numbers import splitmix
-from viewfuse.engine import stages
-from viewfuse.engine.rng import Dropout
-from viewfuse.engine.stages import SideBySide, Stage
-from viewfuse.errors import Diverged
+from viewfuse.engine.rng import RandomNumbers
+from viewfuse.engine.training import Stage, Training, TrainState
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, start_weights
-from viewfuse.nn.optimizers import Adam  # torch's, see test_optimizers
 
 SEEDS, N, RATE = (3, 11), 9, 0.25
-STAGES = [
-    Stage("first", 2, 4, 0.01),
-    Stage("nothing", 0, 4, 0.5),
-    Stage("second", 1, 5, 0.7, same_adam=True),
-    Stage("third", 2, 4, 0.1, "drop short"),
-]
+
+
+def stages(loss=None, pairs=None):
+    """Four stages, of which one has no epochs and one keeps Adam."""
+
+    def made(name, epochs, batch_size, rate, **more):
+        return Stage(name, epochs, batch_size, rate, loss and partial(loss, name), pairs, **more)
+
+    return [
+        made("first", 2, 4, 0.01),
+        made("nothing", 0, 4, 0.5),
+        made("second", 1, 5, 0.7, same_adam=True),
+        made("third", 2, 4, 0.1, last="drop short", weight_decay=0.3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +44,7 @@ STAGES = [
     ],
 )
 def test_steps_of_an_epoch(last, expected):
-    assert {n: Stage("any", 1, 4, 0.1, last).steps(n) for n in expected} == expected
+    assert {n: Stage("any", 1, 4, 0.1, None, last=last).steps(n) for n in expected} == expected
 
 
 def samples(seed):
@@ -50,6 +57,7 @@ def samples(seed):
 
 def network(seed):
     made = MLP([2, 4, 3], norm=True).double()
+    made.stackable = True
     start_weights(made, torch.Generator().manual_seed(seed))
     return made
 
@@ -69,7 +77,7 @@ class Literal:
 
     def run(self, stage):
         if stage.epochs and not stage.same_adam:
-            self.adam = Adam(self.network.parameters(), lr=stage.rate)
+            self.adam = torch.optim.Adam(self.network.parameters(), lr=stage.rate, weight_decay=stage.weight_decay)
         for _ in range(stage.epochs):
             for_draws, for_order = keys(self.seed, self.epochs)
             steps, size = stage.steps(len(self.elements))
@@ -113,86 +121,71 @@ class Literal:
         return torch.from_numpy(np.where(pieces >= RATE * 2**16, 1 / (1 - RATE), 0.0).reshape(shape))
 
 
-class Told:
-    """What a progress is told."""
-
-    def __init__(self, events):
-        self._events = events
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._events.append("end")
-
-    def expect(self, epochs):
-        self._events.append(("expect", epochs))
-
-    def begin(self, stage):
-        self._events.append(("begin", stage))
-
-    def advance(self, loss):
-        self._events.append(("advance", loss))
+def runs():
+    return [TrainState(network(r), samples(r), seed) for r, seed in enumerate(SEEDS)]
 
 
 def test_stages_of_two_networks_are_those_of_each(monkeypatch):
     """Dropout in float64, as the literal version has it."""
-    events, after, modes = [], [], []
-    monkeypatch.setattr(stages, "Progress", lambda shown: Told(events))
-    call = Dropout.__call__
-    monkeypatch.setattr(Dropout, "__call__", lambda *args: (call(*args).double() > 0) / (1 - RATE))
-    side = SideBySide([network(0), network(1)], [samples(0), samples(1)], SEEDS)
-    together, given = elements(), side._networks
+    losses, modes = [], []
+    dropout = RandomNumbers.dropout
+    monkeypatch.setattr(RandomNumbers, "dropout", lambda *args: (dropout(*args).double() > 0) / (1 - RATE))
+    training = Training(runs())
 
-    def loss(picked, stage):
-        modes.append(side.network.training)
+    def loss(stage, picked):
+        modes.append(training.network.training)
         rows, number = picked[..., 0], picked[..., 1]
-        out = side.network(side.view(0, rows))
-        out = out * side.dropout(tuple(out.shape), RATE)
-        errors = (out - side.view(1, rows)).square().sum(dim=2) * side.has(rows)[..., 1]
+        out = training.network(training.view(0, rows))
+        out = out * training.random.dropout(tuple(out.shape), RATE)
+        errors = (out - training.view(1, rows)).square().sum(dim=2) * training.has(rows)[..., 1]
         fit, size = errors.mean(dim=1), (number[..., None] * out).sum(dim=(1, 2)) / 10
-        return {"fit": fit} if stage.name == "first" else {"fit": fit, "size": size}
+        return {"fit": fit} if stage == "first" else {"fit": fit, "size": size}
 
-    for stage in STAGES:
-        side.run(stage, together, lambda picked, stage=stage: loss(picked, stage), after.append)
+    for stage in stages(loss, elements()):
+        training.run(stage, SimpleNamespace(advance=losses.append))
     assert all(modes)
-    assert not side.network.training
-    assert all(one.grad is None for one in side.network.parameters())
-    histories = side.finish()
-    literal = [Literal(0), Literal(1)]
-    for r, alone in enumerate(literal):
-        for stage in STAGES:
+    assert not training.network.training
+    assert all(one.grad is None for one in training.network.parameters())
+    for r, run in enumerate(training.runs):
+        alone = Literal(r)
+        for stage in stages():
             alone.run(stage)
-        for own, other in zip(given[r].state_dict().items(), alone.network.state_dict().items(), strict=True):
+        for own, other in zip(run.network.state_dict().items(), alone.network.state_dict().items(), strict=True):
             assert_close(own[1], other[1], rtol=1e-4, atol=1e-5)
-        assert not given[r].training
-        assert histories[r]["stage"] == ["first", "first", "second", "third", "third"]
-        assert histories[r]["epoch"] == [1, 2, 3, 4, 5]
-        assert histories[r]["size"][:2] == [0.0, 0.0]  # a term that came later
+        assert not run.network.training
+        assert run.history["stage"] == ["first", "first", "second", "third", "third"]
+        assert run.history["epoch"] == [1, 2, 3, 4, 5]
+        assert run.history["size"][:2] == [0.0, 0.0]  # a term that came later
         for name in ("fit", "size", "total"):
-            assert histories[r][name] == pytest.approx([row.get(name, 0.0) for row in alone.rows], rel=1e-4, abs=1e-6)
-    assert after == [0, 1, 0, 0, 1]
-    totals = histories[0]["total"]
-    advances = [("advance", total) for total in totals]
-    assert events == [
-        ("expect", 2), ("begin", "first"), *advances[:2], "end", ("expect", 1), ("begin", "second"), advances[2],
-        "end", ("expect", 2), ("begin", "third"), *advances[3:], "end",
-    ]  # fmt: skip
+            assert run.history[name] == pytest.approx([row.get(name, 0.0) for row in alone.rows], rel=1e-4, abs=1e-6)
+    assert losses == training.runs[0].history["total"]
+
+
+def test_epochs_are_counted_through_all_stages():
+    training, after = Training(runs()), []
+
+    def loss(rows):
+        return {"size": training.network(training.view(0, rows)).sum(dim=(1, 2))}
+
+    for name in "ab":
+        training.run(Stage(name, 2, 9, 0.1, loss, after_epoch=after.append))
+    assert after == [1, 2, 3, 4]
 
 
 def test_what_is_recorded_of_an_epoch():
     """Means over the steps of each replicate; a term that is gone is zero, and one that is not finite is named."""
-    side = SideBySide([network(0), network(1)], [samples(0), samples(1)], SEEDS)
+    training = Training(runs())
     one = {"a": torch.tensor([[1.0, 10.0], [3.0, 30.0]]), "b": torch.tensor([[0.0, 4.0], [1.0, 6.0]])}
-    side.record("x", one, 0.5)
-    side.record("y", {"b": one["b"]}, 0.25)
-    first, second = side.histories
+    training.record("x", one, 0.5)
+    training.record("y", {"b": one["b"]}, 0.25)
+    training.record("z", {**one, "total": torch.tensor([[7.0, 1.0], [9.0, 2.0]])}, 0.1)  # the method's own sum
+    first, second = (run.history for run in training.runs)
     assert first == {
-        "epoch": [1, 2], "stage": ["x", "y"], "total": [2.5, 0.5], "seconds": [0.5, 0.25], "a": [2.0, 0.0],
-        "b": [0.5, 0.5],
+        "epoch": [1, 2, 3], "stage": ["x", "y", "z"], "total": [2.5, 0.5, 8.0], "seconds": [0.5, 0.25, 0.1],
+        "a": [2.0, 0.0, 2.0], "b": [0.5, 0.5, 0.5],
     }  # fmt: skip
-    assert (second["a"], second["b"], second["total"]) == ([20.0, 0.0], [5.0, 5.0], [25.0, 5.0])
+    assert (second["a"], second["b"], second["total"]) == ([20.0, 0.0, 20.0], [5.0] * 3, [25.0, 5.0, 1.5])
     broken = copy.deepcopy(one)
     broken["b"][1, 1] = torch.inf
-    with pytest.raises(Diverged, match=r"the b loss is not finite in epoch 3 \(seed 11\); lower learning_rate"):
-        side.record("z", broken, 0.1)
+    training.record("z", broken, 0.1)
+    assert [run.diverged for run in training.runs] == ["", "the b loss is not finite in epoch 4, step 2"]

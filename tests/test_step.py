@@ -12,11 +12,12 @@ import torch
 from conftest import make_blobs
 from reference_step import Learner
 from training_tools import index_samples
-from viewfuse.engine.rng import Draws
-from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec
+from viewfuse.engine.rng import RandomNumbers
+from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.methods.urrl.network import build_network
+from viewfuse.methods.urrl.training import joint_stage, pretraining_stage
 
 CONFIG = Config(
     n_clusters=3, n_neighbors=3, donor_depth=6, embedding_dim=8, hidden_dim=6, n_heads=2, batch_size=5,
@@ -30,8 +31,8 @@ SEEDS, RATES, WEIGHTS = (3, 0, 8), (0.25, 0.5, 0.75), (0.25, 0.5, 2.0)
 @pytest.fixture(autouse=True)
 def _in_double(monkeypatch):
     """The noise, too, is computed in float64, from the same numbers."""
-    following = Draws.next
-    monkeypatch.setattr(Draws, "next", lambda self: following(self).double())
+    uniform = RandomNumbers.uniform
+    monkeypatch.setattr(RandomNumbers, "uniform", lambda self, count: uniform(self, count).double())
 
 
 @cache
@@ -70,38 +71,45 @@ def expected(replicate, number, config, joint):
     return [(learner.run_epoch(epoch), weights_of(learner.network)) for epoch in EPOCHS]
 
 
-def check(replicates, numbers, config=CONFIG, **options):
-    """Train the replicates on the sets with these numbers, side by side, and compare each with itself alone."""
-    specs = [
-        ReplicateSpec(
-            network_of(r), stored(number), URRLMethod(config), SEEDS[r],
-            {"view_dropout": RATES[r], "clustering_weight": WEIGHTS[r]},
-        )
-        for r, number in zip(replicates, numbers, strict=True)
-    ]  # fmt: skip
-    together = Replicates(specs, **options)
-    alone = [expected(r, number, config, options["joint"]) for r, number in zip(replicates, numbers, strict=True)]
-    for i, epoch in enumerate(EPOCHS):
-        terms = together.run_epoch(epoch)
+def run_of(replicate, number, config=CONFIG):
+    numbers = {"view_dropout": RATES[replicate], "clustering_weight": WEIGHTS[replicate]}
+    return TrainState(network_of(replicate), stored(number), SEEDS[replicate], URRLMethod(config), numbers)
+
+
+def epochs_of(runs, *, joint):
+    """Train together, epoch by epoch; gives the terms of every step, per name of shape (steps, replicates)."""
+    together = Training(runs)
+    steps = together.begin((joint_stage if joint else pretraining_stage)(together, 1))
+    for epoch in EPOCHS:
+        terms = steps.run(epoch)
         together.unstack()
-        for own, spec, epochs in zip(terms.unbind(dim=1), specs, alone, strict=True):
-            torch.testing.assert_close(own, torch.tensor(epochs[i][0], dtype=own.dtype), rtol=1e-9, atol=1e-12)
-            torch.testing.assert_close(weights_of(spec.network), epochs[i][1], rtol=1e-8, atol=1e-10)
+        yield terms
 
 
-@pytest.mark.parametrize("prefetch", [False, True])
+def check(replicates, numbers, config=CONFIG, *, joint):
+    """Train the replicates on the sets with these numbers, together, and compare each with itself alone."""
+    runs = [run_of(r, number, config) for r, number in zip(replicates, numbers, strict=True)]
+    alone = [expected(r, number, config, joint) for r, number in zip(replicates, numbers, strict=True)]
+    for i, terms in enumerate(epochs_of(runs, joint=joint)):
+        for r, (run, known) in enumerate(zip(runs, alone, strict=True)):
+            own = torch.stack([terms[name][:, r] for name in TERMS], dim=1)
+            torch.testing.assert_close(own, torch.tensor(known[i][0], dtype=own.dtype), rtol=1e-9, atol=1e-12)
+            total = own[:, 0] + config.robustness_weight * own[:, 1] + WEIGHTS[replicates[r]] * own[:, 2]
+            torch.testing.assert_close(terms["total"][:, r], total, rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(weights_of(run.network), known[i][1], rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("joint", [False, True])
 @pytest.mark.parametrize("numbers", [(0, 0, 0), (0, 1, 2)], ids=["shared", "different"])
-def test_steps_of_three_networks_are_those_of_each(numbers, joint, prefetch):
-    check((0, 1, 2), numbers, joint=joint, prefetch=prefetch)
+def test_steps_of_three_networks_are_those_of_each(numbers, joint):
+    check((0, 1, 2), numbers, joint=joint)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("joint", [False, True])
-def test_steps_of_one_network_are_written_out(joint, prefetch, threads, set_threads):
+def test_steps_of_one_network_are_written_out(joint, threads, set_threads):
     set_threads(threads)
-    check((1,), (0,), joint=joint, prefetch=prefetch)
+    check((1,), (0,), joint=joint)
 
 
 @pytest.mark.parametrize("augmentation", [False, True])
@@ -109,28 +117,23 @@ def test_steps_in_two_threads_are_the_same_to_the_bit_in_every_run(augmentation,
     set_threads(2)
     config, weights = replace(CONFIG, augmentation=augmentation), []
     for _ in range(5):
-        numbers = {"view_dropout": RATES[1], "clustering_weight": WEIGHTS[1]}
-        spec = ReplicateSpec(network_of(1), stored(0), URRLMethod(config), SEEDS[1], numbers)
-        replicates = Replicates([spec], joint=True)
-        for epoch in EPOCHS:
-            replicates.run_epoch(epoch)
-        weights.append(weights_of(spec.network))
+        run = run_of(1, 0, config)
+        assert len(list(epochs_of([run], joint=True))) == 2
+        weights.append(weights_of(run.network))
     assert all(torch.equal(weights[0], other) for other in weights[1:])
 
 
-@pytest.mark.parametrize("prefetch", [False, True])
-def test_two_networks_with_one_set_and_a_third_with_another(prefetch):
-    check((1, 0, 2), (1, 0, 0), joint=True, prefetch=prefetch)
+def test_two_networks_with_one_set_and_a_third_with_another():
+    check((1, 0, 2), (1, 0, 0), joint=True)
 
 
-@pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("size", [N, 64])
-def test_an_epoch_may_be_a_single_step(size, prefetch):
-    check((0, 1), (0, 0), replace(CONFIG, batch_size=size), joint=True, prefetch=prefetch)
+def test_an_epoch_may_be_a_single_step(size):
+    check((0, 1), (0, 0), replace(CONFIG, batch_size=size), joint=True)
 
 
 def test_without_augmentation_there_is_one_branch():
-    check((0, 2), (0, 2), replace(CONFIG, augmentation=False), joint=True, prefetch=True)
+    check((0, 2), (0, 2), replace(CONFIG, augmentation=False), joint=True)
 
 
 def test_replicates_and_stages_are_told_apart():

@@ -43,7 +43,9 @@ def test_a_view_that_never_changes_is_noticed_but_not_a_column():
     data["rna"][:, 1] = 7.0
     assert data_warnings(Views(data)) == []
     data["rna"][:] = 7.0
-    assert data_warnings(Views(data)) == ["rna: no column of this view ever changes, so it tells nothing; leave it out"]
+    assert data_warnings(Views(data)) == [
+        "rna: no column of this view ever changes, so it carries no information; leave it out"
+    ]
 
 
 @pytest.mark.parametrize(("common", "lines"), [(0, 2), (5, 2), (19, 2), (20, 0), (60, 0)])

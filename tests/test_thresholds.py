@@ -11,13 +11,13 @@ from sklearn.metrics import adjusted_rand_score
 
 from test_decisions import SMALL, FixedClusters, Looked, samples_for
 from training_tools import train, train_replicates
-from viewfuse.engine import early_stopping, footprint
+from viewfuse.engine import early_stopping, stacking
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.loop import embed_stored
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.methods.urrl.training import embed_stored
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import rules, scores
 
 pytestmark = pytest.mark.usefixtures("never_still")
@@ -159,12 +159,12 @@ def test_merged_clusters_are_named_where_there_are_no_neighbours():
 
 
 def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
-    rising, embedded, embed = count(), [], Replicates.embed
-    monkeypatch.setattr(footprint, "MAX_STACKED", {"cpu": 2})
+    rising, embedded, embed = count(), [], training.embed_all
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
     monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(rising))
     monkeypatch.setattr(early_stopping, "size_entropy", lambda labels, n_clusters: 1.0)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 8))
-    monkeypatch.setattr(Replicates, "embed", lambda self: embedded.append(embed(self)) or embedded[-1])
+    monkeypatch.setattr(training, "embed_all", lambda own: embedded.append(embed(own)) or embedded[-1])
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     runs = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
     for run, last in zip(runs, embedded[-1], strict=True):

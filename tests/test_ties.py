@@ -1,4 +1,4 @@
-"""Rows at equal distances: their lots against a literal reference, in any order of rows, and as random numbers are."""
+"""Rows at equal distances: their keys against a literal reference, in any order of rows, and as random numbers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.neighbors import exact_search
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.lots import Lots, row_keys
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
-from viewfuse.neighbors.row_lookup import find_rows, fingerprints, index_rows
-from viewfuse.neighbors.samples import index_new_samples, index_training_set
-from viewfuse.neighbors.view_index import ViewIndex
+from viewfuse.neighbors import search
+from viewfuse.neighbors.index import MultiViewIndex, ViewIndex
+from viewfuse.neighbors.samples import find_rows, index_new_samples, index_rows, index_training_set
+from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, fingerprints, row_keys
 
 _WRAP = 2**64
 _STRIDE = 0x9E3779B97F4A7C15
@@ -22,7 +19,7 @@ def signed(number):
     return (number + 2**63) % _WRAP - 2**63
 
 
-def literal_lots(values, mask, view):
+def literal_keys(values, mask, view):
     """Of every pair, of shape (queries, rows), by Python's own integers."""
     prints = fingerprints([torch.from_numpy(x) for x in values], torch.from_numpy(mask)).tolist()
     keys = [signed(own + prints[:i].count(own) * _STRIDE) for i, own in enumerate(prints)]
@@ -36,12 +33,12 @@ def literal_lots(values, mask, view):
 
 
 def literal_neighbors(values, mask, view, count):
-    """Per sample that has the view its nearest others, of equally far ones by lot."""
-    lots, x = literal_lots(values, mask, view), values[view].astype(np.int64)
+    """Per sample that has the view its nearest others, ties broken by keys."""
+    ties, x = literal_keys(values, mask, view), values[view].astype(np.int64)
     found = {}
     for i in np.flatnonzero(mask[:, view]):
         others = [j for j in np.flatnonzero(mask[:, view]) if j != i]
-        others.sort(key=lambda j: (int(((x[i] - x[j]) ** 2).sum()), lots[i][j]))
+        others.sort(key=lambda j: (int(((x[i] - x[j]) ** 2).sum()), ties[i][j]))
         found[i] = [int(j) for j in others[:count]]
     return found
 
@@ -69,22 +66,19 @@ def own_neighbors(values, mask, depth=9):
     return MultiViewIndex([torch.from_numpy(x) for x in values], torch.from_numpy(mask)).neighbors_of_own(depth)
 
 
-@pytest.fixture(params=["all", "candidates from float32", "small blocks"])
+@pytest.fixture(params=["all", "no spare candidates", "small blocks"])
 def way(request, monkeypatch):
     """Ways that a search can take."""
-    if request.param == "candidates from float32":
-        monkeypatch.setattr(exact_search, "_ROWS_FOR_CANDIDATES", 0)
-        monkeypatch.setattr(exact_search, "_ROWS_PER_GATHERED", 0)
-        monkeypatch.setattr(exact_search, "_CELLS_FOR_CANDIDATES", 0)
-        monkeypatch.setattr(exact_search, "_SPARE_CANDIDATES", 0)
+    if request.param == "no spare candidates":
+        monkeypatch.setattr(search, "_SPARE_CANDIDATES", 0)
     if request.param == "small blocks":
-        monkeypatch.setattr(exact_search, "_BYTES_PER_CHUNK", 8 * 700)
+        monkeypatch.setattr(search, "_BYTES_PER_CHUNK", 8 * 700)
 
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("count", [1, 4])
 def test_neighbours_are_those_of_the_literal_reference(count):
-    values, mask = tied_views(np.random.default_rng(1), 150)
+    values, mask = tied_views(np.random.default_rng(1), 70)
     found = own_neighbors(values, mask, count)
     for v in range(3):
         wanted = literal_neighbors(values, mask, v, count)
@@ -95,9 +89,9 @@ def test_candidates_are_ranked_as_all_rows_are():
     values, mask = tied_views(np.random.default_rng(2), 80)
     pool = torch.from_numpy(values[0])[mask[:, 0]]
     index = MultiViewIndex([torch.from_numpy(x) for x in values], torch.from_numpy(mask))
-    lots = Lots(index._keys[mask[:, 0]], row_keys(index._keys[mask[:, 0]], 0))
+    ties = TieKeys(index._keys[mask[:, 0]], row_keys(index._keys[mask[:, 0]], 0))
     everyone = torch.arange(len(pool)).flip(0).repeat(len(pool), 1)
-    found = ViewIndex(pool, lots.rows).among(pool, everyone, lots, 6, same=True)
+    found = ViewIndex(pool, ties.rows).among(pool, everyone, ties, 6, same=True)
     rows = np.flatnonzero(mask[:, 0])
     wanted = literal_neighbors(values, mask, 0, 6)
     assert [rows[own].tolist() for own in found.numpy()] == [wanted[i] for i in rows]
@@ -143,13 +137,13 @@ def test_no_row_is_everybodys_neighbour(kind):
     """As many rows are somebody's neighbour, and the largest in-degree is, as where ties are drawn at random."""
     rng = np.random.default_rng(4)
     x = {
-        "binary": rng.integers(0, 2, size=(600, 5)),
-        "categorical": one_hot(rng, 600, 6),
-        "counts": rng.poisson(2.0, size=(600, 2)),
+        "binary": rng.integers(0, 2, size=(300, 5)),
+        "categorical": one_hot(rng, 300, 6),
+        "counts": rng.poisson(2.0, size=(300, 2)),
     }[kind].astype(np.float32)
-    found = own_neighbors([x], np.ones((600, 1), dtype=bool))[:, 0].numpy()
-    wanted = np.array([np.bincount(drawn_at_random(x, 9, rng).ravel(), minlength=600) for _ in range(20)])
-    counts = np.bincount(found.ravel(), minlength=600)
+    found = own_neighbors([x], np.ones((300, 1), dtype=bool))[:, 0].numpy()
+    wanted = np.array([np.bincount(drawn_at_random(x, 9, rng).ravel(), minlength=300) for _ in range(20)])
+    counts = np.bincount(found.ravel(), minlength=300)
     assert (counts > 0).sum() >= (wanted > 0).sum(axis=1).min() - 5
     assert counts.max() <= wanted.max() + 3
     assert abs(counts.std() / wanted.std(axis=1).mean() - 1) < 0.15
@@ -157,8 +151,8 @@ def test_no_row_is_everybodys_neighbour(kind):
 
 def test_independent_views_share_as_many_neighbours_as_chance_gives():
     rng = np.random.default_rng(5)
-    views = [rng.integers(0, 2, size=(600, 5)).astype(np.float32) for _ in range(2)]
-    found = own_neighbors(views, np.ones((600, 2), dtype=bool)).numpy()
+    views = [rng.integers(0, 2, size=(300, 5)).astype(np.float32) for _ in range(2)]
+    found = own_neighbors(views, np.ones((300, 2), dtype=bool)).numpy()
     shared = np.mean([len(set(a) & set(b)) / 9 for a, b in found])
     by_chance = [
         np.mean([len(set(a) & set(b)) / 9 for a, b in zip(*(drawn_at_random(x, 9, rng) for x in views), strict=True)])
@@ -168,7 +162,7 @@ def test_independent_views_share_as_many_neighbours_as_chance_gives():
 
 
 def test_one_is_no_more_often_the_others_neighbour_because_the_other_is_its_own():
-    """The lot of A for B says nothing of that of B for A."""
+    """The key of A for B says nothing of that of B for A."""
     rng = np.random.default_rng(6)
     x = np.zeros((400, 2), dtype=np.float32)
     other = rng.normal(size=(400, 1)).astype(np.float32)
@@ -180,12 +174,12 @@ def test_one_is_no_more_often_the_others_neighbour_because_the_other_is_its_own(
 
 def test_a_new_sample_has_the_same_neighbours_alone_and_in_any_batch():
     rng = np.random.default_rng(7)
-    values, present = torch_data(*tied_views(rng, 300))
+    values, present = torch_data(*tied_views(rng, 150))
     stored = index_training_set(values, present, 9)
-    new_values, new_present = torch_data(*tied_views(rng, 60))
+    new_values, new_present = torch_data(*tied_views(rng, 40))
     known = find_rows(index_rows(values, present), values, present, new_values, new_present)
     together = index_new_samples(new_values, new_present, stored, known).neighbor_ids
-    for i in range(60):
+    for i in range(40):
         alone = index_new_samples([x[[i]] for x in new_values], new_present[[i]], stored, known[[i]]).neighbor_ids
         assert torch.equal(alone[0], together[i])
     again = find_rows(index_rows(values, present), values, present, values, present)

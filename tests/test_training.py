@@ -15,16 +15,15 @@ from training_tools import index_samples, train
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine.graphed_step import tensor_cores
-from viewfuse.engine.loop import TrainState
 from viewfuse.engine.passes import embed
 from viewfuse.engine.rng import epoch_keys
-from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.engine.training import Training, TrainState
+from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.augment import draws_per_sample, two_branches
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.losses import soft_assignment, total
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.step import StepBatch
 from viewfuse.methods.urrl.training import init_state
 from viewfuse.selection import centers as centers_module
 from viewfuse.selection.centers import drawn_centers, in_order, initial_centers, ward_centers
@@ -42,7 +41,7 @@ def run_for(settings, **data):
     stored = stored_blobs(settings, **data)
     widths = [view.shape[1] for view in stored.values]
     network = build_network(widths, settings, torch.Generator().manual_seed(0))
-    return TrainState(network, stored, URRLMethod(settings), 0, {"view_dropout": 0.2, "clustering_weight": 0.1})
+    return TrainState(network, stored, 0, URRLMethod(settings), {"view_dropout": 0.2, "clustering_weight": 0.1})
 
 
 def draws_for(run, n_rows, seed=0):
@@ -52,9 +51,9 @@ def draws_for(run, n_rows, seed=0):
 
 def losses_of(run, rows, rate=0.2, *, seed=0, joint=False):
     draws = draws_for(run, len(rows), seed)
-    batch = StepBatch.of(run.stored, rows[None], run.method.config, rate, draws)
-    terms = batch.losses(run.network, run.network.tokens(batch.given), run.method.config, joint=joint)
-    return torch.cat(terms).detach()
+    return torch.cat(
+        run.method.losses(run.network, run.method.prepare(run.stored, rows[None], rate, draws), joint=joint)
+    ).detach()
 
 
 def orders(n, size, epochs, seed=0):
@@ -62,9 +61,10 @@ def orders(n, size, epochs, seed=0):
     settings = Config(**{**SMALL, "batch_size": size})
     run = run_for(settings, n=n, missing=0.0)
     run.seed = seed
-    replicates = Replicates([run], joint=False)
-    replicates._step = lambda: None
-    return torch.stack([replicates.run_epoch(e) is not None and replicates._order[:, 0].clone() for e in epochs])
+    together = Training([run])
+    steps = together.begin(training.pretraining_stage(together, 1))
+    steps._step = lambda: None
+    return torch.stack([steps.run(e) is not None and steps._order[:, 0].clone() for e in epochs])
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 1), (1, 5), (7, 7), (7, 3), (40, 8), (40, 50), (31, 16)])

@@ -8,25 +8,22 @@ import torch
 
 import reference
 from schedule_tools import GROUPS, TINY, run_past, stored_samples
-from viewfuse.engine.progress import SILENT
+from viewfuse.engine import stacking
+from viewfuse.engine.training import Epoch
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes, step_seconds
 from viewfuse.methods.urrl.training import init_state
 
 
 class Recorder:
-    """Stands for networks side by side, and for the checkpoint and its stage."""
+    """Stands for the checkpoint and its stage; writes down what the engine does."""
 
     def __init__(self, epoch=None):
         self.events, self.epoch = [], epoch
 
-    def side_by_side(self, runs, *, joint):
-        self.events.append(("joint", joint))
-        return self
-
-    def stage(self, name, runs, replicates, watches=()):
-        self.events.append(("stage", name, len(watches)))
+    def stage(self, name, runs, learner, watches=()):
+        trained = sum(len(group["params"]) for group in learner.adam.param_groups)
+        self.events.append(("stage", name, len(watches), trained - len(list(learner.network.parameters()))))
         return self
 
     def left(self, epochs):
@@ -35,15 +32,24 @@ class Recorder:
     def keep(self, epoch, *, last=False):
         self.events.append(("keep", epoch, last))
 
-    def unstack(self):
-        self.events.append("unstack")
 
-    def finish(self):
-        self.events.append("finish")
+@pytest.fixture
+def recorder(monkeypatch):
+    """Networks that learn nothing: every epoch is an event, with terms of zero."""
+    own = Recorder()
 
-    def embed(self):
-        self.events.append("embed")
-        return [torch.full((60, 8), float(r)) for r in range(2)]
+    def run(self, epoch):
+        own.events.append(("epoch", epoch))
+        return {name: torch.zeros(1, 2) for name in (*training.TERMS, "total")}
+
+    def embed_all(together):
+        own.events.append("embed")
+        return torch.stack([torch.full((60, 8), float(r)) for r in range(len(together.runs))])
+
+    monkeypatch.setattr(Epoch, "run", run)
+    monkeypatch.setattr(training, "embed_all", embed_all)
+    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
+    return own
 
 
 class Watch:
@@ -64,22 +70,17 @@ class Watch:
         self.events.append(("restore", self.number))
 
 
-def joint_events(monkeypatch, length, *, stop=(99, 99), watched=True, epoch=None):
+def joint_events(monkeypatch, recorder, length, *, stop=(99, 99), watched=True, epoch=None):
     settings = Config(n_clusters=3, joint_epochs="auto" if watched else length, **TINY)
-    stored, recorder = stored_samples(), Recorder(epoch)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, length))
+    stored, recorder.epoch = stored_samples(), epoch
     runs = [init_state(stored, settings, seed) for seed in (0, 1)]
     for run in runs:
         run_past(run, 3, GROUPS)
     watches = [Watch(recorder, r, run.joint_stage, stop[r]) for r, run in enumerate(runs)] if watched else []
-    monkeypatch.setattr(
-        training, "Replicates", lambda runs, joint: recorder.events.append(("joint", joint)) or recorder
-    )
     monkeypatch.setattr(training, "EarlyStopping", lambda *args, settles: watches.pop(0) if settles else None)
-    monkeypatch.setattr(
-        training, "run_epoch", lambda runs, reps, epoch, stage, progress: recorder.events.append((stage, epoch))
-    )
     runs[1].diverged = "broke" if watched else ""
-    training._train_jointly_together(runs, range(3, 3 + length), SILENT, recorder)
+    training.train_jointly(runs, checkpoint=recorder)
     return recorder.events, runs
 
 
@@ -93,59 +94,60 @@ def joint_events(monkeypatch, length, *, stop=(99, 99), watched=True, epoch=None
         (1, [1]),
     ],
 )
-def test_a_joint_stage_is_looked_at_eight_times(monkeypatch, length, looks):
-    events, _ = joint_events(monkeypatch, length)
+def test_a_joint_stage_is_looked_at_eight_times(monkeypatch, recorder, length, looks):
+    events, _ = joint_events(monkeypatch, recorder, length)
     assert [event[2] - 3 for event in events if event[0] == "evaluate" and event[1] == 0] == looks
 
 
-def test_the_events_of_a_watched_stage(monkeypatch):
-    events, _ = joint_events(monkeypatch, 16, stop=(7, 7))
+def test_the_events_of_a_watched_stage(monkeypatch, recorder):
+    events, _ = joint_events(monkeypatch, recorder, 16, stop=(7, 7))
     assert events == [
-        ("joint", True), ("stage", "joint", 2), ("judge", 0, 3), ("judge", 1, 3),
-        ("joint", 3), ("keep", 4, False),
-        ("joint", 4), "unstack", "embed", ("evaluate", 0, 5, ""), ("evaluate", 1, 5, "broke"), ("keep", 5, False),
-        ("joint", 5), ("keep", 6, False),
-        ("joint", 6), "unstack", "embed", ("evaluate", 0, 7, ""), ("evaluate", 1, 7, "broke"), ("keep", 7, True),
-        "finish", ("restore", 0), ("restore", 1),
+        ("judge", 0, 3), ("judge", 1, 3), ("stage", "joint-19", 2, 0),
+        ("epoch", 3), ("keep", 4, False),
+        ("epoch", 4), "embed", ("evaluate", 0, 5, ""), ("evaluate", 1, 5, "broke"), ("keep", 5, False),
+        ("epoch", 5), ("keep", 6, False),
+        ("epoch", 6), "embed", ("evaluate", 0, 7, ""), ("evaluate", 1, 7, "broke"), ("keep", 7, True),
+        ("restore", 0), ("restore", 1),
     ]  # fmt: skip
 
 
-def test_a_stage_lasts_until_every_training_has_stopped(monkeypatch):
-    events, _ = joint_events(monkeypatch, 16, stop=(5, 9))
-    assert [event[1] for event in events if event[0] == "joint"] == [True, 3, 4, 5, 6, 7, 8]
+def test_a_stage_lasts_until_every_training_has_stopped(monkeypatch, recorder):
+    events, _ = joint_events(monkeypatch, recorder, 16, stop=(5, 9))
+    assert [event[1] for event in events if event[0] == "epoch"] == [3, 4, 5, 6, 7, 8]
     assert [event[1:] for event in events if event[0] == "keep" and event[2]] == [(9, True)]
 
 
-def test_a_stage_that_is_taken_up_again_does_not_judge_its_start(monkeypatch):
-    events, _ = joint_events(monkeypatch, 2, epoch=4)
-    assert events[2:5] == [("joint", 4), "unstack", "embed"]
-    assert events[-4:] == [("keep", 5, True), "finish", ("restore", 0), ("restore", 1)]
+def test_a_stage_that_is_resumed_begins_where_it_was(monkeypatch, recorder):
+    events, _ = joint_events(monkeypatch, recorder, 2, epoch=4)
+    assert events[3:5] == [("epoch", 4), "embed"]
+    assert events[-3:] == [("keep", 5, True), ("restore", 0), ("restore", 1)]
 
 
-def test_a_stage_whose_length_was_given_is_not_looked_at(monkeypatch):
-    events, runs = joint_events(monkeypatch, 2, watched=False)
-    steps = [("joint", 3), ("keep", 4, False), ("joint", 4), ("keep", 5, True)]
-    assert events == [("joint", True), ("stage", "joint", 0), *steps, "finish"]
+def test_a_stage_whose_length_was_given_is_not_looked_at(monkeypatch, recorder):
+    events, runs = joint_events(monkeypatch, recorder, 2, watched=False)
+    steps = [("epoch", 3), ("keep", 4, False), ("epoch", 4), ("keep", 5, True)]
+    assert events == [("stage", "joint-5", 0, 0), *steps]
     assert [run.joint_stage.kept for run in runs] == [5, 5]
 
 
-def test_pretraining_ends_with_centres_a_weight_and_clusters(monkeypatch):
-    recorder, settings = Recorder(), Config(n_clusters=3, **TINY)
+def test_pretraining_ends_with_centres_a_weight_and_clusters(monkeypatch, recorder):
+    settings = Config(n_clusters=3, **TINY)
     run = init_state(stored_samples(), settings, 4)
     embedding = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
-    recorder.embed = lambda: [embedding]
     starts, own = [], training.initial_centers
-    monkeypatch.setattr(
-        training, "Replicates", lambda runs, joint: recorder.events.append(("joint", joint)) or recorder
-    )
-    monkeypatch.setattr(training, "run_epoch", lambda runs, r, epoch, s, p: run_past(run, epoch + 1, GROUPS))
+
+    def embed_all(together):
+        run.history["reconstruction"][-1] = 1 / 3  # by which the weight is chosen
+        return embedding[None]
+
+    monkeypatch.setattr(training, "embed_all", embed_all)
     monkeypatch.setattr(training, "initial_centers", lambda *args: starts.append(args) or own(*args))
-    training._pretrain_together([run], range(3), SILENT, recorder)
+    training.pretrain([run], 3, checkpoint=recorder)
     assert recorder.events == [
-        ("joint", False), ("stage", "pretraining-3", 0),
-        ("keep", 1, False), ("keep", 2, False), ("keep", 3, True), "finish",
+        ("stage", "pre-training-3", 0, -1),  # the centres are not trained
+        ("epoch", 0), ("keep", 1, False), ("epoch", 1), ("keep", 2, False), ("epoch", 2), ("keep", 3, True),
     ]  # fmt: skip
-    assert starts[0][0] is embedding
+    assert torch.equal(starts[0][0], embedding)
     assert starts[0][1:3] == (3, 4)
     centers = run.network.centers.detach().numpy()
     assert run.clusters.tolist() == reference.student_t(embedding.numpy(), centers).argmax(axis=1).tolist()
@@ -153,44 +155,43 @@ def test_pretraining_ends_with_centres_a_weight_and_clusters(monkeypatch):
 
 
 @pytest.mark.parametrize(("broken", "epochs"), [({0: 1}, [0, 1, 2, 3]), ({0: 1, 1: 2}, [0, 1, 2]), ({0: 0, 1: 0}, [0])])
-def test_pretraining_ends_early_only_where_all_have_diverged(monkeypatch, broken, epochs):
-    recorder, settings, ran = Recorder(), Config(n_clusters=3, **TINY), []
-    stored = stored_samples()
+def test_pretraining_ends_early_only_where_all_have_diverged(monkeypatch, recorder, broken, epochs):
+    settings, stored = Config(n_clusters=3, **TINY), stored_samples()
     runs = [init_state(stored, settings, seed) for seed in range(2)]
+    run_epoch = Epoch.run
 
-    def run_epoch(runs, replicates, epoch, stage, progress):
-        ran.append(epoch)
+    def spoiled(self, epoch):
+        terms = run_epoch(self, epoch)
         for r, at in broken.items():
-            runs[r].diverged = runs[r].diverged or ("it broke" if epoch == at else "")
+            terms["robustness"][0, r] = torch.nan if epoch == at else 0.0
+        return terms
 
-    monkeypatch.setattr(training, "Replicates", recorder.side_by_side)
-    monkeypatch.setattr(training, "run_epoch", run_epoch)
+    monkeypatch.setattr(Epoch, "run", spoiled)
     prepared = []
     monkeypatch.setattr(training, "_prepare_joint_stage", lambda run, embedding: prepared.append(run))
-    training._pretrain_together(runs, range(4), SILENT, recorder)
-    assert ran == epochs
+    training.pretrain(runs, 4, checkpoint=recorder)
+    assert [event[1] for event in recorder.events if event[0] == "epoch"] == epochs
+    assert [event[1:] for event in recorder.events if event[0] == "keep"][-1] == (epochs[-1] + 1, True)
     assert prepared == [run for r, run in enumerate(runs) if r not in broken]
 
 
-def test_jobs_are_the_trainings_that_are_not_there_yet(monkeypatch):
-    settings = Config(n_clusters=3, **TINY)
-    stored, jobs = stored_samples(), []
+def test_only_what_is_missing_is_trained(monkeypatch, recorder):
+    settings, stored = Config(n_clusters=3, **TINY), stored_samples()
     runs = [init_state(stored, settings, seed) for seed in range(4)]
     for run, epochs in zip(runs, (0, 2, 5, 6), strict=True):
         run_past(run, epochs, GROUPS)
     runs[3].clusters = None  # it was long enough, but has no centres
-    monkeypatch.setattr(training, "run_jobs", lambda given, **_: jobs.extend(given) or [[] for _ in given])
-    monkeypatch.setattr(training, "_learn", lambda groups, jobs, *_: training.run_jobs(jobs))
-    training.pretrain(runs, 5, threads=2)
-    widths = [view.shape[1] for view in stored.values]
-    assert [(job.args[1][0].seed, job.args[2]) for job in jobs] == [(0, range(5)), (1, range(2, 5)), (3, range(6, 5))]
-    step = step_seconds(widths, settings)
-    assert [job.seconds for job in jobs] == pytest.approx([5 * 3 * step, 3 * 3 * step, 0.0])  # 60 // 16 steps
-    assert {(job.threads, job.gpus, job.n_bytes) for job in jobs} == {(2, 0, fit_bytes(60, widths, settings))}
-    jobs.clear()
+    prepared = []
+    monkeypatch.setattr(training, "_prepare_joint_stage", lambda run, embedding: prepared.append(run.seed))
+    training.pretrain(runs, 5, checkpoint=recorder)
+    assert [event[1] for event in recorder.events if event[0] == "epoch"] == [*range(5), *range(2, 5)]
+    assert prepared == [0, 1, 3]
+    assert [run.n_epochs for run in runs] == [5, 5, 5, 6]
+    recorder.events.clear()
     monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 4))
-    training.train_jointly(runs[1:3])
-    assert [job.args[2] for job in jobs] == [range(2, 6), range(5, 9)]
+    monkeypatch.setattr(Config, "watched", False)
+    training.train_jointly(runs[2:], checkpoint=recorder)
+    assert [event[1] for event in recorder.events if event[0] == "epoch"] == [*range(5, 9), *range(6, 10)]
 
 
 def test_what_is_said_of_the_stages_of_a_training(monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from viewfuse.bench.speed import child, wide
 from viewfuse.cli.bench import _wide_table
 from viewfuse.data.views import Views
-from viewfuse.reduction.views import fit_reduction
+from viewfuse.reduction.frontend import fit_reduction
 
 TINY = wide.WideSize(
     rows=40, columns=(300, 260), narrow=(8, 6), sparse_rows=30, sparse_columns=20_000, texts=40, words=400, epochs=1,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import pickle
 import re
 import sys
 import tomllib
@@ -14,17 +16,20 @@ import pytest
 from click.testing import CliRunner
 
 from test_explanation import run
-from viewfuse import URRL, MissingPackage, read_views
+from viewfuse import URRL, DataError, MissingPackage, read_views
 from viewfuse.cli import fit, main
-from viewfuse.cli.options import PerView
+from viewfuse.cli.options import PerView, spelling
+from viewfuse.errors import CannotWrite, EmptyClusterWarning, NotEnoughMemory, SettingError
 from viewfuse.plots.canvas import drawing
+from viewfuse.selection.decisions import Reliability
+from viewfuse.selection.messages import records
 from viewfuse.utils.optional import needed
-from viewfuse.utils.wording import in_options
+from viewfuse.utils.settings import Advice, Setting, as_plain, from_plain, spelled
 
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}
 LONG = re.compile(rf"\b(?:{'|'.join(sorted(name for name in PARAMETERS if '_' in name))})\b|=(?:'|True|False|None)")
 BAD = {"imputed_bias": "5", "random_state": "-1", "n_clusters": "0", "device": "gpu", "reduction": "svd", "n_init": "0",
-       "cluster_range": "5 1",
+       "cluster_range": "5 1", "n_jobs": "0",
        "keep": "99", "embedding_dim": "10"}  # fmt: skip
 
 
@@ -51,40 +56,46 @@ def test_every_setting_that_is_refused_is_called_by_its_option(file, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("sentence", "words"),
+    ("setting", "python", "option"),
     [
-        ("try joint_epochs=0, or n_init=3", "try --joint-epochs 0, or --n-init 3"),
-        ("say transpose=['rna', 'my view']; or not", "say --transpose rna --transpose 'my view'; or not"),
-        ("header=False reads it, header=True does not", "--no-header reads it, --header does not"),
-        ("allow_disjoint=True.", "--allow-disjoint."),
-        ("blocks={'a': 'a_*', 'b': 'b'} takes", "--block 'a=a_*' --block b=b takes"),
-        ("use reduction='auto', or fewer", "use --reduction auto, or fewer"),
-        (
-            "learning_rate must be 0.5; got learning_rate=1e-05",
-            "--learning-rate must be 0.5; got --learning-rate 1e-05",
-        ),
-        ("a.csv: blocks names no view; name id_column", "a.csv: --block names no view; name --id-column"),
-        ("reduction names the view 'scaling'", "--reduction names the view 'scaling'"),
-        (
-            "/data/n_init/batch_size.csv, column 'batch_size': no",
-            "/data/n_init/batch_size.csv, column 'batch_size': no",
-        ),
-        ("noise: only 3 of its samples; use the scaling", "noise: only 3 of its samples; use the scaling"),
+        (Setting("joint_epochs", 0), "joint_epochs=0", "--joint-epochs 0"),
+        (Setting("n_clusters", 3), "n_clusters=3", "--clusters 3"),
+        (Setting("learning_rate"), "learning_rate", "--learning-rate"),
+        (Setting("learning_rate", 1e-05), "learning_rate=1e-05", "--learning-rate 1e-05"),
+        (Setting("reduction", "auto"), "reduction='auto'", "--reduction auto"),
+        (Setting("transpose", ["a", "my b"]), "transpose=['a', 'my b']", "--transpose a --transpose 'my b'"),
+        (Setting("header", False), "header=False", "--no-header"),
+        (Setting("header", True), "header=True", "--header"),
+        (Setting("allow_disjoint", True), "allow_disjoint=True", "--allow-disjoint"),
+        (Setting("blocks", {"a": "a_*", "b": "b"}), "blocks={'a': 'a_*', 'b': 'b'}", "--block 'a=a_*' --block b=b"),
+        (Setting("blocks"), "blocks", "--block"),
+        (Setting("ablation", None), "ablation=None", None),
     ],
-)
-def test_parameters_become_options_and_names_of_others_stay(sentence, words):
-    assert in_options(sentence, fit.command) == words
+)  # fmt: skip
+def test_parameters_are_spelled_for_the_reader(setting, python, option):
+    assert (str(setting), spelling(fit.command)(setting)) == (python, option)
 
 
-def test_without_a_command_a_sentence_stays():
-    assert in_options("id_column has no meaning", None) == "id_column has no meaning"
-    assert in_options("n_init=3", click.Command("nothing")) == "n_init=3"
+def test_messages_are_spelled_when_they_are_shown():
+    error = DataError("a.csv: n_init=3 ", Setting("id_column"), Advice(("; ", Setting("ablation", None), " helps")))
+    assert str(error) == "a.csv: n_init=3 id_column; ablation=None helps"
+    assert spelled(error, spelling(fit.command)) == "a.csv: n_init=3 --id-column"  # what users wrote stays
+    assert spelled(error, spelling(click.Command("nothing"))) == "a.csv: n_init=3 id_column"
+    assert spelled("plain text", spelling(fit.command)) == "plain text"
 
 
-def test_decisions_are_told_with_options():
-    decision = {"why": "reliability: unknown, as there was one training only; with n_init=3 it is known"}
-    summary = {"samples": 3, "decisions": {"reliability": decision}, "remarks": [], "params": {}}
-    assert "with --n-init 3 it is known" in " ".join(map(str, fit._in_short(summary).values()))
+@pytest.mark.parametrize("kind", [CannotWrite, NotEnoughMemory, SettingError, MissingPackage, EmptyClusterWarning])
+def test_messages_in_parts_survive_copies_and_processes(kind):
+    parts = ("use ", Setting("transpose", ["a"]), Advice((" or ", Setting("header"))))
+    message = pickle.loads(pickle.dumps(kind(*parts)))
+    assert (str(message), message.parts) == ("use transpose=['a'] or header", parts)
+    assert tuple(from_plain(json.loads(json.dumps(as_plain(parts))))) == parts
+
+
+def test_decisions_are_shown_with_options():
+    decided = records(Reliability("doubtful", {"agreement": 0.1}, trainings=1, final=True, alone=True))
+    summary = {"samples": 3, "decisions": decided, "remarks": [], "params": {}}
+    assert "; --effort thorough trains more networks" in fit._in_short(summary)["reliability"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["bench"]])

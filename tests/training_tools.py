@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Generator
 
-from viewfuse.engine.loop import check_diverged
+from viewfuse.engine.training import check_diverged
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import init_state, planned_epochs, pretrain, train_jointly
 from viewfuse.neighbors.samples import index_training_set

@@ -63,7 +63,7 @@ class Drawing:
         self.text(x, y, words)
 
     def table(self, x: float, y: float, name: str, *, filled: bool) -> None:
-        """Six samples in four columns; those who lack the view are empty, or pale where somebody stands in."""
+        """Six samples in four columns; those that lack the view are empty, or pale where a donor stands in."""
         self.box(x, y - 32, 120, 26, VIEWS[name], name)
         for row in range(6):
             there = row not in MISSING[name]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from viewfuse import Views
-from viewfuse.data.filling.filler import fit_filler
+from viewfuse.data.filling import fit_filler
 from viewfuse.datasets import load_handwritten
 
 HERE = Path(__file__).parent

@@ -26,7 +26,7 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.methods import PIMVC
 from viewfuse.methods.network import kmeans_centers
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.reduction.views import fit_reduction
+from viewfuse.reduction.frontend import fit_reduction
 
 ENTRY, RATE, SEEDS = CATALOGUE["bdgp"], 0.5, range(10)
 COLUMNS = ("seed", "imml", "imml_kmeans20", "ours_from_imml", "ours", "ours_4_rounds", "ours_random_start",

@@ -55,7 +55,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--in-turn", action="store_true")
     parser.add_argument("--only", choices=tuple(CHILDREN))
     parser.add_argument("--child", choices=tuple(CHILDREN), help=argparse.SUPPRESS)
-    parser.add_argument("--jobs", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=-1, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -91,7 +91,9 @@ def handwritten(rows: int) -> list:
     return [view[:: 2000 // rows] for view in load_handwritten()[0]]
 
 
-def fit(views: list, seed: int, starts: int, scaling: str, epochs: tuple[int, int], effort: str) -> bytes:
+def fit(
+    views: list, seed: int, starts: int, scaling: str, epochs: tuple[int, int], effort: str, n_jobs: int | None = None
+) -> bytes:
     """Embedding of a fit; a function of the module of its own, so that workers find it."""
     import torch
 
@@ -100,35 +102,31 @@ def fit(views: list, seed: int, starts: int, scaling: str, epochs: tuple[int, in
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.fit import fit_models
     from viewfuse.missing import apply_mask, paper_mask
-    from viewfuse.parallel import threads_for
+    from viewfuse.utils.threads import threads_for
 
     mask = paper_mask(len(views[0]), len(views), 0.5, 4, random_state=seed)
     config = Config(n_clusters=10, effort=effort, pretrain_epochs=epochs[0], joint_epochs=epochs[1])
     seeds, cpu = [replicate_seeds(seed, starts)], torch.device("cpu")
     sets = [Views(apply_mask(views, mask))]
-    (found,) = fit_models(sets, config, scaling, seeds, cpu, threads=threads_for(starts))
+    (found,) = fit_models(sets, config, scaling, seeds, cpu, n_jobs=n_jobs, threads=threads_for(starts))
     return found.embedding.numpy().tobytes()
 
 
 def thorough(asked: argparse.Namespace) -> dict:
     """Three starts under each scaling."""
-    from viewfuse import parallel
-
     views = handwritten(asked.rows)
-    with parallel.use(jobs=asked.jobs):
-        return timed(lambda: [fit(views, 0, 3, "auto", tuple(asked.epochs), "thorough")])
+    return timed(lambda: [fit(views, 0, 3, "auto", tuple(asked.epochs), "thorough", asked.jobs)])
 
 
 def twelve(asked: argparse.Namespace) -> dict:
     """Twelve fits that have nothing to do with each other."""
     import cores
 
-    from viewfuse import parallel
+    from viewfuse.utils.jobs import run_jobs
 
     views, epochs = handwritten(asked.rows), (asked.epochs[0] // 2, asked.epochs[1] // 2)
-    jobs = [parallel.Job(cores.fit, (views, seed, 1, "standard", epochs, "auto")) for seed in range(12)]
-    with parallel.use(jobs=asked.jobs):
-        return timed(lambda: parallel.run(jobs))
+    jobs = [(views, seed, 1, "standard", epochs, "auto") for seed in range(12)]
+    return timed(lambda: run_jobs(cores.fit, jobs, asked.jobs))
 
 
 def timed(work) -> dict:
@@ -147,20 +145,21 @@ def step(asked: argparse.Namespace) -> dict:
     import torch
 
     from viewfuse.data.views import Views
-    from viewfuse.engine.stacked_replicates import Replicates
+    from viewfuse.engine.training import Training
     from viewfuse.fitted.model import scaled_tensors
     from viewfuse.fitted.prepared import Source, scalers_of
     from viewfuse.methods.urrl.config import Config
-    from viewfuse.methods.urrl.training import init_state
+    from viewfuse.methods.urrl.training import init_state, pretraining_stage
     from viewfuse.neighbors.samples import index_training_set
 
     source = Source.of(Views(handwritten(asked.rows)), "neighbors", "auto")
     values, present = scaled_tensors(source.reduced, scalers_of(source, "standard")[0], torch.device("cpu"))
-    replicates = Replicates([init_state(index_training_set(values, present, 9), Config(10), 0)], joint=False)
+    training = Training([init_state(index_training_set(values, present, 9), Config(10), 0)])
+    steps_of_epoch = training.begin(pretraining_stage(training, 1))
     steps, seconds = len(values[0]) // 64, []
     for epoch in range(6):
         began = time.perf_counter()
-        replicates.run_epoch(epoch)
+        steps_of_epoch.run(epoch)
         seconds.append((time.perf_counter() - began) / steps)
     return {"seconds": median(seconds[1:])}
 

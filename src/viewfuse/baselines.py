@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.filling.filler import fit_filler
+from viewfuse.data.filling import fit_filler
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.methods.published.filled_kmeans import DONORS, best_kmeans, column_means, distances, fill_from_nearest
-from viewfuse.reduction.views import fit_reduction
+from viewfuse.reduction.frontend import fit_reduction
 
 
 def kmeans_after_mean(views: Any, n_clusters: int, random_state: int = 0) -> NDArray[np.int32]:

@@ -21,7 +21,6 @@ from viewfuse.plots.maps import draw_map
 from viewfuse.plots.plane import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
-from viewfuse.selection.messages import in_words
 from viewfuse.utils.atomic import write_file
 
 N_DIGITS = 10
@@ -43,7 +42,7 @@ def main(out: Path) -> None:
         _score("URRL (viewfuse), quick", digits, lambda: model.fit_predict(shown)),
     ]
     _print_table(rows)
-    print("", *in_words(model.decisions_), sep="\n")
+    print("", *(one["why"] for one in model.decisions_.values()), sep="\n")
     print("\nNow the map and the report ...", flush=True)
     places = place_samples(model.embedding_)
     _write_run(out, model, Views(shown), places)

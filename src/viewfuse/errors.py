@@ -1,7 +1,15 @@
 """Every error that viewfuse raises on purpose. Messages say what is wrong, where, and what to do."""
 
 
-class ViewfuseError(Exception):
+class _Message(Exception):
+    """A message in parts: text, and parameters whose spelling depends on the reader (`viewfuse.utils.settings`)."""
+
+    def __init__(self, *parts: object) -> None:
+        self.parts = parts
+        super().__init__("".join(map(str, parts)))
+
+
+class ViewfuseError(_Message):
     """The one root: catch this to catch everything that viewfuse raises on purpose."""
 
 
@@ -45,29 +53,29 @@ class MissingPackage(ViewfuseError, ImportError):
     """What was asked for needs a package that is not installed; the message names it."""
 
 
-class EmptyClusterWarning(UserWarning):
+class EmptyClusterWarning(_Message, UserWarning):
     """Fewer clusters than asked for hold a sample."""
 
 
-class EmptySampleWarning(UserWarning):
+class EmptySampleWarning(_Message, UserWarning):
     """Samples of a file have no view at all, and are left out."""
 
 
-class EmptyCellsWarning(UserWarning):
+class EmptyCellsWarning(_Message, UserWarning):
     """Rows that are there had empty cells, which were filled; the message counts them by view and column."""
 
 
-class IgnoredColumnsWarning(UserWarning):
-    """New samples have columns that the model was not fitted on; they are not looked at."""
+class IgnoredColumnsWarning(_Message, UserWarning):
+    """New samples have columns that the model was not fitted on; they are ignored."""
 
 
-class SuspiciousDataWarning(UserWarning):
-    """Data that can be clustered, but may not be what they seem: fill values, ids, views that tell nothing."""
+class SuspiciousDataWarning(_Message, UserWarning):
+    """Data that can be clustered, but may not be what they seem: fill values, ids, constant views."""
 
 
-class JointStageWarning(UserWarning):
+class JointStageWarning(_Message, UserWarning):
     """The joint stage made the clusters worse, was ended, and the network is as it was before."""
 
 
-class OutOfRangeWarning(UserWarning):
+class OutOfRangeWarning(_Message, UserWarning):
     """New samples lie far outside of what the model was fitted on; their clusters mean little."""

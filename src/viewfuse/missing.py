@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from viewfuse.data.alignment import checked_mask, has_row_labels, is_table
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import filled
-from viewfuse.errors import DataError, SettingError
+from viewfuse.errors import DataError
+from viewfuse.utils.settings import wrong
 
 
 def paper_mask(
@@ -35,13 +36,11 @@ def paper_mask(
     """
     for name, count in {"n_samples": n_samples, "n_views": n_views, "missing_number": missing_number}.items():
         if not isinstance(count, Integral) or count < (name == "n_views"):
-            raise SettingError(f"{name} must be a whole number of at least {int(name == 'n_views')}; got {count!r}")
+            raise wrong(name, f"a whole number of at least {int(name == 'n_views')}", count)
     if not isinstance(missing_rate, Real) or not 0 <= missing_rate <= 1:
-        raise SettingError(f"missing_rate must be from 0 to 1; got {missing_rate!r}")
+        raise wrong("missing_rate", "from 0 to 1", missing_rate)
     if missing_number >= n_views:
-        raise SettingError(
-            f"missing_number must be from 0 to {n_views - 1}, so that every sample keeps a view; got {missing_number!r}"
-        )
+        raise wrong("missing_number", f"from 0 to {n_views - 1}, so that every sample keeps a view", missing_number)
     return hide_more(np.ones((n_samples, n_views), dtype=bool), missing_rate, missing_number, random_state)
 
 

@@ -276,7 +276,7 @@ def _(path):
     np.savez(path, a=np.array([[1.0], [np.inf]]))
 
 
-@bad("words.npz", "holds <U3 values, not real numbers")
+@bad("words.npz", "holds text, not real numbers")
 def _(path):
     np.savez(path, view_0=np.array([["one", "two"]]))
 

@@ -17,7 +17,13 @@ from typing import Any
 
 from mutants.defects import PACKAGE, ROOT
 
-WORDING = ("demo.py", "selection/messages.py", "utils/wording.py", "cli/options/__init__.py")
+WORDING = (
+    "demo.py",
+    "selection/messages.py",
+    "utils/settings.py",
+    "cli/options/__init__.py",
+    "cli/options/spelling.py",
+)
 """Files that hold sentences and options of the command line."""
 SPOKEN = frozenset({"warn", "echo", "secho", "print", "info", "debug", "Option", "option"})
 """Functions whose arguments are words for people."""

@@ -21,7 +21,7 @@ from mutants.runner import Job, run_all
 CACHE = ROOT / "build" / "mutants"
 ELSEWHERE = {
     "io/": "io/isolated/client.py",
-    "parallel/": "parallel/workers.py",
+    "utils/jobs": "utils/jobs.py",
     "distributed/": "distributed/processes.py",
 }
 """Packages that other processes run as well, unseen by coverage.py, and the module that starts these."""

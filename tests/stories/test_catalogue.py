@@ -55,7 +55,7 @@ def fitted(catalogue):
 
 def test_columns_that_are_left_out_are_told_by_every_verb_and_python(catalogue):
     folder, _, _ = catalogue
-    told = "2 column(s) beside those of lists are not looked at: 'title', 'price'; --block picture=picture --block "
+    told = "2 column(s) beside those of lists are ignored: 'title', 'price'; --block picture=picture --block "
     for arguments in (("inspect",), ("fit", "--clusters", 99, "--out", folder / "not")):
         said = run(arguments[0], folder / "items.parquet", *arguments[1:])
         assert told in said.stderr.splitlines()[0]

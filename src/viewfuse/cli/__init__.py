@@ -21,8 +21,8 @@ from viewfuse import __version__
 from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
 from viewfuse.utils.console import tell
-from viewfuse.utils.memory import told_when_full
-from viewfuse.utils.wording import in_options
+from viewfuse.utils.memory import memory_errors
+from viewfuse.utils.settings import spelled
 
 VERBS = {
     "bench": "Measure speed, or run the paper's tables and figures.",
@@ -112,8 +112,8 @@ def _end_at_once() -> None:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Inside, Ctrl-C is not heard."""
+def _without_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C inside."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -127,17 +127,17 @@ def _deaf() -> Iterator[None]:
 @contextmanager
 def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
     try:
-        with told_when_full():
+        with memory_errors():
             yield
     except ViewfuseError as error:
-        _stop(_say(ctx, error))
+        _stop(_in_words(ctx, error))
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # newer versions of click show help in this way
             raise
         asked = f"viewfuse {ctx.invoked_subcommand or ''}".strip()  # click does not say whose option lacks a value
         verb = error.ctx.command_path if error.ctx is not None else asked
-        _stop(f"{options.plain(_worded(error)).rstrip('.')}; see {verb} --help")
-    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        _stop(f"{options.plain(_usage(error)).rstrip('.')}; see {verb} --help")
+    except BrokenPipeError:  # the reader closed the output, as `head` does
         _discard(sys.stdout)
         sys.exit(1)
     except OSError as error:  # of the system's own, such as a name that is too long
@@ -146,14 +146,14 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
             _stop(f"the output cannot be shown ({error.strerror}); files that were to be written are complete")
         _stop(f"{options.plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
-        with _deaf():  # a second one would end what is about to be said
+        with _without_interrupts():  # so that a second Ctrl-C does not cut the message off
             if not ctx.meta.get(_TERMINATED):
                 _stop(str(error) or "interrupted", 130)
             how_to_go_on = str(error).partition("; ")[2] or "what was written before is whole"
             _stop(f"terminated; {how_to_go_on}", 143)
 
 
-def _worded(error: click.UsageError) -> str:
+def _usage(error: click.UsageError) -> str:
     """What click says, but for what its versions say in different ways."""
     if not isinstance(error, click.NoSuchOption):
         return error.format_message()
@@ -161,8 +161,10 @@ def _worded(error: click.UsageError) -> str:
     return f"No such option '{error.option_name}'{near}"
 
 
-def _say(ctx: click.Context, sentence: object) -> str:
-    return options.plain(in_options(sentence, ctx.meta.get(_VERB)))
+def _in_words(ctx: click.Context, message: object) -> str:
+    """An error or a warning on one line, with the options of the verb for parameters."""
+    command = ctx.meta.get(_VERB)
+    return options.plain(message if command is None else spelled(message, options.spelling(command)))
 
 
 def _stop(line: str, code: int = 2) -> NoReturn:
@@ -187,7 +189,7 @@ def _shorten_waits() -> None:
 
 def _show_warning(ctx: click.Context, shown: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
     """Show a warning once, however many parts of the samples it is about."""
-    line = _say(ctx, message)
+    line = _in_words(ctx, message)
     if line not in shown:
         shown.add(line)
         tell(f"viewfuse: warning: {line}")

@@ -74,7 +74,7 @@ def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
 
 @command.command(short_help="Which criterion finds the known number of clusters.")
 @_DATA_DIR
-@options.out("Folder for clusters.csv and clusters.md; what it holds already is gone on with.")
+@options.out("Folder for clusters.csv and clusters.md; results that it holds are kept.")
 @options.device
 @click.option("--masks", type=options.WholeRange(1), default=5, show_default=True, help="Masks per data set and rate.")
 @click.option(
@@ -101,7 +101,7 @@ def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
 
 _PLAN_OPTIONS = (
     _DATA_DIR,
-    options.out("Folder for the runs; one that holds some of them already is gone on with."),
+    options.out("Folder for the runs; runs that it holds are not repeated."),
     options.device,
     options.engine,
     click.option("--seeds", type=options.WholeRange(1), help="Number of masks and trainings; by default the plan's."),
@@ -133,13 +133,12 @@ def run(plan: Path, out: Path, **asked: Any) -> None:
     _run(plan, out, **asked)
 
 
-def _run(name: str | Path, out: Path, *, engine: str, jobs: int | None, address: str | None, **asked: Any) -> None:
-    from viewfuse import parallel
+def _run(name: str | Path, out: Path, *, engine: str, address: str | None, device: str, **asked: Any) -> None:
     from viewfuse.bench.experiments.launch import bench
     from viewfuse.bench.experiments.records import read_records
 
-    with parallel.use(engine, jobs=jobs, address=address):
-        folder = bench(name, out=out, **asked, log=_tell)
+    with options.on_engine(engine, address, device):
+        folder = bench(name, out=out, device=device, **asked, log=_tell)
     _report(folder / "tables", read_records(folder), folder)
 
 

@@ -12,7 +12,6 @@ from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, tell
-from viewfuse.utils.wording import in_options
 
 _COLUMNS = {
     "k": "k", "score": "score", "found": "found", "null": "Gaussian", "hidden_views": "views hidden",
@@ -61,7 +60,7 @@ def command(
         return
     if decision["curve"]:
         click.echo(options.table(list(_COLUMNS.values()), [_row(one) for one in decision["curve"]], text=()) + "\n")
-    click.echo(in_options(decision["why"], command))
+    click.echo(decision["why"])
     if out is not None:
         click.echo(f"\nwritten to {out}")
 

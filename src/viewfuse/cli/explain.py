@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from viewfuse.fitted.merge_tree import Merge
 
 _MERGES = 3
-"""Merges that are told; the file has all."""
+"""Merges that are shown; the file has all."""
 
 
 @click.command()

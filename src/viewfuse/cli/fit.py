@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
@@ -28,10 +27,10 @@ from viewfuse.plots.maps import draw_map
 from viewfuse.plots.plane import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
+from viewfuse.selection.messages import label, restored, words
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import tell
 from viewfuse.utils.sealed import parsed
-from viewfuse.utils.wording import in_options
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -92,7 +91,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     "--resume",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="In place of --out: go on with a fit that was interrupted. Give the same files and options.",
+    help="In place of --out: resume a fit that was interrupted. Give the same files and options.",
 )
 @options.scaling
 @options.fill
@@ -115,6 +114,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
+@options.jobs
 @options.uncertain_below
 @click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings
@@ -144,7 +144,7 @@ def command(
 
 
 def _place(out: Path | None, resume: Path | None) -> Path:
-    """The folder of the run: a new one, or that of one that is to go on."""
+    """The folder of the run: a new one, or that of a run to resume."""
     if resume is not None:
         if not (resume / _CHECKPOINT).is_dir() or out not in (None, resume):
             raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
@@ -160,7 +160,7 @@ def _is_unfinished(out: Path) -> bool:
 
 
 def _is_ours(checkpoint: Path) -> bool:
-    """Whether a fit keeps itself there; a folder that merely has this name may be anybody's."""
+    """Whether this folder is the checkpoint of a fit, and not a folder of the user with the same name."""
     from viewfuse.engine.checkpoint import is_ours
 
     return is_ours(checkpoint)
@@ -168,7 +168,7 @@ def _is_ours(checkpoint: Path) -> bool:
 
 @contextmanager
 def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
-    """Inside a fit is kept there: until it ends, or ends in an error that would come again."""
+    """Keep a fit in a checkpoint until it ends, or fails with an error that would come again."""
     if checkpoint.is_dir() and not _is_ours(checkpoint):
         raise CannotWrite(f"{checkpoint} is no checkpoint of a fit; move it, or give another --out")
     if force and checkpoint.is_dir():
@@ -178,7 +178,7 @@ def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         if checkpoint.is_dir():
             raise KeyboardInterrupt(
-                f"interrupted; go on with the same files and options and --resume {checkpoint.parent}"
+                f"interrupted; to resume, give the same files and options and --resume {checkpoint.parent}"
             ) from None
         raise
     except CheckpointDiffers:
@@ -244,18 +244,17 @@ def _fit(
 def _write_report(out: Path, name: str) -> None:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
-        write_report([out], out / "report.html", say=partial(in_options, command=command), title=name)
+        write_report([out], out / "report.html", spell=options.spelling(command), title=name)
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
 
 
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
-    from viewfuse.selection.messages import by_label
-
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    decided = {name: in_options(why, command) for name, why in by_label(summary["decisions"]).items()}
+    spell = options.spelling(command)
+    decided = {label(one): words(one, spell) for one in restored(summary["decisions"]).values()}
     return facts | decided | remarked
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from viewfuse.cli import options
-from viewfuse.data.filling.filled_counts import Filled
+from viewfuse.data.empty_cells import Filled
 from viewfuse.io.writers import write_views
 
 

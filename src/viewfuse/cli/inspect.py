@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.cli import options
+from viewfuse.data import empty_cells
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
-from viewfuse.data.filling import empty_cells
-from viewfuse.data.filling.filler import filled_by_median
+from viewfuse.data.filling import filled_by_median
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
@@ -19,11 +19,10 @@ from viewfuse.errors import DataError
 from viewfuse.io import writers as results
 from viewfuse.methods.urrl import cost
 from viewfuse.methods.urrl.config import Config
-from viewfuse.reduction.frontend import FrontEnd, fit_front_end
-from viewfuse.reduction.views import Reduction
+from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
 
 _MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
-"""Values of a dense and of a sparse view that its kind and components are told from; of more, rows are drawn."""
+"""Values of a dense and of a sparse view from which its kind and components are found; of more, rows are drawn."""
 _LEAST_ROWS = 500
 _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
 
@@ -35,7 +34,7 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
     """Filled in by the group."""
     views = inputs.open().read()
     facts = describe(views)
-    # What fit says, too, so that nobody learns of it after an hour of preparation.
+    # The same warnings as fit gives, before the user waits for a fit.
     facts["remarks"] = (
         absent_views(views)
         + _on_empty_cells(views, facts)
@@ -66,7 +65,7 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
     lines = [line for view in facts["views"] for line in in_words(view["name"], view["suspicious"])]
     lines += [line for line in facts["remarks"] if line not in lines]
     lines += [
-        f"{view['name']}: its kind and what is kept of it are told from {view['rows_looked_at']} of its "
+        f"{view['name']}: its kind and what is kept of it are estimated from {view['rows_looked_at']} of its "
         f"{view['present']} samples, drawn at random"
         for view in facts["views"]
         if view["rows_looked_at"] < view["present"]

@@ -11,6 +11,7 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.utils.settings import Setting
 
 
 @click.command()
@@ -18,13 +19,7 @@ from viewfuse.errors import CannotWrite, DataError, SettingError
 @options.inputs
 @options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'.")
 @options.uncertain_below
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="Who predicts the files of a pattern: this process, or tasks on a Ray cluster.",
-)
+@options.engine
 @options.device
 @options.force
 @options.trust_unchanged
@@ -34,7 +29,9 @@ def command(
     inputs: options.Inputs,
     out: Path,
     uncertain_below: float,
+    n_jobs: int | None,
     engine: str,
+    address: str | None,
     device: str,
     force: bool,
     trust_unchanged: bool,
@@ -42,10 +39,12 @@ def command(
 ) -> None:
     """Filled in by the group."""
     if any(map(_is_pattern, inputs.files)):
-        ways = {"uncertain_below": uncertain_below, "device": device, "engine": engine}
-        facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
-    elif engine != "local":
-        raise SettingError(f"engine={engine!r} is for many files; give a quoted pattern, such as 'shards/*.parquet'")
+        ways = {"uncertain_below": uncertain_below, "device": device, "n_jobs": n_jobs}
+        with options.on_engine(engine, address, device):
+            facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
+    elif engine != "local" or n_jobs is not None:
+        what = Setting("engine", engine) if engine != "local" else Setting("n_jobs", n_jobs)
+        raise SettingError(what, " is for many files; give a quoted pattern, such as 'shards/*.parquet'")
     else:
         facts = _one(model, inputs, out, force, uncertain_below, device, as_json)
     options.show({**facts, "written to": str(out)}, as_json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import click
@@ -11,7 +10,6 @@ import click
 from viewfuse.cli import options
 from viewfuse.errors import CannotWrite
 from viewfuse.report.page import tables_beside, write_report
-from viewfuse.utils.wording import in_options
 
 
 @click.command()
@@ -32,12 +30,12 @@ def command(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, 
     _check_places(out, [*runs, *([known] if known else [])], force)
     from viewfuse.cli.fit import command as fit
 
-    tables = write_report(runs, out, known, say=partial(in_options, command=fit))
+    tables = write_report(runs, out, known, spell=options.spelling(fit))
     options.show({"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}, as_json)
 
 
 def _check_places(out: Path, read: Sequence[Path], force: bool) -> None:
-    """Refuse to overwrite a page or its tables without being told to, and to overwrite what is read in any case."""
+    """Refuse to overwrite a page or its tables without --force, and never overwrite what is read."""
     inputs, tables = options.Inputs(tuple(read), None, None, None), tables_beside(out)
     options.check_new_path(out, force, inputs)
     if not force and tables.is_dir() and any(tables.iterdir()):

@@ -11,7 +11,7 @@ import click
 
 from viewfuse import metrics
 from viewfuse.cli import options
-from viewfuse.data.id_spelling import read_alike
+from viewfuse.data.alignment import read_alike
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.escaping import unmarked
 from viewfuse.io.readers import open_source
@@ -31,7 +31,7 @@ def command(labels: Path, truth: Path, as_json: bool) -> None:
         raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
     if 2 * len(both) < min(len(found), len(known)):
         few = f"only {len(both)} of {len(found)} and {len(known)} ids are in both files"
-        alike = [f"{one.first!r} and {one.second!r} read alike" for one in read_alike(found, known)[:1]]
+        alike = [f"{one!r} and {other!r} read alike" for one, other in read_alike(found, known)[:1]]
         warnings.warn("; ".join([few, *alike, "spell ids alike in both"]), SuspiciousDataWarning, stacklevel=2)
     pair = [known[name] for name in both], [found[name] for name in both]
     scores = {"accuracy": metrics.clustering_accuracy(*pair), "NMI": metrics.nmi(*pair), "ARI": metrics.ari(*pair)}

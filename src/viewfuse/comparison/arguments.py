@@ -18,6 +18,7 @@ from viewfuse.comparison.held_out import LEAST_VIEWS
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.methods.registry import ESTIMATORS, estimator_of, method_names
+from viewfuse.utils.settings import Setting, wrong
 
 ALL = "all"
 _MOST_SEEDS = 10_000
@@ -27,11 +28,11 @@ _NAME = re.compile(r"[\w+-][\w.+-]*")
 def estimators_by_name(methods: Any, log: Callable[[str], None]) -> Mapping[str, Any]:
     """Estimators by name, in the order that was asked for; of "all" those are left out that cannot be made."""
     found = _given(methods) if isinstance(methods, Mapping) else _made(_names(methods), log)
-    wrong = next((name for name in found if not isinstance(name, str) or not _NAME.fullmatch(name)), None)
-    if wrong is not None:
-        raise SettingError(f"methods: {wrong!r} cannot name a folder; use letters, digits, '.', '+' and '-'")
+    bad = next((name for name in found if not isinstance(name, str) or not _NAME.fullmatch(name)), None)
+    if bad is not None:
+        raise SettingError(f"methods: {bad!r} cannot name a folder; use letters, digits, '.', '+' and '-'")
     if not found:
-        raise SettingError("methods names no method; give at least one")
+        raise SettingError(Setting("methods"), " names no method; give at least one")
     return found
 
 
@@ -44,7 +45,7 @@ def _given(methods: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _names(methods: Any) -> list[str]:
     if not isinstance(methods, (str, Iterable)):
-        raise SettingError(f"methods must be 'all', names of methods, or estimators by name; got {methods!r}")
+        raise wrong("methods", "'all', names of methods, or estimators by name", methods)
     asked = [methods] if isinstance(methods, str) else list(methods)
     for name in asked:
         if not isinstance(name, str) or name not in (ALL, *method_names()):
@@ -72,7 +73,7 @@ def _estimator(name: str) -> Any:
     kind = estimator_of(name)
     try:
         return clone(kind())
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # third-party code
         raise SettingError(
             f"method {name!r} of another package cannot be made without arguments ({describe(error)}); "
             "make it yourself, and give it by a name: {'mine': estimator}"
@@ -80,7 +81,7 @@ def _estimator(name: str) -> Any:
 
 
 def describe(error: BaseException) -> str:
-    """An error of somebody else's code as text that can be written anywhere."""
+    """An error of third-party code as text that can be written anywhere."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:  # it cannot even say what it is
@@ -91,13 +92,13 @@ def describe(error: BaseException) -> str:
 def checked_rates(rates: Any) -> tuple[float, ...]:
     """Missing rates, each once."""
     if isinstance(rates, (str, Real)) or not isinstance(rates, Iterable):
-        raise SettingError(f"rates must be a list of numbers from 0 to 1, such as [0.5]; got {rates!r}")
+        raise wrong("rates", "a list of numbers from 0 to 1, such as [0.5]", rates)
     found = list(rates)
     for rate in found:
         if not isinstance(rate, Real) or not 0 <= float(rate) <= 1:
-            raise SettingError(f"rates must be numbers from 0 to 1; got {rate!r}")
+            raise wrong("rates", "numbers from 0 to 1", rate)
     if not found:
-        raise SettingError("rates has no number; give at least one, such as 0.5")
+        raise SettingError(Setting("rates"), " has no number; give at least one, such as 0.5")
     return tuple(dict.fromkeys(float(rate) for rate in found))
 
 
@@ -105,20 +106,21 @@ def checked_missing_number(number: int | None, views: Views, rates: Sequence[flo
     """How many views are hidden of a sample."""
     n_views = len(views.names)
     if n_views == 1 and any(rates):
-        raise SettingError("there is one view, of which nothing can be hidden; leave out rates, or give more views")
+        fault = "there is one view, of which nothing can be hidden; leave out "
+        raise SettingError(fault, Setting("rates"), ", or give more views")
     if number is None:
         return min(n_views - 1, max(1, round(2 * n_views / 3)))
     if not isinstance(number, Integral) or not 0 <= number < n_views:
-        raise SettingError(f"missing_number must be from 0 to {n_views - 1}; got {number!r}")
+        raise wrong("missing_number", f"from 0 to {n_views - 1}", number)
     return int(number)
 
 
 def checked_count(name: str, given: Any, most: int | None = None) -> int:
     """A number of something, 1 at least."""
     if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < 1:
-        raise SettingError(f"{name} must be an integer of at least 1; got {given!r}")
+        raise wrong(name, "an integer of at least 1", given)
     if most is not None and int(given) > most:
-        raise SettingError(f"{name} must be at most {most:,}; got {given!r}")
+        raise wrong(name, f"at most {most:,}", given)
     return int(given)
 
 
@@ -130,12 +132,10 @@ def checked_seeds(given: Any) -> int:
 def checked_held_out(given: Any, views: Views) -> bool:
     """Whether views are held out in turn."""
     if not isinstance(given, (bool, np.bool_)):
-        raise SettingError(f"held_out must be True or False; got {given!r}")
+        raise wrong("held_out", "True or False", given)
     if given and len(views.names) < LEAST_VIEWS:
-        raise SettingError(
-            f"held_out needs {LEAST_VIEWS} views at least; got {len(views.names)}, which leave nothing to fuse "
-            "when one is held out; leave held_out off"
-        )
+        fault = f" needs at least {LEAST_VIEWS} views, to have two left to fuse; got {len(views.names)}; leave it off"
+        raise SettingError(Setting("held_out"), fault)
     return bool(given)
 
 

@@ -1,4 +1,4 @@
-"""A comparison on disk: what is compared, and one file per run, so that it can be gone on with."""
+"""A comparison on disk: what is compared, and one file per run, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def take_plan(folder: Path, plan: Mapping[str, Any]) -> None:
         raise CannotWrite(f"{folder} holds something else than a comparison; give a new folder, or an empty one")
     differs = [name for name in own if name in known and known[name] != own[name]]
     if differs:
-        told = ", ".join(f"{name} was {known[name]}, is {own[name]}" for name in differs[:3])
-        raise CannotWrite(f"{folder} holds another comparison ({told}); give another folder for this one")
+        listed = ", ".join(f"{name} was {known[name]}, is {own[name]}" for name in differs[:3])
+        raise CannotWrite(f"{folder} holds another comparison ({listed}); give another folder for this one")
     if known | own != known:
         write_file(folder / _PLAN, sealed(known | own))
 

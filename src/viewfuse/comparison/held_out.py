@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from viewfuse.data.filling.filler import fit_filler
+from viewfuse.data.filling import fit_filler
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
-from viewfuse.reduction.views import fit_reduction
+from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.reduction.frontend import fit_reduction
 
 LEAST_VIEWS = 3
 """With fewer, one view or none is left to the fit, and nothing is fused."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from math import isinf
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,15 +29,15 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
 from viewfuse.io.writers import as_json
-from viewfuse.methods.registry import rough_seconds
+from viewfuse.methods.registry import trains_network
 from viewfuse.missing import hide_more
-from viewfuse.parallel import Job, as_done, report
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.devices import chosen_device
-from viewfuse.utils.memory import told_when_full
+from viewfuse.utils.jobs import run_jobs
+from viewfuse.utils.memory import memory_errors
 from viewfuse.utils.process_memory import forget_peak, memory_now, memory_peak
 
-_WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint")
+_WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that change no result; the kind of device counts by itself."""
 Log = Callable[[str], None]
 
@@ -54,13 +53,14 @@ def compare(
     labels: Any = None,
     held_out: bool = False,
     device: str = "auto",
+    n_jobs: int | None = None,
     out: str | PathLike[str] | None = None,
     log: Log | None = None,
 ) -> Comparison:
     """Fit methods on the same masks, and compare what they find.
 
-    Runs are independent jobs (`viewfuse.parallel`); on a CPU each has one thread, and its seconds are those. Labels are
-    looked at when all is done, and by nothing but the scores. A method that fails has no scores; the others go on.
+    On a CPU each run has one thread, and its seconds are those. Labels are looked at when all is done, and by nothing
+    but the scores. A method that fails has no scores; the others continue.
 
     All runs share the samples of one data set, so nothing here tests whether methods differ on others;
     `viewfuse.comparison.ranks.ranks_over` does, over comparisons on several data sets.
@@ -79,23 +79,25 @@ def compare(
     held_out : also fit without each view in turn, and measure how well the clusters fit that view
         (`viewfuse.comparison.held_out`). It says without labels which method is better, needs three views at least, and
         takes one more fit per view
+    n_jobs : runs side by side in processes of their own; -1 is one per core. None does one after the other, unless a
+        ``joblib.parallel_config`` is active. The results are the same
     out : folder for tables and all runs; runs that it holds already are not done again. A folder
         of another comparison is refused
-    log : is told of each run, such as `print`
+    log : called with a line per run, such as `print`
     """
-    given, tell = Views.of(views), log or (lambda line: None)
+    given, log = Views.of(views), log or (lambda line: None)
     n_clusters, seeds = arguments.checked_count("n_clusters", n_clusters), arguments.checked_seeds(seeds)
     check_samples(given, n_clusters)
     shares = arguments.checked_rates(rates)
     number = arguments.checked_missing_number(missing_number, given, shares)
     known = arguments.known_classes(labels, given.ids)
     held_out = arguments.checked_held_out(held_out, given)
-    asked = _Asked(arguments.estimators_by_name(methods, tell), n_clusters, shares, number, seeds, held_out)
+    asked = _Asked(arguments.estimators_by_name(methods, log), n_clusters, shares, number, seeds, held_out)
     folder = arguments.checked_folder(out)
     if known is not None and (count := sum(one is not None for one in known)) < len(given):
-        tell(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
+        log(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
     with nullcontext() if folder is None else exclusive(folder, patience=0):
-        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, folder, tell)), known)
+        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, n_jobs, folder, log)), known)
         if folder is not None:
             title = f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
             write_comparison(folder, found, title)
@@ -114,66 +116,65 @@ class _Asked:
     held_out: bool
 
 
-def _runs(views: Views, asked: _Asked, device: str, folder: Path | None, log: Log) -> list[Run]:
+def _runs(views: Views, asked: _Asked, device: str, n_jobs: int | None, folder: Path | None, log: Log) -> list[Run]:
     """All runs: those that the folder holds, and the others now."""
     checksum, kind = data_checksum(views), chosen_device(device).type
     if folder is not None:
         take_plan(folder, _plan(asked, checksum, kind))
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]
     found: dict[int, Run] = {}
-    left: list[tuple[int, RunFile | None]] = []
-    jobs: list[Job] = []
+    left: dict[int, tuple[Any, ...]] = {}
+    files: dict[int, RunFile] = {}
     for number, (rate, seed, name) in enumerate(todo):
         own = _prepared(asked.estimators[name], asked.n_clusters, seed, device)
-        mark = _mark(own, rate, seed, asked, checksum, kind)
-        file = None if folder is None else RunFile(folder, name, rate, seed, mark, len(views))
-        run = None if file is None else file.read()
+        if folder is not None:
+            mark = _mark(own, rate, seed, asked, checksum, kind)
+            files[number] = RunFile(folder, name, rate, seed, mark, len(views))
+        run = files[number].read() if folder is not None else None
         if run is None:
-            left.append((number, file))
-            jobs.append(_job((name, own, rate, seed), views, asked, kind))
+            left[number] = (name, own, rate, seed, views, replace(asked, estimators={}))
         else:
             found[number] = run
     if found:
         log(f"{len(found)} runs are there already, {len(left)} are left to do")
-    for place, run in _finished(jobs, log):
-        number, file = left[place]
-        if file is not None:
-            file.write(run)
+
+    def keep(number: int, run: Run) -> None:
+        if number in files:
+            files[number].write(run)
         log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {_in_words(run)}")
         found[number] = run
+
+    on_cpu = kind == "cpu"
+    _do_runs(left, keep, log, n_jobs=n_jobs if on_cpu else None, threads=1 if on_cpu else None)
     return [found[number] for number in range(len(todo))]
 
 
-def _finished(jobs: Sequence[Job], log: Log) -> Iterator[tuple[int, Run]]:
-    """Places of jobs and their runs, as they are done; a method that ends its process has failed, the others go on."""
-    waiting = dict(enumerate(jobs))
-    while waiting:
-        places = list(waiting)
+def _do_runs(runs: Mapping[int, tuple[Any, ...]], keep: Callable[[int, Run], None], log: Log, **how: Any) -> None:
+    """Do runs, and keep each as soon as it is done; a method that ends its process has failed, the others continue."""
+    left = dict(runs)
+
+    def begin(place: int) -> None:
+        name, estimator, rate, seed, *_ = runs[numbers[place]]
+        if trains_network(estimator.get_params(deep=False)):
+            log(f"{name}, rate {rate:g}, seed {seed} begins")
+
+    def finish(place: int, run: Run) -> None:
+        keep(numbers[place], run)
+        del left[numbers[place]]
+
+    while left:
+        numbers = list(left)
         try:
-            for i, run in as_done(
-                [waiting[place] for place in places], listener=lambda line: log(line) if line else None
-            ):
-                del waiting[places[i]]
-                yield places[i], run
+            run_jobs(_masked_and_done, list(left.values()), begun=begin, done=finish, **how)
         except WorkerLost as error:
-            name = waiting[min(waiting)].args[0]  # all jobs before the lost one are done
-            for place in [place for place in places if place in waiting and waiting[place].args[0] == name]:
-                _, _, rate, seed, *_ = waiting.pop(place).args
-                yield place, Run(name, rate, seed, None, failed=str(error))
-
-
-def _job(what: tuple[str, Any, float, int], views: Views, asked: _Asked, kind: str) -> Job:
-    """One run; on a CPU it has one thread, whoever does it."""
-    on_gpu, n_bytes = kind == "cuda", 4 * 4 * len(views) * sum(views.widths) + 16 * len(views) ** 2
-    fits = 1 + asked.held_out * len(views.names)
-    seconds = fits * rough_seconds(what[1].get_params(deep=False), len(views))
-    args = (*what, views, replace(asked, estimators={}))
-    return Job(_masked_and_done, args, None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
+            lost = next(iter(left.values()))[0]  # all runs before the lost one are done
+            for number, (name, _, rate, seed, *_) in list(left.items()):
+                if name == lost:
+                    keep(number, Run(name, rate, seed, None, failed=str(error)))
+                    del left[number]
 
 
 def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, asked: _Asked) -> Run:
-    takes_long = isinf(rough_seconds(estimator.get_params(deep=False), len(views)))
-    report(f"{name}, rate {rate:g}, seed {seed} begins" if takes_long else "")
     masked = _masked(views, rate, asked.missing_number, seed)
     run = _done(name, estimator, masked)
     if asked.held_out and not run.failed:
@@ -235,11 +236,11 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     measurable, before = forget_peak(), memory_now()
     began = time.perf_counter()
     try:
-        with told_when_full():
+        with memory_errors():
             labels = _checked(estimator.fit(views).labels_, len(views))
     except ViewfuseError as error:
         return Run(name, 0.0, 0, None, failed=str(error))
-    except (Exception, SystemExit) as error:  # of a method of somebody else, or a bug in ours
+    except (Exception, SystemExit) as error:  # of a third-party method, or a bug in ours
         return Run(name, 0.0, 0, None, failed=arguments.describe(error))
     seconds = time.perf_counter() - began
     memory = max(0.0, memory_peak() - before) if measurable else np.nan
@@ -278,11 +279,11 @@ def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, 
 
 def _settings(estimator: Any) -> dict[str, str]:
     """Parameters that change results."""
-    return {name: _told(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
+    return {name: _as_text(value) for name, value in estimator.get_params().items() if name not in _WITHOUT_INFLUENCE}
 
 
-def _told(value: Any) -> str:
-    """A parameter as text, other for others: arrays are shortened by `str`, and functions have an address in it."""
+def _as_text(value: Any) -> str:
+    """A parameter as text that identifies it: `str` shortens arrays, and gives functions an address."""
     if code := getattr(value, "__code__", None):
         inside = hashlib.sha256(repr((code.co_code, code.co_consts, code.co_names)).encode())
         return f"{value.__module__}.{value.__qualname__} {inside.hexdigest()}"

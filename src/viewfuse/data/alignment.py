@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable, is_annotated
 from viewfuse.data.digits import exact_frame
-from viewfuse.data.id_spelling import CURE, in_words, read_alike, written
 from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.caller import outside
+
+CURE = "write ids alike in all views, as text with all their zeros, say (pandas: dtype=str)"
+_MOST = 50_000
+"""Ids of a view that are looked at; who misspells ids does not begin after so many."""
 
 
 def is_table(data: Any) -> bool:
@@ -83,7 +86,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
 
 
 def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
-    """Warn of a frame that counts its rows beside one with ids: somebody may have forgotten its index."""
+    """Warn of a frame that counts its rows beside one with ids: its index may have been forgotten."""
     counted = [name for name, view in frames.items() if hasattr(view, "iloc") and name not in labelled]
     if labelled and counted:
         other, index = next(iter(labelled.items()))
@@ -292,3 +295,43 @@ def _unmatched(absent: Sequence[Hashable], labels: Sequence[Hashable], ids: Sequ
         extra = [label for label in labels if label not in known]
         what = f"the mask has rows for {len(extra):,} samples that the views lack, such as {extra[0]!r}"
     return f"{what}; give it the ids of the samples as index, or an array with their rows in order (mask.to_numpy())"
+
+
+def read_alike(first: Iterable[Hashable], second: Iterable[Hashable]) -> list[tuple[Hashable, Hashable]]:
+    """Ids that each side has alone, and which differ only in how they are written."""
+    ours, theirs = list(first), list(second)
+    common = set(ours) & set(theirs)
+    known = {plainly(name): name for name in ours if name not in common}
+    others = [(plainly(name), name) for name in theirs if name not in common]
+    return [(known[plain], name) for plain, name in others if plain in known]
+
+
+def plainly(name: Hashable) -> str:
+    """An id without blanks around it, zeros before it, capitals, and the fraction of 17.0."""
+    text = str(name).strip().casefold().removesuffix(".0")
+    return text.lstrip("0") or "0" if text.isdigit() else text
+
+
+def written(name: Hashable) -> str:
+    """How an id is written: as a number (17), or as text ('017')."""
+    return f"as text ({name!r})" if isinstance(name, str) else f"as numbers ({name})"
+
+
+def in_words(pairs: Sequence[tuple[Hashable, Hashable]], first: str, second: str) -> str:
+    """What is alike in two views, and the cure."""
+    one, other = pairs[0]
+    return (
+        f"view {first!r} has ids {written(one)}, view {second!r} {written(other)}: {len(pairs):,} of them "
+        f"differ only in how they are written; {CURE}"
+    )
+
+
+def alike_in_views(names: Sequence[str], mask: NDArray[np.bool_], ids: Sequence[Hashable]) -> list[str]:
+    """A line for every two views of which each has ids alone that read like ids of the other."""
+    lines = []
+    for v, first in enumerate(names):
+        for w in range(v + 1, len(names)):
+            alone = ((mask[:, a] & ~mask[:, b]).nonzero()[0][:_MOST].tolist() for a, b in ((v, w), (w, v)))
+            pairs = read_alike(*([ids[row] for row in rows] for rows in alone))
+            lines += [in_words(pairs, first, names[w])] if pairs else []
+    return lines

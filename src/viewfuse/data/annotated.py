@@ -1,6 +1,6 @@
 """AnnData and MuData objects become tables: each modality a view, its cells known by name.
 
-Neither package is imported here: where nobody has imported it, there are no objects of it.
+Neither package is imported here: without an import elsewhere there are no objects of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AnnotatedTable:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether nobody named the cells, so that AnnData called them "0", "1", "2", ..."""
+        """Whether the cells have no names of their own, so that AnnData called them "0", "1", "2", ..."""
         return self.index.tolist() == [str(cell) for cell in range(len(self.index))]
 
     def in_order(self, names: Any) -> AnnotatedTable:
@@ -51,7 +51,7 @@ class AnnotatedTable:
 
 
 def is_anndata(data: Any) -> bool:
-    """Whether `data` is an AnnData object; if nobody imported anndata, there is none."""
+    """Whether `data` is an AnnData object; without an import of anndata there is none."""
     return _is_a(data, "anndata", "AnnData")
 
 
@@ -128,7 +128,7 @@ def _modalities(data: Any, use: Use | None) -> dict[str, AnnotatedTable]:
     for table in tables.values():
         known = known.union(table.index, sort=False)
     joint = data.obs_names.intersection(known, sort=False)
-    joint = joint.append(known.difference(joint, sort=False))  # what update() was not told of
+    joint = joint.append(known.difference(joint, sort=False))  # cells that update() does not know of
     return {name: table.in_order(joint) for name, table in tables.items()}
 
 

@@ -1,4 +1,4 @@
-"""What looks wrong in data that can be clustered all the same: fill values, ids, views that tell nothing."""
+"""What looks wrong in data that can be clustered all the same: fill values, ids, constant views."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.filling.filler import column_medians
-from viewfuse.data.id_spelling import alike_in_views
+from viewfuse.data.alignment import alike_in_views
+from viewfuse.data.filling import column_medians
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
+from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -54,9 +55,9 @@ def in_words(name: str, suspicious: dict[str, list[str]]) -> list[str]:
 
 
 def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | None = None) -> list[str]:
-    """What somebody who clusters the samples should know, a line each.
+    """Warnings about the samples, a line each.
 
-    Columns that never change do no harm, as long as others do; of a few samples nobody can say what is far out.
+    Columns that never change do no harm, as long as others do; in few samples nothing is far out.
     `suspicious` holds the `suspicious_columns` of every view, where they are known already.
     """
     lines = []
@@ -64,7 +65,7 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
     for v, (name, n) in enumerate(zip(views.names, views.mask.sum(axis=0), strict=True)):
         reasons = dict(columns[v]) if n > 1 else {}
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
-            lines.append(f"{name}: no column of this view ever changes, so it tells nothing; leave it out")
+            lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
     return lines + zero_samples(views) + isolated_views(views)
 
@@ -74,8 +75,8 @@ def absent_views(views: Views) -> list[str]:
     there = zip(views.names, views.mask.sum(axis=0), strict=True)
     return [
         f"view {name!r} is missing in every row, so nothing can be learned of it; leave it out"
-        for name, somebody in there
-        if not somebody
+        for name, count in there
+        if not count
     ]
 
 
@@ -83,14 +84,16 @@ def check_samples(views: Views, n_clusters: int) -> None:
     """Refuse fewer samples than clusters, and views that no sample has."""
     if len(views) < n_clusters:
         raise DataError(
-            f"n_samples={len(views)} should be >= n_clusters={n_clusters}; give more samples or ask for fewer clusters"
+            f"{len(views)} samples are fewer than ",
+            Setting("n_clusters", n_clusters),
+            "; give more samples or ask for fewer clusters",
         )
     for line in absent_views(views):
         raise DataError(line)
 
 
 def zero_samples(views: Views) -> list[str]:
-    """A line for every sparse view in which many samples are zero: zeros are data, but somebody may mean otherwise."""
+    """A line for every sparse view in which many samples are zero: zeros are data, but may be meant as missing."""
     lines = []
     for v, (name, array) in enumerate(zip(views.names, views.arrays, strict=True)):
         n = int(views.mask[:, v].sum())
@@ -114,7 +117,7 @@ def isolated_views(views: Views) -> list[str]:
             lines.append(f"{name}: no sample has this view and another one; are the ids spelled alike in all files?")
         elif common < min(_FEW, own / 2):
             lines.append(
-                f"{name}: only {common} of its {own} samples have another view, too, so clusters may tell "
+                f"{name}: only {common} of its {own} samples have another view, too, so clusters may show "
                 "which views a sample has, and not what it is"
             )
     return lines

@@ -97,10 +97,10 @@ def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple
 
 
 def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]]) -> None:
-    """Tell in one warning which columns are not looked at."""
-    told = [f"{view} {len(names):,} ({_some(names)})" for view, names in ignored.items() if names]
-    if told:
-        what = f"columns that the model was not fitted on are ignored: {'; '.join(told)}"
+    """Warn once of columns that are ignored."""
+    listed = [f"{view} {len(names):,} ({_some(names)})" for view, names in ignored.items() if names]
+    if listed:
+        what = f"columns that the model was not fitted on are ignored: {'; '.join(listed)}"
         warnings.warn(what, IgnoredColumnsWarning, stacklevel=outside())
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import DataError
 from viewfuse.utils import memory
+from viewfuse.utils.settings import Advice, Setting
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -101,8 +102,8 @@ def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
     n, width = matrix.shape
     if matrix.nnz:
         what = f"view {name!r}, a sparse matrix, as a table of {n:,} samples x {width:,} columns"
-        cure = "choose fewer columns, or let them be reduced (reduction='auto')"
-        memory.require(matrix.dtype.itemsize * n * width, what, cure)
+        cure = "choose fewer columns", Advice((", or reduce them (", Setting("reduction", "auto"), ")"))
+        memory.require(matrix.dtype.itemsize * n * width, what, *cure)
     table: NDArray[np.float32] = matrix.toarray()
     table.flags.writeable = False
     return table

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import reprlib
 import sys
+from array import array
 from collections.abc import Hashable, Iterator, Sequence
+from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.annotated import AnnotatedTable
-from viewfuse.data.convertible import check_convertible
 from viewfuse.data.digits import (
     EXACT,
     ROUNDING,
@@ -47,6 +48,10 @@ from viewfuse.utils import memory
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+_DEEPEST = 3
+_OF_CELLS = (str, bytes, range, array, memoryview, Number)
+"""Besides what has `__array__`, NumPy knows what to do with these."""
+
 
 class Table(NamedTuple):
     """One view as it was given, dense or sparse, and what its columns are called."""
@@ -77,7 +82,7 @@ def read_table(name: str, view: Any) -> Table:
     if values.shape[1] == 0:
         raise DataError(
             f"view {name!r} has no columns: 0 feature(s) (shape={values.shape}) while a minimum of 1 is required; "
-            "leave it out, or pass None where nobody has it"
+            "leave it out, or pass None if no sample has it"
         )
     if is_sparse(values):
         check_sparse(f"view {name!r}", values)
@@ -85,9 +90,8 @@ def read_table(name: str, view: Any) -> Table:
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
     if values.dtype.kind not in ("fiub" if is_sparse(values) else "fiubO"):
-        raise DataError(
-            f"view {name!r} holds {values.dtype} values, not real numbers; encode them as numbers or drop them"
-        )
+        held = "text" if values.dtype.kind in "US" else f"{values.dtype} values"
+        raise DataError(f"view {name!r} holds {held}, not real numbers; encode them as numbers or drop them")
     return Table(name, canonical(values) if is_sparse(values) else values, columns)
 
 
@@ -320,3 +324,36 @@ def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     if np.isinf(cells[column]):
         raise DataError(f"{place}: the value is inf; replace it by a finite number")
     raise DataError(f"{place}: {cells[column]:.3g} is too large for 32-bit floats, it would be inf; rescale the column")
+
+
+def check_convertible(name: str, view: Any) -> None:
+    """Refuse a view that is no array, frame or list of rows, or a list that holds something else than rows of cells."""
+    if not isinstance(view, (list, tuple)):
+        if not _is_array(type(view)) and not issubclass(type(view), (array, memoryview, Number)):
+            raise DataError(f"view {name!r} is a {type(view).__name__}, which is no table; {_cure(view)}")
+        return
+    lists: list[Sequence[Any]] = [view]
+    for _ in range(_DEEPEST):
+        kinds = {kind for one in lists for kind in set(map(type, one))}
+        for kind in kinds:
+            if _is_container(kind):
+                raise DataError(f"view {name!r} is a list that holds {kind.__name__} objects; {_cure(None)}")
+        nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
+        lists = [cell for one in lists for cell in one if isinstance(cell, (list, tuple))] if nested else []
+    if lists:
+        raise DataError(f"view {name!r} has more than {_DEEPEST} dimensions, not 2; {_cure(None)}")
+
+
+def _cure(view: Any) -> str:
+    files = "; files are read by read_views" if isinstance(view, str) else ""
+    return f"a view is a (samples, columns) array, data frame, sparse matrix or AnnData{files}"
+
+
+def _is_array(kind: type) -> bool:
+    return any(hasattr(kind, name) for name in ("__array__", "__array_interface__", "__array_struct__"))
+
+
+def _is_container(kind: type) -> bool:
+    """Whether it has parts, and is no row or cell."""
+    has_parts = any(hasattr(kind, name) for name in ("__getitem__", "__len__", "__iter__"))
+    return has_parts and not _is_array(kind) and not issubclass(kind, (list, tuple, *_OF_CELLS))

@@ -39,7 +39,7 @@ class Views:
         A view is an array, data frame, AnnData or sparse matrix of shape (samples, columns), or None where no sample
         has it. Each modality of a MuData object is a view.
         A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
-        zeros are data, stored or not. Other NaN are empty cells, which whoever works with the views fills. Frames that
+        zeros are data, stored or not. Other NaN are empty cells, which are filled later. Frames that
         carry row labels, and cells, which have names, are joined by them: a label that a view lacks is a missing row.
     mask : boolean array of shape (samples, views), optional
         False marks a view as missing; what stands there in `data` is never looked at. Of a data frame, columns are
@@ -260,7 +260,7 @@ def _check_no_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
     if len(empty):
         row = int(empty[0])
         has = f"and {len(empty) - 1} more have" if len(empty) > 1 else "has"
-        raise DataError(f"row {labelled(row, ids)} {has} no view at all (NaN or masked everywhere); drop such samples")
+        raise DataError(f"row {labelled(row, ids)} {has} no view at all; drop such samples")
 
 
 def _check_names(given: Sequence[str], known: Sequence[str]) -> None:
@@ -268,7 +268,7 @@ def _check_names(given: Sequence[str], known: Sequence[str]) -> None:
     if unknown:
         raise DataError(
             f"views {unknown} are unknown; got {list(given)}, the model was fitted on {list(known)}; "
-            "rename them (on the command line NAME=FILE) or leave them out"
+            "rename them or leave them out"
         )
 
 

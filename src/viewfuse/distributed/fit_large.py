@@ -3,7 +3,7 @@
 1. Pass 0 reads all shards: bounds of the columns, and the rows in the order of hashed ids (`pass_zero`).
 2. The first process fits an ordinary `URRL` on the bank, the rows with the lowest hashes: all decisions are made there.
 3. The rows are scaled, and their neighbours in the bank are found (`prepared_rows`).
-4. All processes go on with the joint stage, on all rows (`training`).
+4. All processes continue the joint stage, on all rows (`training`).
 5. The model is saved, and every process writes the clusters of its shards (`label_files`).
 
 Whatever is done already is not done again: a lost process costs no more than an epoch.
@@ -36,9 +36,9 @@ from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, SUMMARY, clear, remove, summary_of
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
-from viewfuse.engine.loop import TrainState, embed_stored
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.writers import as_json
@@ -47,9 +47,11 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
 from viewfuse.methods.urrl.fit import Fitted, calibrated
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.caller import outside
 from viewfuse.utils.process_memory import memory_peak
+from viewfuse.utils.settings import Setting, wrong
 
 BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
@@ -81,7 +83,7 @@ def fit_large(
 ) -> dict[str, Any]:
     """Cluster the rows of sharded Parquet files; to be called in every process that takes part.
 
-    The same call with the same `out` goes on where another one was lost or interrupted.
+    The same call with the same `out` resumes a run that was lost or interrupted.
 
     Parameters
     ----------
@@ -140,7 +142,8 @@ class _Job:
         self.steps = _count("steps", steps, STEPS[kind], 1)
         self.batch_size = _count("batch_size", batch_size, BATCH[kind], 1)
         if self.processes.size > max(1, self.batch_size // Config.batch_size):
-            raise SettingError(f"batch_size={self.batch_size} is less than {Config.batch_size} rows per process")
+            few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
+            raise SettingError(Setting("batch_size", self.batch_size), few)
         self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
 
     def begin(self, force: bool) -> dict[str, Any] | None:
@@ -171,10 +174,10 @@ class _Job:
         found = summary_of(self.out)
         if found is None:
             return None
-        told = differences(found["fit"], json.loads(json.dumps(self._facts(), default=str)))
-        if told:
+        differing = differences(found["fit"], json.loads(json.dumps(self._facts(), default=str)))
+        if differing:
             cure = "give what was given then, another --out, or --force to overwrite it"
-            raise CannotWrite(f"{self.out} has the results of another fit: {told}; {cure}")
+            raise CannotWrite(f"{self.out} has the results of another fit: {differing}; {cure}")
         return found
 
     def check_contents(self, done: dict[str, Any], progress: Progress) -> None:
@@ -194,7 +197,7 @@ class _Job:
         return {**own, **data, **versions, "device": self.processes.device.type}
 
     def _checkpoint(self) -> Checkpoint:
-        """Refuses to go on with other data, settings or versions."""
+        """The checkpoint, which refuses to resume with other data, settings or versions."""
         return Checkpoint(self.out / CHECKPOINT, self._facts())
 
     @contextmanager
@@ -206,7 +209,7 @@ class _Job:
     def run(self, progress: Progress) -> dict[str, Any]:
         """All five parts; what is refused before anything is trained keeps nothing that would refuse the cure.
 
-        Later a shard may be out of reach for a moment, or there are too many processes: the same call then goes on.
+        Later a shard may be out of reach for a moment, or there are too many processes: the same call then resumes.
         """
         try:
             return self._run(progress)
@@ -244,12 +247,10 @@ class _Job:
     def _tell_ignored(self) -> None:
         names = self.shards.ignored
         if names:
-            warnings.warn(
-                f"{len(names)} column(s) beside those of lists are not looked at: {', '.join(names[:8])}; "
-                "name the columns of all views, such as blocks={'VIEW': 'PATTERN'}, if they matter",
-                SuspiciousDataWarning,
-                stacklevel=outside(),
-            )
+            ignored = f"{len(names)} column(s) beside those of lists are ignored: {', '.join(names[:8])}; "
+            example = Setting("blocks", {"VIEW": "PATTERN"})
+            cure = "name the columns of all views, such as ", example, ", if they matter"
+            warnings.warn(SuspiciousDataWarning(ignored, *cure), stacklevel=outside())
 
     def _tell_lost(self, facts: ColumnFacts) -> None:
         lost = len(self.shards) - facts.n_rows
@@ -319,7 +320,7 @@ def _count(name: str, given: Any, usual: int, least: int) -> int:
     if given == "auto":
         return usual
     if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < least:
-        raise SettingError(f"{name} must be 'auto' or an integer of at least {least}; got {given!r}")
+        raise wrong(name, f"'auto' or an integer of at least {least}", given)
     return int(given)
 
 
@@ -328,7 +329,7 @@ def _widths(start: URRL) -> list[int]:
 
 
 def _state(start: URRL, seed: int) -> TrainState:
-    """The training of the bank, to be gone on with."""
+    """The training of the bank, to be continued on all rows."""
     model = start._model
     assert isinstance(model.method, URRLMethod)
     rate = model.method.config.view_dropout
@@ -336,11 +337,11 @@ def _state(start: URRL, seed: int) -> TrainState:
         "view_dropout": view_dropout_rate(model.stored.present) if isinstance(rate, str) else rate,
         "clustering_weight": start.decisions_["joint_stage"]["evidence"]["clustering_weight"],
     }
-    return TrainState(model.network, model.stored, model.method, seed, numbers, history=start.history_)
+    return TrainState(model.network, model.stored, seed, model.method, numbers, history=start.history_)
 
 
 def _finish(start: URRL, run: TrainState) -> None:
-    """Let the model of the bank be the one that learned from all rows."""
+    """Replace the model of the bank by the one that learned from all rows."""
     found = embed_stored(run)
     model = calibrated(replace(start._model, sharpness=1.0), found, start.decisions_["confidence"]["chosen"])
     objectives = [*start.objectives_, run.objective]

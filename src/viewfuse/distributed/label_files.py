@@ -15,9 +15,9 @@ from viewfuse.distributed.rows.shards import Rows, Shards
 from viewfuse.engine.passes import embed
 from viewfuse.errors import DataError
 from viewfuse.fitted.model import Model
-from viewfuse.parallel.threads import side_by_side, turns
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
+from viewfuse.utils.threads import side_by_side, turns
 
 
 class LabelFiles:

@@ -92,7 +92,7 @@ class Processes(NamedTuple):
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Processes]:
-    """The process that calls, among those that torchrun or Ray Train started; alone where nobody did."""
+    """The process that calls, among those that torchrun or Ray Train started; alone otherwise."""
     place, size = _device(device), int(os.environ.get("WORLD_SIZE", "1"))
     known = torch.distributed.is_available() and torch.distributed.is_initialized()  # by Ray Train
     if size == 1 and not known:

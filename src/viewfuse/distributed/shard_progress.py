@@ -34,7 +34,7 @@ class ShardProgress:
         self._files, self._all_files, self._all_bytes = 0, len(sizes), sum(sizes)
         self._rows = self._bytes = 0
         self._clock, self._began = clock, clock()
-        self._told = self._began
+        self._shown_at = self._began
 
     def __enter__(self) -> Self:
         return self
@@ -47,8 +47,8 @@ class ShardProgress:
         self._rows, self._bytes, self._files = self._rows + rows, self._bytes + n_bytes, self._files + files
         self._bar.set_description_str(str(self), refresh=False)
         self._bar.update(n_bytes)
-        if self._has_lines and self._clock() - self._told >= _SECONDS_BETWEEN:
-            self._told = self._clock()
+        if self._has_lines and self._clock() - self._shown_at >= _SECONDS_BETWEEN:
+            self._shown_at = self._clock()
             tell(self)
 
     def __str__(self) -> str:

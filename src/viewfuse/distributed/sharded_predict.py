@@ -1,4 +1,4 @@
-"""Labels of samples in many files: each file by itself, so that a run that was stopped goes on with what is left.
+"""Labels of samples in many files: each file by itself, so that a stopped run resumes with what is left.
 
 A shard is one file with all views of its samples. It is read and predicted a few samples at a time, and its labels
 become one file, named after it, as a whole. Then a record says of which file, model and options they are. A shard whose
@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from viewfuse import __version__, parallel
+from viewfuse import __version__
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.distributed.streamed_predict import predict_parts
-from viewfuse.errors import BadModelFile, CannotWrite, DataError, SettingError
+from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
@@ -33,7 +33,7 @@ from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.jobs import run_jobs, worker_count
 from viewfuse.utils.sealed import sealed, unsealed
 
 DONE = "done"
@@ -41,7 +41,7 @@ DONE = "done"
 Found = dict[str, Any]
 """Counts of what was found in samples, in a form that JSON can hold."""
 Advance = Callable[[int, int], None]
-"""Is told how many more rows are done, and how many bytes of the file that is."""
+"""Called with how many more rows are done, and how many bytes of the file that is."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def predict_shards(
     files: Sequence[Path],
     out: Path,
     *,
-    engine: str = "local",
+    n_jobs: int | None = None,
     again: bool = False,
     trust_unchanged: bool = False,
     verbose: bool = False,
@@ -132,7 +132,8 @@ def predict_shards(
     ----------
     model : folder of a saved model
     files : each with all views of its samples
-    engine : "local", or "ray" for one task per file on a Ray cluster, all of which sees the same paths
+    n_jobs : files side by side, each in a process; -1 is one per core. None does one after the other, unless a
+        ``joblib.parallel_config`` is active: of a cluster all machines must see the same paths
     again : whether files that are done are done again
     trust_unchanged : whether files of the same size and time as those that were done count as the same; by default
         they are read, to compare their contents
@@ -144,8 +145,6 @@ def predict_shards(
     dict
         How many shards, samples, samples per cluster, uncertain and out of range; rows per second of what was done now.
     """
-    if engine not in _ENGINES:
-        raise SettingError(f"engine must be one of {', '.join(_ENGINES)}; got {engine!r}")
     wanted = Asked(model.absolute(), model_mark(model), **asked)
     shards = shards_of(files, out)
     with exclusive(out, patience=0):
@@ -155,14 +154,14 @@ def predict_shards(
         known = {shard: found for shard, found in asked_before if found is not None}
         todo = [shard for shard in shards if shard not in known]
         began = time.monotonic()
-        done = _predicted(wanted, todo, engine, verbose)
+        done = _predicted(wanted, todo, n_jobs, verbose)
     speed = sum(one["samples"] for one in done) / max(time.monotonic() - began, 1e-9)
     facts = {"shards": len(shards), "skipped": len(known), **_added_up([*known.values(), *done])}
     return facts | ({"rows_per_second": round(speed)} if done else {})
 
 
 def _check_model(out: Path, shards: Sequence[Shard], mark: str) -> None:
-    """Refuse to replace labels of another model unless somebody asked for it."""
+    """Refuse to replace labels of another model, unless asked to."""
     if any(shard.model() not in (None, mark) for shard in shards):
         raise CannotWrite(f"{out} has labels of another model; give another folder, or --force to write all anew")
 
@@ -226,54 +225,57 @@ def _loaded(model: Path, mark: str, device: str) -> Any:
     return fitted
 
 
-def _here(asked: Asked, todo: Sequence[Shard], progress: ShardProgress) -> Iterator[Found | DataError]:
+def _in_turn(asked: Asked, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None]) -> None:
+    """Predict one file after the other."""
     fitted = _loaded(asked.model, asked.mark, asked.device)
     for shard in todo:
         outcome = _outcome(fitted, asked, shard, progress.advance)
         progress.advance(0, 0, files=1)
-        yield outcome
+        keep(outcome)
 
 
-def _on_ray(asked: Asked, todo: Sequence[Shard], progress: ShardProgress) -> Iterator[Found | DataError]:
-    gpus = int(chosen_device(asked.device).type == "cuda")
-    jobs = [parallel.Job(_in_a_task, (asked, shard), gpus=gpus) for shard in todo]
-    with parallel.use("ray"):
-        for place, outcome in parallel.as_done(jobs):
-            rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
-            progress.advance(rows, todo[place].n_bytes, files=1)
-            yield outcome
+def _side_by_side(
+    asked: Asked, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None], n_jobs: int | None
+) -> None:
+    """Predict several files at a time, in other processes."""
+
+    def finish(place: int, outcome: Found | DataError) -> None:
+        rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
+        progress.advance(rows, todo[place].n_bytes, files=1)
+        keep(outcome)
+
+    run_jobs(_in_another_process, [(asked, shard) for shard in todo], n_jobs, threads=None, done=finish)
 
 
-def _in_a_task(asked: Asked, shard: Shard) -> Found | DataError:
+def _in_another_process(asked: Asked, shard: Shard) -> Found | DataError:
     """What comes of a shard in another process, which keeps the model for the next one."""
     return _outcome(_loaded_once(asked.model, asked.mark, asked.device), asked, shard)
 
 
 _loaded_once = lru_cache(maxsize=1)(_loaded)
-_ENGINES = {"local": _here, "ray": _on_ray}
 
 
-def _predicted(asked: Asked, todo: Sequence[Shard], engine: str, verbose: bool) -> list[Found]:
+def _predicted(asked: Asked, todo: Sequence[Shard], n_jobs: int | None, verbose: bool) -> list[Found]:
     """What was found in shards; an error at the end where some have no labels."""
-    done: list[Found] = []
-    failed: list[DataError] = []
+    outcomes: list[Found | DataError] = []
     try:
         with ShardProgress([shard.n_bytes for shard in todo], shown=verbose) as progress:
-            for outcome in _ENGINES[engine](asked, todo, progress) if todo else ():
-                if isinstance(outcome, DataError):
-                    failed.append(outcome)
-                else:
-                    done.append(outcome)
+            if worker_count(n_jobs) > 1:
+                _side_by_side(asked, todo, progress, outcomes.append, n_jobs)
+            elif todo:
+                _in_turn(asked, todo, progress, outcomes.append)
     except KeyboardInterrupt:
-        told = f"{len(done)} of {len(todo)} files were done; the same command goes on with the others"
-        raise KeyboardInterrupt(f"interrupted; {told}") from None
+        done = sum(not isinstance(one, DataError) for one in outcomes)
+        so_far = f"{done} of {len(todo)} files were done"
+        raise KeyboardInterrupt(f"interrupted; {so_far}; the same command resumes with the others") from None
+    failed = [one for one in outcomes if isinstance(one, DataError)]
     if failed:
-        told = _told(len(failed), len(todo))
-        raise DataError(f"{told}: {failed[0]}; then the same command goes on with what is left")
-    return done
+        count = _failures(len(failed), len(todo))
+        raise DataError(f"{count}: {failed[0]}; then the same command resumes with what is left")
+    return [one for one in outcomes if not isinstance(one, DataError)]
 
 
-def _told(failed: int, todo: int) -> str:
+def _failures(failed: int, todo: int) -> str:
     """How many files have no labels, of those that were to be done."""
     if failed == todo:
         return f"none of {todo} files has labels" if todo > 1 else "the file that was left has no labels"

@@ -17,12 +17,11 @@ from torch import Tensor
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.prepared_rows import Plan, Visit
 from viewfuse.engine.graphed_step import GraphedStep
-from viewfuse.engine.loop import TrainState
-from viewfuse.engine.rng import Draws, epoch_keys, segments
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.engine.rng import RandomNumbers, epoch_keys, segments
+from viewfuse.engine.training import TrainState
+from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.optimizers import Adam
-from viewfuse.nn.streams import join_streams
 
 _FACTOR = 2.0
 """By how much the learning rate is larger than that of pre-training; batches are large, and the stage is long."""
@@ -50,19 +49,19 @@ class SharedStep:
         device = run.device
         self._numbers = {name: torch.tensor([one], device=device) for name, one in run.numbers.items()}
         self._per_group = plan.size * self._method.draws_per_sample(run.stored)
-        self._draws = Draws(self._own_groups, self._per_group, device)
+        self._random = RandomNumbers([plan.seed] * self._own_groups, device)
         self._keys = torch.zeros(most, self._own_groups, dtype=torch.int64, device=device)
         self._rows = self._bank + torch.arange(self._own_groups * plan.size, device=device).view(-1, plan.size)
         self._done = torch.zeros(1, dtype=torch.int64, device=device)
-        self._terms = torch.zeros(len(self._method.terms), dtype=torch.float64, device=device)
-        self.adams = [self._optimizer(device)]
+        self._terms = torch.zeros(len(TERMS), dtype=torch.float64, device=device)
+        self.adam = self._optimizer(device)
         # Messages to other processes are no part of a recording.
-        self._step = GraphedStep(self._update, device, len(run.stored.values)) if processes.size == 1 else self._update
+        self._step = GraphedStep(self._update, device) if processes.size == 1 else self._update
 
     def _optimizer(self, device: torch.device) -> Adam:
-        _, rate, decay, _ = self._method.optimization
-        trained = self._method.trained_weights(self.network, joint=True)
-        return Adam(trained, lr=_FACTOR * rate, weight_decay=decay, fused=True, capturable=device.type == "cuda")
+        config, on_gpu = self._method.config, device.type == "cuda"
+        rate, decay = _FACTOR * config.learning_rate, config.weight_decay
+        return Adam(self.network.parameters(), lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)
 
     def _sizes(self, assignment: Tensor) -> Tensor:
         """The soft sizes of the clusters in the global batch, of shape (clusters,)."""
@@ -90,18 +89,16 @@ class SharedStep:
     def _update(self) -> None:
         """One step."""
         rows = self._rows + self._done * self._rows.numel()
-        self._draws.begin(self._keys.index_select(0, self._done)[0])
-        draws = torch.unflatten(self._draws.next(), 1, (self._plan.size, -1))
-        batch = self._method.prepare(self._pool, rows, self._numbers, draws)
-        self.adams[0].zero_grad()
-        encoded = self._method.encode_views(self.network, batch)
-        terms = self._method.losses(self.network, encoded, batch, joint=True)
+        self._random.begin(self._keys.index_select(0, self._done)[0])
+        draws = torch.unflatten(self._random.uniform(self._per_group), 1, (self._plan.size, -1))
+        batch = self._method.prepare(self._pool, rows, self._numbers["view_dropout"].view(-1, 1, 1), draws)
+        self.adam.zero_grad()
+        terms = self._method.losses(self.network, batch, joint=True)
         # Each group is a small batch; the loss is the mean over those of all processes.
-        loss = self._method.total(terms, self._numbers).sum() / self._plan.groups
+        loss = self._method.total(terms, self._numbers["clustering_weight"]).sum() / self._plan.groups
         torch.autograd.backward(loss)
-        join_streams()
-        self._processes.sum_gradients(self._method.trained_weights(self.network, joint=True))
-        self.adams[0].step()
+        self._processes.sum_gradients(list(self.network.parameters()))
+        self.adam.step()
         self._terms += torch.stack([term.detach().sum() for term in terms])
         self._done += 1
 

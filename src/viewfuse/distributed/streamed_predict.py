@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.filling.filled_counts import Filled
+from viewfuse.data.empty_cells import Filled
 from viewfuse.data.views import Views
 from viewfuse.io.writers import write_predictions
 

@@ -15,12 +15,13 @@ from viewfuse.distributed.shared_step import SharedStep
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
-from viewfuse.engine.loop import TrainState, check_diverged, record
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import Progress
+from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import Diverged
+from viewfuse.methods.urrl.method import TERMS
 from viewfuse.neighbors.samples import Samples
-from viewfuse.parallel.threads import ahead
+from viewfuse.utils.threads import ahead
 
 EPOCHS = 8
 """Checkpoints and looks at the clusters of the bank."""
@@ -35,7 +36,7 @@ def train_on_all(
     checkpoint: Checkpoint,
     progress: Progress,
 ) -> None:
-    """Go on with the joint stage of a network, from its weights, on the rows that the plan names.
+    """Continue the joint stage of a network, from its weights, on the rows that the plan names.
 
     By the rules of the joint stage of an ordinary fit the first process ends with the network whose clusters of the
     bank were the best, of equals the last. Only its network is the result.
@@ -80,7 +81,8 @@ def _run_epoch(
     if not all(map(isfinite, terms)):
         run.diverged = f"a loss is not finite in epoch {epoch + 1}"
         check_diverged([run])
-    record(run, epoch, terms, STAGE, time.perf_counter() - began)
+    total = run.method.total(terms, run.numbers["clustering_weight"])
+    run.record(STAGE, {**dict(zip(TERMS, terms, strict=True)), "total": total}, time.perf_counter() - began)
 
 
 def _loaded(

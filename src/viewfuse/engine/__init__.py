@@ -1,4 +1,1 @@
-"""Training: stacked replicates, their random numbers, epochs, early stopping, CUDA graphs.
-
-The engine knows a method only through the protocol in `engine.method`.
-"""
+"""The training engine: stages, batches, random numbers, early stopping, checkpoints, progress."""

@@ -20,16 +20,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
+from tempfile import gettempdir
 from types import FrameType
 from typing import Any, Protocol
+from uuid import uuid4
 
 import torch
 from torch import Tensor
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.loop import TrainState
 from viewfuse.errors import CheckpointDiffers
-from viewfuse.nn.optimizers import Adam
 from viewfuse.utils.atomic import write_file, writing
 from viewfuse.utils.sealed import parsed
 
@@ -43,7 +43,20 @@ class Learner(Protocol):
     """What is trained, and by what."""
 
     network: Any
-    adams: list[Adam]
+    adam: Any
+
+
+class Kept(Protocol):
+    """What is kept of one training besides weights; see `viewfuse.engine.training.TrainState`."""
+
+    seed: int
+    history: dict[str, list[Any]]
+    diverged: str
+    joint_stage: JointStage
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is trained."""
 
 
 @dataclass
@@ -65,6 +78,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
         self._folder, self._prefix, self._clock = folder, "", _Clock()
+        self._stop_mark = Path(gettempdir()) / f"viewfuse-stop-{uuid4().hex}"  # asks workers of this fit to stop
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
         known = None if folder is None else _read_json(folder / FACTS)
         if known is not None:
@@ -110,39 +124,41 @@ class Checkpoint:
         def wait(number: int, frame: FrameType | None) -> None:
             self._clock.stop = True
             signal.signal(signal.SIGINT, before)
+            self._stop_mark.touch()
 
         before = signal.signal(signal.SIGINT, wait) or signal.SIG_DFL  # None where Python did not set it
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+            self._stop_mark.unlink(missing_ok=True)
         if self._clock.stop:  # there was no epoch to wait for
             raise KeyboardInterrupt
 
     def stage(
-        self, name: str, runs: Sequence[TrainState], replicates: Learner, watches: Sequence[EarlyStopping] = ()
-    ) -> Stage:
+        self, name: str, runs: Sequence[Kept], learner: Learner, watches: Sequence[EarlyStopping] = ()
+    ) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
-        return Stage(self, None if self._folder is None else self._folder / file, runs, replicates, watches)
+        return KeptStage(self, None if self._folder is None else self._folder / file, runs, learner, watches)
 
     def is_stopping(self) -> bool:
-        """Whether somebody asked to stop."""
-        return self._clock.stop
+        """Whether the user asked to stop, in this process or in that of which this is a worker."""
+        return self._clock.stop or self._stop_mark.exists()
 
     @property
     def is_due(self) -> bool:
         """Whether the last file is old enough."""
-        return self._clock.stop or time.monotonic() - self._clock.written >= _SECONDS_BETWEEN
+        return self.is_stopping() or time.monotonic() - self._clock.written >= _SECONDS_BETWEEN
 
     def written(self) -> None:
         """A file was written just now; stop here if somebody asked for it."""
         self._clock.written = time.monotonic()
-        if self._clock.stop:
+        if self.is_stopping():
             raise KeyboardInterrupt
 
 
-class Stage:
+class KeptStage:
     """One stage of trainings that run side by side.
 
     Attributes
@@ -154,12 +170,12 @@ class Stage:
         self,
         checkpoint: Checkpoint,
         path: Path | None,
-        runs: Sequence[TrainState],
-        replicates: Learner,
+        runs: Sequence[Kept],
+        learner: Learner,
         watches: Sequence[EarlyStopping],
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs
-        self._replicates, self._watches = replicates, watches
+        self._learner, self._watches = learner, watches
         self.epoch: int | None = None
         self._end = inf
         if path is not None and path.exists():
@@ -196,11 +212,11 @@ class Stage:
 
     def _tensors(self, epoch: int) -> dict[str, Tensor]:
         """Weights, the clusters that were judged last, and the moments of Adam unless the stage is over."""
-        found = {f"network.{name}": x for name, x in self._replicates.network.state_dict().items()}
+        found = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
         found |= {f"labels.{i}": watch.labels for i, watch in enumerate(self._watches) if watch.labels is not None}
-        for i, adam in enumerate(self._replicates.adams if epoch < self._end else ()):
-            for j, state in adam.state_dict()["state"].items():
-                found |= {f"adam.{i}.{j}.{name}": x for name, x in state.items()}
+        if epoch < self._end:
+            for i, state in self._learner.adam.state_dict()["state"].items():
+                found |= {f"adam.{i}.{name}": x for name, x in state.items()}
         return _on_cpu(found)
 
     def _facts(self, epoch: int) -> dict[str, Any]:
@@ -221,13 +237,13 @@ class Stage:
         return tensors, facts
 
     def _restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        self._replicates.network.load_state_dict(_below("network", tensors))
-        for i, adam in enumerate(self._replicates.adams):
-            states: dict[int, dict[str, Tensor]] = {}
-            for name, value in _below(f"adam.{i}", tensors).items():
-                place, _, key = name.partition(".")
-                states.setdefault(int(place), {})[key] = value
-            adam.load_state_dict({**adam.state_dict(), "state": states})
+        self._learner.network.load_state_dict(_below("network", tensors))
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, value in _below("adam", tensors).items():
+            place, _, key = name.partition(".")
+            states.setdefault(int(place), {})[key] = value
+        adam = self._learner.adam
+        adam.load_state_dict({**adam.state_dict(), "state": states})
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
             _recall(run.joint_stage, known["joint_stage"])

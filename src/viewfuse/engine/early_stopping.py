@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewfuse.engine.method import Method
-from viewfuse.engine.passes import clusters
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.engine.passes import Placing, clusters
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.scores import neighbor_agreement, size_entropy
 
 _FALL = 0.05
@@ -65,7 +64,7 @@ class EarlyStopping:
     """
 
     def __init__(
-        self, method: Method, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True
+        self, method: Placing, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True
     ) -> None:
         self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
         # Without neighbours, or with one cluster, all clusters are equally good, and the last ones are kept.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from viewfuse.nn.streams import parallel_views
+from viewfuse.nn.streams import recording_on
 
 
 @contextmanager
@@ -43,19 +43,14 @@ class GraphedStep:
 
     On a GPU its first calls run as they are; then it is recorded, and replayed from there on: one launch instead of
     hundreds. Elsewhere, and where recording fails, every call runs as it is.
-
-    Parameters
-    ----------
-    n_views : that `map_views` will be called with inside of the step
     """
 
     _CALLS_BEFORE_RECORDING = 3
     """Libraries set themselves up, and the optimiser its state, in calls that cannot be recorded."""
 
-    def __init__(self, step: Callable[[], None], device: torch.device, n_views: int) -> None:
+    def __init__(self, step: Callable[[], None], device: torch.device) -> None:
         self._step = step
         self._device = device
-        self._n_views = n_views
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -78,7 +73,7 @@ class GraphedStep:
                 _garbage_kept(),
                 torch.cuda.device(self._device),
                 torch.cuda.stream(torch.cuda.current_stream(self._device)),
-                parallel_views(self._n_views, self._device),
+                recording_on(self._device),
                 torch.cuda.graph(graph),
             ):
                 self._step()

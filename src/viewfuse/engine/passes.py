@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from viewfuse.engine.method import Placing
 from viewfuse.neighbors.samples import Samples
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
@@ -21,6 +20,20 @@ _found: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
 """Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it."""
 _ROWS_TO_ASSIGN = 1024
 """Rows, clusters and columns at once would be far larger than the embedding."""
+
+
+class Placing(Protocol):
+    """A way to place samples: all that is asked of a method once its network is trained."""
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters are looked for."""
+
+    def embed(self, network: Any, samples: Samples, stored: Samples) -> Tensor:
+        """Embeddings of samples as they are, of shape (samples, embedding)."""
+
+    def assign(self, network: Any, embedding: Tensor) -> Tensor:
+        """Probabilities of the clusters, of shape (samples, clusters)."""
 
 
 def fixed_rows(n: int, size: int, device: torch.device) -> Iterator[Tensor]:

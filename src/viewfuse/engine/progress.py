@@ -9,7 +9,6 @@ from typing import Self
 
 from tqdm.auto import tqdm
 
-from viewfuse.parallel import report
 from viewfuse.utils.console import is_live, tell
 
 
@@ -21,13 +20,17 @@ class Progress:
     Parameters
     ----------
     shown : whether anything is shown at all
+
+    Attributes
+    ----------
+    epochs : of the stage, so far
     """
 
     def __init__(self, *, shown: bool = False) -> None:
         has_bar = shown and is_live()
         self._bar = tqdm(total=0, unit=" epochs", disable=not has_bar, leave=False, delay=1e-9)
         self._has_lines = shown and not has_bar
-        self._stage, self._epochs, self._began = "", 0, 0.0
+        self._stage, self.epochs, self._began = "", 0, 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -43,14 +46,23 @@ class Progress:
     def begin(self, stage: str) -> None:
         """Begin a stage; the one before is over."""
         self.end_stage()
-        self._stage, self._epochs, self._began = stage, 0, time.perf_counter()
+        self._stage, self.epochs, self._began = stage, 0, time.perf_counter()
         self._bar.set_description_str(stage)  # with a colon of its own there would be two where no total is known
 
     def advance(self, loss: float) -> None:
         """One epoch of the stage is done, with this loss."""
-        self._epochs += 1
+        self.epochs += 1
         self._bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
         self._bar.update()
+
+    def reach(self, epochs: int, loss: float) -> None:
+        """Advance to so many epochs of the stage, with this loss; those that were shown already count."""
+        for _ in range(epochs - self.epochs):
+            self.advance(loss)
+
+    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
+        """Show nothing in another process."""
+        return Progress, ()
 
     def tell(self, line: str) -> None:
         """A line for people that stays."""
@@ -63,16 +75,8 @@ class Progress:
         """Say how long the stage took; others may follow."""
         if self._stage and self._has_lines:
             seconds = time.perf_counter() - self._began
-            self.tell(f"{self._stage}: {self._epochs} epochs in {seconds:.0f} s")
+            self.tell(f"{self._stage}: {self.epochs} epochs in {seconds:.0f} s")
         self._stage = ""
-
-
-class Reported(Progress):
-    """Of a job: whoever waits for it is told of each epoch's loss, and shows it."""
-
-    def advance(self, loss: float) -> None:
-        """One epoch is done."""
-        report(loss)
 
 
 SILENT = Progress()

@@ -42,46 +42,36 @@ def segments(key: Tensor, places: Tensor, count: int) -> Tensor:
     return key + places * _stride(count)
 
 
-class Draws:
-    """Uniform numbers, for several seeds at once.
+class RandomNumbers:
+    """What is random in training, for several seeds at once: each number follows from a key and its place.
 
     Parameters
     ----------
-    count : how many numbers are drawn for each seed at a time
-    """
-
-    def __init__(self, n_seeds: int, count: int, device: torch.device) -> None:
-        self._keys = torch.zeros(n_seeds, 1, dtype=torch.int64, device=device)
-        self._counters = _counters(count, device)
-        self._stride = _stride(count)
-
-    def begin(self, keys: Tensor) -> None:
-        """Begin anew, at keys of shape (seeds,)."""
-        self._keys.copy_(keys[:, None])
-
-    def next(self) -> Tensor:
-        """The next numbers between 0 and 1, neither of which is reached; float32 of shape (seeds, count)."""
-        found = _uniform(self._keys + self._counters)
-        self._keys += self._stride
-        return found
-
-
-class Dropout:
-    """What dropout leaves of numbers, for several seeds at once.
-
-    A number is kept or not by 16 bits, so a hash decides on four of them: hashes for all were 28 % of the kernel time
-    of SURE on a GPU.
+    seeds : one per network
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
         self._keys = epoch_keys(seeds, 0)[:, :1].to(device)
+        self._counters: dict[int, Tensor] = {}
 
     def begin(self, keys: Tensor) -> None:
         """Begin anew, at keys of shape (seeds,)."""
         self._keys.copy_(keys[:, None])
 
-    def __call__(self, shape: tuple[int, ...], rate: float) -> Tensor:
-        """Factors of a shape whose first axis is the seeds: 0 for a share of `rate`, else 1 / (1 - rate)."""
+    def uniform(self, count: int) -> Tensor:
+        """The next numbers between 0 and 1, neither of which is reached; float32 of shape (seeds, count)."""
+        if count not in self._counters:
+            self._counters[count] = _counters(count, self._keys.device)
+        found = _uniform(self._keys + self._counters[count])
+        self._keys += _stride(count)
+        return found
+
+    def dropout(self, shape: tuple[int, ...], rate: float) -> Tensor:
+        """Factors of a shape whose first axis is the seeds: 0 for a share of `rate`, else 1 / (1 - rate).
+
+        A number is kept or not by 16 bits, so a hash decides on four of them: hashes for all were 28 % of the kernel
+        time of SURE on a GPU.
+        """
         count = prod(shape[1:])
         hashes = -(-count // 4)
         states = _scramble(self._keys + _counters(hashes, self._keys.device))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from viewfuse.errors import SettingError
+from viewfuse.utils.settings import Advice, Setting, wrong
 
 
 def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]:
@@ -21,7 +22,7 @@ def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]
     if isinstance(n_init, str) and n_init == "auto":
         n_init = usual
     if not isinstance(n_init, Integral) or isinstance(n_init, bool) or int(n_init) < 1:
-        raise SettingError(f"n_init must be 'auto' or an integer of at least 1; got {n_init!r}")
+        raise wrong("n_init", "'auto' or an integer of at least 1", n_init)
     seed = _seed(random_state)
     others = np.random.SeedSequence([seed, 2**32]).generate_state(int(n_init))[1:]
     return [seed, *(int(other) for other in others)]
@@ -43,7 +44,7 @@ def _seed(random_state: Any) -> int:
         draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
         return int(draw(2**31 - 1))
     if not isinstance(random_state, Integral) or not 0 <= int(random_state) < 2**64:
-        raise SettingError(
-            f"random_state must be None, an integer from 0 to 2**64 - 1 or a RandomState; got {random_state!r}"
-        )
+        in_python = Advice((", None or a ", Setting("RandomState")))
+        wanted = " must be an integer from 0 to 2**64 - 1", in_python
+        raise SettingError(Setting("random_state"), *wanted, f"; got {random_state!r}")
     return int(random_state)

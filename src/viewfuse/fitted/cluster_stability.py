@@ -29,7 +29,7 @@ def in_a_word(stability: float) -> str:
 def cluster_stability(model: Model, embedding: Tensor, labels: NDArray[np.int64], seed: int) -> NDArray[np.float32]:
     """Per cluster how well it is found again: the mean Jaccard index with the best match (Hennig 2007).
 
-    Half of it is told by the model's own clusters of the training samples with half of their views hidden, half by
+    Half of it comes from the model's own clusters of the training samples with half of their views hidden, half by
     k-means on the embeddings of four fifths of them. 1 is the same cluster; an empty one has 0. Of more than 2,500
     samples so many are looked at.
 

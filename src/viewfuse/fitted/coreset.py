@@ -7,7 +7,7 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import SettingError
+from viewfuse.utils.settings import wrong
 
 
 def representatives(labels: NDArray[np.int64], present: NDArray[np.bool_], keep: int | None) -> NDArray[np.int64]:
@@ -24,7 +24,7 @@ def representatives(labels: NDArray[np.int64], present: NDArray[np.bool_], keep:
     if keep is None:
         return np.arange(n)
     if not isinstance(keep, Integral) or isinstance(keep, bool) or not 1 <= keep <= n:
-        raise SettingError(f"keep must be None or a number of training samples from 1 to {n}; got {keep!r}")
+        raise wrong("keep", f"a number of training samples from 1 to {n}", keep)
     chance = np.random.default_rng(0).random(n)
     order = np.lexsort((chance, -present.sum(axis=1)))
     rank = np.empty(n)

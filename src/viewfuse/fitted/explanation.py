@@ -18,10 +18,10 @@ from viewfuse.fitted.cluster_stability import in_a_word
 from viewfuse.fitted.effects import Difference, ViewEffects, differences, view_effects
 from viewfuse.fitted.merge_tree import Merge
 from viewfuse.fitted.model import Model
+from viewfuse.fitted.typical_samples import typical_samples
 from viewfuse.io.writers import Sheet
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples
-from viewfuse.selection.typical_samples import typical_samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -53,7 +53,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path} was written by {_writer(manifest)}, and this is viewfuse {__version__}; use that one, or a newer"
         )
     manifest = _upgraded(manifest) if found == 1 else manifest
-    if not _is_told(manifest):
+    if not _is_complete(manifest):
         raise BadModelFile(f"{path} does not say what the model is; use another copy of the model")
     return manifest
 
@@ -70,8 +70,8 @@ def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]{1,9}", version)[:3]]
 
 
-def _is_told(manifest: Mapping[str, Any]) -> bool:
-    """Whether method, views and versions stand where everybody looks for them."""
+def _is_complete(manifest: Mapping[str, Any]) -> bool:
+    """Whether method, views and versions are where readers expect them."""
     method, views, versions = (manifest.get(name) for name in ("method", "views", "versions"))
     if not isinstance(method, dict) or not isinstance(views, list) or not isinstance(versions, dict):
         return False

@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.digits import Offset
-from viewfuse.data.filling.empty_cells import EmptyCells
-from viewfuse.data.filling.filler import Filler
+from viewfuse.data.empty_cells import EmptyCells
+from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
-from viewfuse.engine.method import Placing
-from viewfuse.engine.passes import assign, embed, fixed_rows, rows_per_pass
+from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
-from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
-from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
-from viewfuse.reduction.views import Reduction
+from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
+from viewfuse.reduction.frontend import Reduction
 from viewfuse.selection.confidence import sharpened
 from viewfuse.utils.caller import outside
 
@@ -208,15 +206,12 @@ def warn_of_far(ids: NDArray[Any], n: int) -> None:
         )
 
 
-def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, cure: str = "") -> None:
+def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, *cure: object) -> None:
     """Say how many clusters have no sample."""
     found = len(np.unique(labels))
     if found < n_clusters:
-        warnings.warn(
-            f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters{cure}",
-            EmptyClusterWarning,
-            stacklevel=outside(),
-        )
+        fault = f"{n_clusters - found} of {n_clusters} clusters are empty; ask for fewer clusters"
+        warnings.warn(EmptyClusterWarning(fault, *cure), stacklevel=outside())
 
 
 def scaled_tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[list[Tensor], Tensor]:

@@ -42,7 +42,7 @@ def check_storable(what: str, names: Iterable[Hashable]) -> None:
     for name in odd:
         try:
             fine = _same(_decoded(_encoded(name)), name)
-        except Exception:  # whatever somebody's own class does
+        except Exception:  # whatever a user's own class does
             fine = False
         if not fine:
             raise DataError(

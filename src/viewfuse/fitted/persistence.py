@@ -27,24 +27,21 @@ from torch import Tensor
 
 import viewfuse
 from viewfuse.data.digits import Offset
-from viewfuse.data.filling.filler import FILLS, Filler
-from viewfuse.data.filling.nearest_rows import NearestRows
+from viewfuse.data.filling import FILLS, Filler, NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
 from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.fitted.names import decode, encode
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
-from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.neighbors.samples import Samples
-from viewfuse.reduction.frontend import FrontEnd, no_front_end
-from viewfuse.reduction.views import Reduction
+from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.neighbors.samples import Samples, index_rows
+from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
 from viewfuse.utils.sealed import parsed
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
-"""Names that `save` gives; what else matches `TENSORS` is somebody's own."""
+"""Names that `save` gives; what else matches `TENSORS` belongs to the user."""
 _SINGLE = np.dtype(np.float32)
 _OUR_KEYS = {"format", "versions", "views", "files", "checksum"}
 
@@ -102,7 +99,7 @@ def load(folder: Path, methods: Mapping[str, BuildMethod]) -> Saved:
         raise BadModelFile(f"{folder} is a model of {name!r}, not of {', '.join(methods)}; read it with viewfuse.load")
     try:
         return _assemble(manifest, tensors, methods)
-    except Exception as error:  # whatever a manifest that somebody made up leads to
+    except Exception as error:  # whatever a forged manifest leads to
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadModelFile(
             f"{folder}: {MANIFEST} and {', '.join(manifest['files'])} do not belong together ({reason}); save it again"
@@ -185,7 +182,8 @@ def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
             raise BadModelFile(
                 f"{path} has {size:,} bytes instead of {facts['bytes']:,}; use another copy of the model"
             )
-        memory.require(2 * size, f"loading {path}", "use a machine with more, or save the model with keep=1000, say")
+        cure = "use a machine with more, or save the model with fewer training samples (keep)"
+        memory.require(2 * size, f"loading {path}", cure)
         content = read_file(path, size)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -10,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.data.digits import Offset
-from viewfuse.data.filling.empty_cells import warn_of_filled
-from viewfuse.data.filling.filler import Filler, fit_filler
+from viewfuse.data.empty_cells import warn_of_filled
+from viewfuse.data.filling import Filler, fit_filler
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import FittedMethod, Model, scaled_tensors
-from viewfuse.neighbors.row_lookup import RowIndex, index_rows
-from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.reduction.views import Asked, Reduction, fit_reduction
+from viewfuse.neighbors.samples import RowIndex, Samples, index_rows, index_training_set
+from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
+from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.filled_kmeans import filled_kmeans
-from viewfuse.selection.rules import SCALINGS, Decision
+from viewfuse.selection.rules import SCALINGS
 
 
 class Source(NamedTuple):
@@ -29,7 +29,7 @@ class Source(NamedTuple):
     offsets: tuple[Offset, ...]
     filler: Filler
     reduction: Reduction
-    decisions: dict[str, Decision]
+    decisions: tuple[Decision, ...]
     reduced: Views
 
     @classmethod
@@ -39,11 +39,9 @@ class Source(NamedTuple):
         filled, cells = filler.apply(views)
         warn_of_filled(cells)
         reduction = fit_reduction(filled, asked)
-        decisions = {
-            "empty_cells": {"chosen": fill, "evidence": {one.view: one.facts() for one in cells}},
-            "reduction": reduction.decision(filled, asked),
-        }
-        return cls(views.columns, views.offsets, filler, reduction, decisions, reduction.apply(filled))
+        filling = CellFilling(fill, {one.view: one.facts() for one in cells})
+        reduced = ViewReduction(**reduction.facts(filled, asked))
+        return cls(views.columns, views.offsets, filler, reduction, (filling, reduced), reduction.apply(filled))
 
     def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:
         """The network that was trained on these samples, with all that new ones need."""

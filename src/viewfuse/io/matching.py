@@ -7,9 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from viewfuse.data.id_spelling import in_words, read_alike
+from viewfuse.data.alignment import in_words, read_alike
 from viewfuse.errors import DataError
 from viewfuse.io.source import FileView, alike
+from viewfuse.utils.settings import Setting
 
 _FEW, _SHARE = 20, 0.05
 """Fewer common ids than this number, and than this share of the smaller table, are hardly any."""
@@ -40,11 +41,11 @@ def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> N
         return
     turned = [side for side in alone if _match(side.columns, _of_others(sides, side, "ids"))]
     if turned:
-        raise DataError(_seem_turned(turned, sides))
+        raise _seem_turned(turned, sides)
     pairs = [(side, other) for side in alone for other in sides if side is not other]
     alike = [pair for pair in pairs if read_alike(pair[0].ids, pair[1].ids)]
     if alike or not new_samples:
-        raise DataError(_share_nothing(*(alike or pairs)[0]))
+        raise _share_nothing(*(alike or pairs)[0])
 
 
 def _sides(views: Sequence[FileView]) -> list[_Side]:
@@ -71,31 +72,34 @@ def _match(one: Names, other: Names) -> bool:
     return common > 0 and common >= min(_FEW, _SHARE * min(len(one), len(other)))
 
 
-def _seem_turned(turned: Sequence[_Side], sides: Sequence[_Side]) -> str:
+def _seem_turned(turned: Sequence[_Side], sides: Sequence[_Side]) -> DataError:
     first = turned[0]
     common = _common(first.columns, _of_others(sides, first, "ids"))
-    return (
+    return DataError(
         f"{first.path}: {common:,} of the names of its {len(first.columns):,} columns are ids in another file, so its "
-        f"samples seem to stand in columns; transpose={[side.view for side in turned]} reads it the other way round"
+        "samples seem to stand in columns; ",
+        Setting("transpose", [side.view for side in turned]),
+        " reads it the other way round",
     )
 
 
-def _share_nothing(one: _Side, other: _Side) -> str:
+def _share_nothing(one: _Side, other: _Side) -> DataError:
     common = _common(one.ids, other.ids)
     shared = f"{common:,} of {min(len(one.ids), len(other.ids)):,} ids" if common else "no id"
     columns = _common(one.columns, other.columns)
     alike = f" (but {columns:,} names of columns)" if columns and _match(one.columns, other.columns) else ""
-    cure = (
-        f"if samples stand in columns, say transpose={[one.view, other.view]}; if the same was measured of other "
-        "samples, make it one file"
-        if alike
-        else "spell them alike in all files"
-    )
+    cure: tuple[str | Setting, ...] = ("spell them alike in all files",)
     spelled = read_alike(one.ids, other.ids)
-    cure = in_words(spelled, one.view, other.view) if spelled else cure
-    return (
-        f"{one.path} and {other.path} share {shared}{alike}: {_alone(one, other)} against {_alone(other, one)}; "
-        f"{cure}; if they are meant to be apart, allow_disjoint=True"
+    if spelled:
+        cure = (in_words(spelled, one.view, other.view),)
+    elif alike:
+        turned = Setting("transpose", [one.view, other.view])
+        cure = "if samples stand in columns, use ", turned, "; if the files have other samples, join them into one"
+    return DataError(
+        f"{one.path} and {other.path} share {shared}{alike}: {_alone(one, other)} against {_alone(other, one)}; ",
+        *cure,
+        "; if they are meant to be apart, use ",
+        Setting("allow_disjoint", True),
     )
 
 

@@ -19,6 +19,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
+from viewfuse.utils.settings import Advice, Setting
 
 ABSENT = -1
 ROWS_AT_A_TIME = 10_000
@@ -119,8 +120,8 @@ class Source:
         needed = sum(self._bytes_needed(v) for v in range(len(self.views)))
         widths = ", ".join(f"{view.name} {view.values.shape[1]:,}" for view in self.views)
         what = f"{self._files()}: reading {len(self):,} samples with columns {widths}"
-        cure = "choose fewer columns, reduce them first (PCA), or predict chunk by chunk with read_chunks"
-        memory.require(needed, what, cure)
+        chunks = Advice((", or predict chunk by chunk with ", Setting("read_chunks")))
+        memory.require(needed, what, "choose fewer columns, or reduce them first (PCA)", chunks)
         return self._views(slice(0, len(self)), placed=placed)
 
     def chunks(self, size: int) -> Iterator[Views]:
@@ -146,7 +147,7 @@ class Source:
                 allow_disjoint=placed,
             )
         except DataError as error:
-            raise type(error)(f"{self._files()}: {error}") from None
+            raise type(error)(f"{self._files()}: ", *error.parts) from None
 
     def _with_a_view(self, mask: NDArray[Any], arrays: Sequence[Any], ids: NDArray[Any]) -> Any:
         """Which samples have a view at all; a slice for all of them, so that nothing is copied."""

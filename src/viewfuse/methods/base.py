@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
-from viewfuse.data.filling.empty_cells import EmptyCells, warn_of_filled
+from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
 from viewfuse.fitted.coreset import representatives
@@ -51,10 +51,10 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
     """An estimator that clusters views; methods add their parameters and `fit`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let what is asked of the estimator say in one line where it runs out of memory."""
+        """Turn out-of-memory errors of all public methods into one line."""
         super().__init_subclass__(**kwargs)
         for name in _ASKED & vars(cls).keys():
-            setattr(cls, name, memory.telling_when_full(getattr(cls, name)))
+            setattr(cls, name, memory.with_memory_errors(getattr(cls, name)))
 
     def _checked_views(self, X: Any, y: Any) -> Views:
         """What is clustered; warns of what looks wrong, and complains before any work is done."""
@@ -256,7 +256,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         saved = persistence.load(Path(path), cls.method_builders)
         try:
             return cls._restored(saved, device, place)
-        except Exception as error:  # whatever a manifest that somebody made up leads to
+        except Exception as error:  # whatever a forged manifest leads to
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise BadModelFile(f"{path}: its facts are not those of a model ({reason}); save it again") from None
 

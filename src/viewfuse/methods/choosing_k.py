@@ -13,10 +13,10 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.fitted.prepared import Source, scalers_of
 from viewfuse.methods.urrl.config import Config
@@ -25,22 +25,23 @@ from viewfuse.methods.urrl.search import check_memory
 from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.reduction.views import Asked
+from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_evidence import Look, measured
 from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
-from viewfuse.selection.rules import SCALINGS, Decision
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.structureless import structureless, with_half_the_views
 
 RANGE = (2, 30)
-"""Numbers of clusters that are looked at where nobody says which."""
+"""The default range of numbers of clusters."""
 _ROWS = 2_500
-"""Samples that are enough to tell the number of clusters."""
+"""Samples that are enough to choose the number of clusters."""
 
 
 class Choice(NamedTuple):
     """A number of clusters, and the pre-training with which it was chosen; there is none of too few samples."""
 
-    decision: Decision
+    decision: ClusterNumber
     run: TrainState | None
 
 

@@ -6,7 +6,7 @@ A method is a class derived from `PublishedMethod`: its parameters, the network 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
 from numbers import Integral, Real
@@ -17,26 +17,27 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.filling.filler import check_fill
+from viewfuse.data.filling import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
-from viewfuse.engine.footprint import max_stacked, network_bytes
+from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.seeds import replicate_seeds
-from viewfuse.engine.stages import History
+from viewfuse.engine.stacking import can_stack, max_stacked, network_bytes
+from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import scaled_tensors, warn_of_empty_clusters
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
-from viewfuse.neighbors.row_lookup import index_rows
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.dense import start_weights
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.reduction.views import check_reduction
-from viewfuse.selection.messages import told
+from viewfuse.reduction.frontend import check_reduction
+from viewfuse.selection.messages import records
 from viewfuse.utils import memory
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
     from viewfuse.fitted.persistence import BuildMethod
@@ -138,19 +139,34 @@ class PublishedMethod(MultiViewClusterer):
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """The network for reduced views of these widths; its weights are drawn later."""
 
-    @abstractmethod
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
-        """Train networks side by side, all but their centres; returns their histories."""
+    def schedule(self, training: Training) -> Iterable[Stage]:
+        """The stages of a training; a generator may compute something between them."""
+        raise NotImplementedError
 
     def start(self, network: ClusterNetwork, seed: int) -> None:
-        """Draw the weights."""
+        """Draw the weights of a network of our layers; others are drawn when they are built."""
         start_weights(network, generator_for_start(seed))
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
-        """Sets of samples with the same key can be trained side by side; what steps there are depends on it."""
+        """Sets of samples with the same key can be trained at once; what steps there are depends on it."""
         return ()
 
     # What is the same for all.
+
+    def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+        """Train networks at once, all but their centres; returns their histories."""
+        training = Training([TrainState(*own) for own in zip(networks, sets, seeds, strict=True)])
+        self.go_through(training, self.schedule(training))
+        return [run.history for run in training.runs]
+
+    def go_through(self, training: Training, schedule: Iterable[Stage]) -> None:
+        """Train for the stages of a schedule; stops if a training diverges."""
+        with Progress(shown=bool(self.verbose)) as progress:
+            for stage in schedule:
+                progress.expect(stage.epochs)
+                progress.begin(stage.name)
+                training.run(stage, progress)
+                check_diverged(training.runs)
 
     def empty(self, widths: Sequence[int]) -> ClusterNetwork:
         """A network without memory for its weights, which draws nothing from the global generator."""
@@ -188,9 +204,7 @@ class PublishedMethod(MultiViewClusterer):
         prepared = [self._prepared(views, device) for views in sets]
         networks = []
         for (_, _, samples), seed in zip(prepared, seeds, strict=True):
-            network = self._fitting_network([view.shape[1] for view in samples.values]).to_empty(device="cpu")
-            self.start(network, seed)
-            networks.append(network.to(device))
+            networks.append(self._started([view.shape[1] for view in samples.values], seed).to(device))
         histories: dict[int, History] = {}
         for group in self._groups([samples for *_, samples in prepared], networks[0]):
             own = ([networks[i] for i in group], [prepared[i][2] for i in group], [seeds[i] for i in group])
@@ -199,6 +213,17 @@ class PublishedMethod(MultiViewClusterer):
             network.eval()
             network.find_centers(samples, seed)
         return [Trained(*prepared[i], networks[i], histories[i]) for i in range(len(networks))]
+
+    def _started(self, widths: Sequence[int], seed: int) -> ClusterNetwork:
+        """A network with the weights that its seed gives; the global generator is neither read nor changed."""
+        network = self._fitting_network(widths)
+        if can_stack(network):
+            network = network.to_empty(device="cpu")
+            self.start(network, seed)
+            return network
+        with torch.random.fork_rng([]):
+            torch.manual_seed(generator_for_start(seed).initial_seed())
+            return self.network(widths).to(torch.float32)
 
     def _fitting_network(self, widths: Sequence[int]) -> ClusterNetwork:
         """An empty network that memory holds while it is trained."""
@@ -219,8 +244,8 @@ class PublishedMethod(MultiViewClusterer):
         source = prepared_source(self, views)
         scaler = scaler_for(self.scaling, source)
         values, present = scaled_tensors(source.reduced, scaler, device)
-        nobody = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
-        return source, scaler, Samples(values, present, nobody)
+        none = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
+        return source, scaler, Samples(values, present, none)
 
     def _groups(self, sets: Sequence[Samples], network: ClusterNetwork) -> list[list[int]]:
         """Numbers of those that are trained side by side."""
@@ -242,7 +267,7 @@ class PublishedMethod(MultiViewClusterer):
         self._model = source.model(method, scaler, stored, index, network)
         embedding = embeddings(network, stored)
         self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
-        self.objectives_, self.decisions_ = list(history["total"][-1:]), told(source.decisions)
+        self.objectives_, self.decisions_ = list(history["total"][-1:]), records(*source.decisions)
         self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.stability_ = np.full(len(views), np.nan, dtype=np.float32)
@@ -303,16 +328,16 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
     if kind == "int":
         least = bounds.get("least", 1)
         if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-            raise SettingError(f"{name} must be an integer of at least {least}; got {value!r}")
+            raise wrong(name, f"an integer of at least {least}", value)
         if int(value) > _LARGEST:
-            raise SettingError(f"{name} must be at most {_LARGEST:,}; got {value!r}")
+            raise wrong(name, f"at most {_LARGEST:,}", value)
     elif kind == "Sequence[int]":
         if (
             isinstance(value, str)
             or not isinstance(value, Sequence)
             or not all(isinstance(one, Integral) for one in value)
         ):
-            raise SettingError(f"{name} must be a sequence of integers; got {value!r}")
+            raise wrong(name, "a sequence of integers", value)
         for one in value:
             _check_number(name, one, "int", bounds)
     elif kind == "float":
@@ -320,6 +345,6 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not _within(value, least, below):
             most = f" and below {below:g}" if "below" in bounds or (is_number and value > least) else ""
-            raise SettingError(f"{name} must be a number of at least {least}{most}; got {value!r}")
+            raise wrong(name, f"a number of at least {least}{most}", value)
     elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):
-        raise SettingError(f"{name} must be True or False; got {value!r}")
+        raise wrong(name, "True or False", value)

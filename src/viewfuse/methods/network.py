@@ -16,6 +16,7 @@ from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.centers import drawn_centers, in_order, k_means
 from viewfuse.selection.scores import AGREEMENT_DEPTH
+from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
     from viewfuse.methods.estimator import PublishedMethod
@@ -24,8 +25,15 @@ _KMEANS_ROUNDS = 300
 
 
 class ClusterNetwork(nn.Module, ABC):
-    """What a method fits: weights, and centres of clusters of shape (clusters, embedding)."""
+    """What a method fits: weights, and centres of clusters of shape (clusters, embedding).
 
+    Attributes
+    ----------
+    stackable : whether all layers are those of `viewfuse.nn`, whose weights may have a leading axis for replicates;
+        then several networks are trained at once, and what goes in has that axis, too
+    """
+
+    stackable = False
     centers: Tensor
 
     def __init__(self, n_clusters: int, embedding_dim: int) -> None:
@@ -66,7 +74,8 @@ def embeddings(network: ClusterNetwork, samples: Samples) -> Tensor:
     """Those of the training samples, of shape (samples, embedding); refused where distances would not be finite."""
     found = torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
     if not torch.isfinite(found.square().sum()):
-        raise Diverged("the embedding is not finite, or too large; use scaling='minmax', or a lower learning_rate")
+        scaling, rate = Setting("scaling", "minmax"), Setting("learning_rate")
+        raise Diverged("the embedding is not finite, or too large; use ", scaling, ", or a lower ", rate)
     return found
 
 

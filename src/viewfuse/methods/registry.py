@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from viewfuse.fitted.manifest import read_manifest
 
 ENTRY_POINTS = "viewfuse.methods"
 """The group under which installed packages name their estimators, see docs/add-your-method.md."""
-_SECONDS_PER_PAIR = 1e-6
-"""Of samples, at most, for methods without a network."""
 ESTIMATORS = {
     "urrl": ("viewfuse.methods.urrl.estimator", "URRL"),
     "completer": ("viewfuse.methods.published.completer", "COMPLETER"),
@@ -54,13 +51,13 @@ def estimator_of(name: str) -> Any:
         raise SettingError(f"method {name!r} is unknown; choose from {', '.join(method_names())}")
     try:
         return _others()[name].load()
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # third-party code
         raise SettingError(f"method {name!r} of another package cannot be imported ({error}); reinstall it") from None
 
 
-def rough_seconds(params: Iterable[str], n_samples: int) -> float:
-    """About how long a method with these parameters takes; infinite, which means long, where it trains a network."""
-    return inf if any("epochs" in name for name in params) else _SECONDS_PER_PAIR * n_samples**2
+def trains_network(params: Iterable[str]) -> bool:
+    """Tell from the names of its parameters whether a method trains a network, which takes long."""
+    return any("epochs" in name for name in params)
 
 
 def load(path: str | PathLike[str], *, device: str = "auto") -> Any:

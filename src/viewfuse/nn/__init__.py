@@ -1,1 +1,1 @@
-"""Layers with one set of weights or one per replicate, attention, optimizers, backward passes, and CUDA streams."""
+"""Layers whose weights may have a leading axis for replicates, Adam, and CUDA streams: what makes steps fast."""

@@ -17,13 +17,6 @@ _MEASURES = {
 }
 
 
-def k_curve(decisions: Mapping[str, Any]) -> dict[int, float]:
-    """How well each number of clusters fits, where that was looked at; else empty."""
-    decision = decisions.get("n_clusters")
-    curve = decision.get("curve") if isinstance(decision, dict) else None
-    return {int(one["k"]): float(one["score"]) for one in curve or []}
-
-
 def draw_choice(path: Path, decision: Mapping[str, Any]) -> None:
     """Draw the curve of a decision about the number of clusters; of too few samples there is none to draw.
 

@@ -37,7 +37,7 @@ _TO_OKLAB = np.array(
 
 @cache
 def distinct_colors(n: int, *, on_dark: bool = False) -> NDArray[np.float64]:
-    """Colours of shape (n, 3) from 0 to 1, each as far from those before it as can be, whoever looks; none twice."""
+    """Colours of shape (n, 3) from 0 to 1, each far from those before it for all readers; none twice."""
     chosen = [_from_hex(text) for text in (_FIRST_ON_DARK if on_dark else _FIRST)]
     darkest, lightest = _LIGHTNESS_ON_DARK if on_dark else _LIGHTNESS
     levels = np.linspace(0, 1, _STEPS)

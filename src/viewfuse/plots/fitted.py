@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
-from viewfuse.plots.cluster_numbers import k_curve
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.plots.plane import Places, place_samples
 from viewfuse.utils.optional import how_to_install
+from viewfuse.utils.settings import wrong
 
 _MOST_GROUPS = 20
 """A legend of more would be longer than the picture."""
@@ -96,11 +96,10 @@ class FittedPlots(ABC):
     def plot_k(self, *, ax: Any = None) -> Any:
         """Draw how well each number of clusters holds, where the model chose the number itself."""
         check_is_fitted(self)
-        curve = k_curve(self.decisions_)
+        number = self.decisions_.get("n_clusters", {})
+        curve = {one["k"]: one["score"] for one in number.get("curve", ())}
         if not curve:
-            raise DataError(
-                "this model was told its number of clusters, so there is no curve; fit URRL(n_clusters='auto')"
-            )
+            raise DataError("you set the number of clusters of this model; for a curve fit URRL(n_clusters='auto')")
         ax, chosen = _axes(ax), self.soft_labels_.shape[1]
         ax.plot(list(curve), list(curve.values()), marker="o", color="#0072b2")
         if chosen in curve:
@@ -138,9 +137,7 @@ class FittedPlots(ABC):
             colors = [_GREY, *distinct_colors(len(present))] if present[0].all() else distinct_colors(len(present))
             return of_sample, [lacking(one, self.view_names_) for one in present], colors
         if name not in _NUMBERS:
-            raise SettingError(
-                f"color must be 'cluster', 'confidence', 'stability', 'missing' or an array; got {name!r}"
-            )
+            raise wrong("color", "'cluster', 'confidence', 'stability', 'missing' or an array", name)
         return self.soft_labels_.max(axis=1) if name == "confidence" else self.stability_
 
     def _repr_html_inner(self) -> str:

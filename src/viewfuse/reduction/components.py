@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
-from viewfuse.reduction.tables import Values, column_sums, stored
+from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.reduction.transforms import Values, column_sums, stored
 
 Parts = Callable[[], Iterator[Values]]
 """Gives the rows anew at each call: parts of shape (rows, columns), float64, dense or CSR."""
@@ -98,7 +98,7 @@ def _solver(size: _Size) -> Callable[[Parts, NDArray[np.float64], int], Solution
 
 def _dot(part: Values, mean: NDArray[np.float64], axes: NDArray[np.float64]) -> NDArray[np.float64]:
     """(rows - mean) @ axes, with no dense copy of sparse rows; of dense ones a large offset must cost no digits."""
-    return np.asarray(part @ axes - mean @ axes if sp.issparse(part) else (part - mean) @ axes)
+    return np.asarray(part @ axes - mean @ axes if is_sparse(part) else (part - mean) @ axes)
 
 
 def _dot_back(part: Values, mean: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -116,7 +116,7 @@ def _by_columns(parts: Parts, mean: NDArray[np.float64], count: int) -> Solution
 
 def _column_products(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """The product (rows - mean).T @ (rows - mean)."""
-    if not sp.issparse(part):
+    if not is_sparse(part):
         return np.asarray((part - mean).T @ (part - mean))
     crossed = np.outer(mean, column_sums(part))
     return np.asarray((part.T @ part).toarray() - crossed - crossed.T + part.shape[0] * np.outer(mean, mean))
@@ -135,7 +135,7 @@ def _by_rows(parts: Parts, mean: NDArray[np.float64], count: int) -> Solution:
 
 def _row_products(part: Values, other: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """The product (rows - mean) @ (other rows - mean).T."""
-    if not sp.issparse(part):
+    if not is_sparse(part):
         return np.asarray((part - mean) @ (other - mean).T)
     return np.asarray((part @ other.T).toarray() - (part @ mean)[:, None] - other @ mean + mean @ mean)
 

@@ -1,4 +1,4 @@
-"""The front end of a view: what turns it into a few dense columns, and those back into the user's units."""
+"""The front ends of views: what turns each into a few dense columns, and those back into the user's units."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from viewfuse.data.scaling import Unit
+from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.tables import column_bounds
+from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction.components import Components, fit_components, project
-from viewfuse.reduction.kinds import KINDS, Kind, kind_of
-from viewfuse.reduction.tables import Values, as_rows, column_bounds, part_slices, parts_of
-from viewfuse.reduction.transforms import NAMES, WEIGHTED, Transform, fit_transform
+from viewfuse.reduction.transforms import (
+    KINDS,
+    NAMES,
+    WEIGHTED,
+    Kind,
+    Transform,
+    Values,
+    fit_transform,
+    kind_of,
+    part_slices,
+    parts_of,
+)
+from viewfuse.utils.settings import Setting, wrong
 
 HOW = ("auto", "none", "pca", "standard", "log1p", "counts", "words")
 _NOT_BELOW_ZERO = ("log1p", "counts", "words")
@@ -25,6 +38,8 @@ _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
 _FEWEST, _MOST = 10, 50
 """Components that are worth having of few samples, and of any number of them."""
+Asked = str | Mapping[str, str]
+"""How views are reduced: one of `HOW` for all, or one per name of a view; those that are not named are "auto"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +81,12 @@ class FrontEnd:
         _check_width(values, self.axes.shape[0])
         if self.how == "none":
             return _dense(values)
-        table, reduced = as_rows(values), np.zeros((values.shape[0], self.columns), np.float32)
-        rows_there = np.ones(values.shape[0], dtype=bool) if present is None else present
-        for rows in part_slices(table):
-            there = rows_there[rows]
-            reduced[rows][there] = self._projected(table[rows][there])
+        reduced = np.zeros((values.shape[0], self.columns), np.float32)
+        there = np.ones(values.shape[0], dtype=bool) if present is None else present
+        rows = np.flatnonzero(there)
+        for part in parts_of(values, there):
+            reduced[rows[: part.shape[0]]] = self._projected(part)
+            rows = rows[part.shape[0] :]
         return reduced
 
     def _projected(self, part: Values) -> NDArray[np.float64]:
@@ -184,20 +200,22 @@ def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, ma
     def parts() -> Iterator[Values]:
         return (transform.apply(part) for part in parts_of(values, present))
 
+    low = high = np.zeros(values.shape[1], np.float32)
     if not present.any():
         found = Components(np.zeros(values.shape[1]), np.zeros((values.shape[1], 1)), 1.0)
     else:
         count = min(max_columns, _rank(len(present)))
         found = fit_components(parts, count, centred=how != "words")
+        low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
     length = _typical_length(parts, found) if how == "words" else 0.0
     mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
-    return FrontEnd(how, kind, transform, mean, axes, found.kept, length, *column_bounds(values, present))
+    return FrontEnd(how, kind, transform, mean, axes, found.kept, length, low, high)
 
 
 def _rank(n_samples: int) -> int:
     """The root of the number of samples, within bounds: the more samples, the more directions are no accident.
 
-    Samples that lack the view count as well, so that the number does not hang on who lacks it.
+    Samples that lack the view count as well, so that the number does not depend on which samples lack it.
     """
     return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, _MOST))
 
@@ -215,14 +233,14 @@ def _untouched(width: int, kind: Kind) -> FrontEnd:
 
 def _dense(values: Values) -> NDArray[np.float32]:
     """A sparse table as a dense one; a float32 array as the same object."""
-    return np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float32)
+    return np.asarray(values.toarray() if is_sparse(values) else values, dtype=np.float32)
 
 
 def _check_settings(how: str, max_columns: int) -> None:
     if how not in HOW:
-        raise SettingError(f"how must be one of {', '.join(HOW)}; got {how!r}")
+        raise wrong("how", f"one of {', '.join(HOW)}", how)
     if not isinstance(max_columns, Integral) or isinstance(max_columns, bool) or max_columns < 1:
-        raise SettingError(f"max_columns must be a whole number of at least 1; got {max_columns!r}")
+        raise wrong("max_columns", "a whole number of at least 1", max_columns)
 
 
 def _check_width(values: Values, width: int) -> None:
@@ -231,3 +249,77 @@ def _check_width(values: Values, width: int) -> None:
             f"the view has {values.shape[1]} columns, but its front end was fitted on {width}; "
             "give the same columns in the same order"
         )
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One front end per view, in their order."""
+
+    front_ends: tuple[FrontEnd, ...]
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Per view what has a unit of its own: its columns, all of the view (components), or its rows (words).
+
+        Words beside other kinds of views are treated as components: made small, they would not be heard.
+        """
+        only_words = all(one.how == "words" for one in self.front_ends)
+        return tuple(_unit(one, only_words=only_words) for one in self.front_ends)
+
+    def apply(self, views: Views) -> Views:
+        """The views with the columns that the network sees; a view that needs nothing is the same array."""
+        pairs = list(enumerate(zip(self.front_ends, views.arrays, strict=True)))
+        arrays = tuple(one.apply(a, views.mask[:, v]) if one.how != "none" else a for v, (one, a) in pairs)
+        columns = tuple(range(one.columns) if one.how != "none" else views.columns[v] for v, (one, _) in pairs)
+        offsets = tuple(0.0 if one.how != "none" else views.offsets[v] for v, (one, _) in pairs)
+        return views.replace(arrays=arrays, columns=columns, offsets=offsets).dense()
+
+    def invert(self, v: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Reduced values of one view, of shape (samples, components), in the user's columns and units."""
+        return self.front_ends[v].invert(values)
+
+    def facts(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
+        """What was chosen for each view, from which evidence, and which views the user named."""
+        pairs = list(zip(views.names, self.front_ends, strict=True))
+        evidence = {
+            name: {**asdict(one.kind), "kept": one.kept, "transform": one.transform.name} for name, one in pairs
+        }
+        widths = {name: [width, one.columns] for (name, one), width in zip(pairs, views.widths, strict=True)}
+        named = [name for name in views.names if _how(asked, name) != "auto"]
+        chosen = {name: one.how for name, one in pairs}
+        return {"chosen": chosen, "evidence": evidence, "columns": widths, "asked": named}
+
+
+def _unit(front_end: FrontEnd, *, only_words: bool) -> Unit:
+    if front_end.how == "none":
+        return "columns"
+    return "rows" if only_words else "view"
+
+
+def fit_reduction(views: Views, asked: Asked = "auto") -> Reduction:
+    """Fit the front end of every view on its observed rows."""
+    check_reduction(asked, views.names)
+    return Reduction(tuple(_fitted_on(views, v, _how(asked, name)) for v, name in enumerate(views.names)))
+
+
+def _how(asked: Asked, name: str) -> str:
+    return asked if isinstance(asked, str) else asked.get(name, "auto")
+
+
+def _fitted_on(views: Views, v: int, how: str) -> FrontEnd:
+    try:
+        return fit_front_end(views.arrays[v], views.mask[:, v], how)
+    except DataError as error:
+        raise DataError(f"view {views.names[v]!r}: ", *error.parts) from None
+
+
+def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
+    """Refuse what is no way to reduce views; where `names` are known, also names of views that are not there."""
+    ways = list(asked.values()) if isinstance(asked, Mapping) else [asked]
+    bad = [way for way in ways if not isinstance(way, str) or way not in HOW]
+    if bad:
+        raise wrong("reduction", f"one of {', '.join(HOW)}, for all views or for each", bad[0])
+    unknown = [name for name in asked if names is not None and name not in names] if isinstance(asked, Mapping) else []
+    if unknown:
+        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names or ())}"
+        raise SettingError(Setting("reduction"), fault)

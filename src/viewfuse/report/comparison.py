@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import metrics
-from viewfuse.data.id_spelling import read_alike
+from viewfuse.data.alignment import read_alike
 from viewfuse.data.numerals import is_number
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.source import check_ids
@@ -119,7 +119,7 @@ def _check_shared(run: Run, known: Table, shared: int) -> None:
         )
     if 2 * shared < min(len(run.ids), len(known)):
         few = f"only {shared} of {len(run.ids)} and {len(known)} ids are in both {run.folder} and {known.path}"
-        alike = [f"{one.first!r} and {one.second!r} read alike" for one in read_alike(run.ids, known.ids())[:1]]
+        alike = [f"{one!r} and {other!r} read alike" for one, other in read_alike(run.ids, known.ids())[:1]]
         words = "; ".join([few, *alike, "spell ids alike in both"])
         warnings.warn(words, SuspiciousDataWarning, stacklevel=outside())
 

@@ -11,6 +11,7 @@ from viewfuse.report.run_folder import Run
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of
 from viewfuse.report.verdict import count, headline, how_sure, percent
+from viewfuse.utils.settings import Spell
 
 _MOST_COLUMNS = 20
 _MOST_MOVED = 200
@@ -67,7 +68,7 @@ def _crossing_row(crossing: Crossing, row: int, shown: Sequence[int], marks: Seq
     return [cell(join([charts.swatch(row, marks[row]), tag("b", crossing.rows[row])]), crossing.rows[row]), *cells]
 
 
-def pair_verdict(pair: Pair) -> Html:
+def pair_verdict(pair: Pair, spell: Spell) -> Html:
     """The first screen of two runs: how many samples moved, and what each run says of itself."""
     n, moved = len(pair.first), len(pair.moved)
     title = f"{count(moved, 'sample')} of {n:,} moved" if moved else f"None of {n:,} samples moved"
@@ -80,7 +81,7 @@ def pair_verdict(pair: Pair) -> Html:
     only = [f"{len(run.ids) - n:,} only in “{run.name}”" for run in pair.runs if len(run.ids) > n]
     extra = f"Samples in one run only are not counted: {', '.join(only)}." if only else ""
     runs = [
-        tag("div", tag("h2", run.name), tag("p", tag("b", headline(run))), paragraphs(*how_sure(run)))
+        tag("div", tag("h2", run.name), tag("p", tag("b", headline(run))), paragraphs(*how_sure(run, spell)))
         for run in pair.runs
     ]
     return tag("header", tag("h1", title), paragraphs(words, extra), tag("div", *runs, class_="pair"), id="verdict")
@@ -116,7 +117,7 @@ def _facts_table(pair: Pair) -> Html:
 def _moved_table(pair: Pair) -> Html:
     sheet = list(pair.sheet().rows)
     if not sheet:
-        return tag("p", "Nobody: every sample is in the matched cluster.")
+        return tag("p", "No sample moved: each is in the matched cluster.")
     sheet.sort(key=lambda row: -min(row[3], row[4]))
     rows = [
         [tag("td", tag("button", name, type="button", class_="sample", data_sample=name), data_value=name),

@@ -28,8 +28,9 @@ from viewfuse.report.payload import pack, palette, points_of
 from viewfuse.report.run_folder import Run, read_run
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import tables_of
-from viewfuse.report.verdict import Say, headline
+from viewfuse.report.verdict import headline
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.settings import Spell
 
 MOST_BYTES = 3_000_000
 """A page that is larger feels stuck; samples are left out until it is not."""
@@ -41,7 +42,7 @@ _SCRIPTS = ("base.js", "coloring.js", "map.js", "lookup.js", "tables.js", "main.
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, known: Path | None = None, say: Say = str, title: str = ""
+    folders: Sequence[Path], out: Path, known: Path | None = None, spell: Spell = str, title: str = ""
 ) -> Path:
     """Write the page of a run, or of two side by side, and its tables.
 
@@ -50,7 +51,7 @@ def write_report(
     folders : of one run or two, as `viewfuse fit` wrote them
     out : the page
     known : CSV file with ids and what else is known of the samples; for one run only
-    say : turns sentences about Python's parameters into the words of the reader
+    spell : how the page spells parameters
     title : what a run is called, where its folder does not have its name yet
 
     Returns
@@ -63,10 +64,10 @@ def write_report(
     data = tables_beside(out)
     if len(runs) == 2:
         pair = pair_of(runs[0], runs[1])
-        tables, content = _pair_tables(pair), _pair_content(pair)
+        tables, content = _pair_tables(pair), _pair_content(pair, spell)
     else:
         columns = [] if known is None else columns_for(runs[0], read_known(known))
-        tables, content = tables_of(runs[0]) | _known_tables(runs[0], columns), _run_content(runs[0], columns, say)
+        tables, content = tables_of(runs[0]) | _known_tables(runs[0], columns), _run_content(runs[0], columns, spell)
     write_sheets(data, tables)
     write_file(out, _fitting(content, [f"{data.name}/{name}" for name in tables]).encode())
     return data
@@ -77,9 +78,9 @@ def tables_beside(out: Path) -> Path:
     return out.with_name(f"{out.stem}_data")
 
 
-def run_page(run: Run, say: Say = str) -> str:
+def run_page(run: Run, spell: Spell = str) -> str:
     """The page of a run, for those who show it without writing it."""
-    return _fitting(_run_content(run, [], say), [])
+    return _fitting(_run_content(run, [], spell), [])
 
 
 class _Content(NamedTuple):
@@ -97,7 +98,7 @@ class _Content(NamedTuple):
     points: Callable[[int, bool], list[dict[str, Any]]]
 
 
-def _run_content(run: Run, columns: Sequence[Column], say: Say) -> _Content:
+def _run_content(run: Run, columns: Sequence[Column], spell: Spell) -> _Content:
     levels = [len(one.levels) for one in columns if len(one.levels) <= MOST_LEVELS]
     colors = palette(max([run.n_clusters, _LEAST_COLORS, *levels]))
     marks = colors["marks"]
@@ -107,12 +108,12 @@ def _run_content(run: Run, columns: Sequence[Column], say: Say) -> _Content:
         sections.feature_section(run, marks),
         compared.known_section(run, columns, marks),
         sections.missing_section(run),
-        sections.k_section(run, say),
-        sections.decision_section(run, say),
+        sections.k_section(run),
+        sections.decision_section(run, spell),
         sections.loss_section(run),
         sections.reproduce_section(run),
     ]
-    top, shown = sections.verdict(run, say, marks), [one for one in found if one is not None]
+    top, shown = sections.verdict(run, spell, marks), [one for one in found if one is not None]
 
     def points(most: int, others: bool) -> list[dict[str, Any]]:
         return [points_of(run, columns, most, others=others)]
@@ -120,7 +121,7 @@ def _run_content(run: Run, columns: Sequence[Column], say: Say) -> _Content:
     return _Content(f"{headline(run)}: {run.name}", top, shown, colors, points)
 
 
-def _pair_content(pair: Pair) -> _Content:
+def _pair_content(pair: Pair, spell: Spell) -> _Content:
     one, two = pair.runs
     second = _colors_of_second(pair)
     colors = palette(max([one.n_clusters, _LEAST_COLORS, *(color + 1 for color in second)]))
@@ -132,7 +133,7 @@ def _pair_content(pair: Pair) -> _Content:
         return [first, points_of(two, moved[1:], half, others=others, colors=second)]
 
     found = [map_section(pair.runs), *compared.pair_sections(pair, colors["marks"])]
-    return _Content(f"{one.name} and {two.name}", compared.pair_verdict(pair), found, colors, points)
+    return _Content(f"{one.name} and {two.name}", compared.pair_verdict(pair, spell), found, colors, points)
 
 
 def _colors_of_second(pair: Pair) -> list[int]:

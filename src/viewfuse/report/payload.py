@@ -51,7 +51,7 @@ def points_of(
         "name": run.name,
         "n": len(run.ids),
         "views": run.views,
-        "trainings": (run.decisions.get("reliability") or {}).get("trainings", 1),
+        "trainings": getattr(run.decisions.get("reliability"), "trainings", 1),
         "about": ["; ".join(words) for words in apart_in_words(run).values()],
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
         "patterns": [lacking(one, run.views) for one in patterns.present],

@@ -16,6 +16,8 @@ from viewfuse.fitted.manifest import read_manifest
 from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
 from viewfuse.plots.plane import Places
 from viewfuse.report.csv_table import Table, read_table
+from viewfuse.selection.decisions import ClusterNumber, Decision
+from viewfuse.selection.messages import restored
 from viewfuse.utils.sealed import parsed
 
 if TYPE_CHECKING:
@@ -83,9 +85,15 @@ class Run:
         return float(self.summary.get("uncertain_below", UNCERTAIN_BELOW))
 
     @property
-    def decisions(self) -> dict[str, Any]:
-        """What was decided, from which evidence, and why."""
-        return self.summary.get("decisions") or {}
+    def decisions(self) -> dict[str, Decision]:
+        """What was decided, and from which evidence."""
+        return restored(self.summary.get("decisions") or {})
+
+    @property
+    def number(self) -> ClusterNumber | None:
+        """How the number of clusters was chosen; None where the user set it."""
+        found = self.decisions.get(ClusterNumber.name)
+        return found if isinstance(found, ClusterNumber) and found.curve else None
 
     def of_cluster(self, cluster: int) -> NDArray[np.int64]:
         """The rows of its samples."""
@@ -143,7 +151,8 @@ def _read_summary(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}); {_CURE}") from None
     known = isinstance(summary, dict) and all(isinstance(summary.get(key), list) for key in ("views", "cluster_sizes"))
-    if not known or not isinstance(summary.get("decisions", {}), dict):
+    decisions = summary.get("decisions", {}) if known else None
+    if not isinstance(decisions, dict) or not all(isinstance(one, dict) for one in decisions.values()):
         raise DataError(f"{path} does not say what was fitted; {_CURE}")
     return summary
 
@@ -192,6 +201,6 @@ def _subset(text: str, names: Sequence[str]) -> list[bool] | None:
 def _versions(model: Path) -> dict[str, str]:
     try:
         found = read_manifest(model)["versions"]
-    except BadModelFile:  # the page does without; whoever uses the model will hear of it
+    except BadModelFile:  # the page does without; loading the model reports it
         return {}
     return {str(name): str(version) for name, version in found.items()}

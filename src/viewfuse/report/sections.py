@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from viewfuse.io.writers import as_json
-from viewfuse.plots.cluster_numbers import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import Run
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
 from viewfuse.report.verdict import (
-    Say,
     apart_in_words,
     count,
     headline,
@@ -27,14 +25,17 @@ from viewfuse.report.verdict import (
     percent,
     warnings_of,
 )
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.messages import label, words
+from viewfuse.utils.settings import Spell
 
 _MOST_FEATURES = 1_500
 """More bars would make the page slow; of more the largest of every cluster are shown."""
 _MOST_PATTERNS = 15
 _FEW_VIEWS = 3
 """So many are listed in a cell."""
-_MOST_TOLD = 12
-"""Of more clusters the verdict does not say what sets each apart; the table does."""
+_MOST_LISTED = 12
+"""With more clusters only the table says what sets each apart."""
 
 _ON_SCORES = (
     "The score says how much clearer so many clusters are than clusters in data without structure, where it is about "
@@ -55,16 +56,16 @@ class Section(NamedTuple):
         return tag("section", heading, self.body, id=self.key, aria_labelledby=f"{self.key}-title")
 
 
-def verdict(run: Run, say: Say, marks: Sequence[str]) -> Html:
+def verdict(run: Run, spell: Spell, marks: Sequence[str]) -> Html:
     """The first screen: what was found, how sure that is, what sets the clusters apart, what to look at."""
     parts = [tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run")]
-    parts += [paragraphs(how_many(run, say), *how_sure(run)), _warnings(warnings_of(run, say))]
+    parts += [paragraphs(how_many(run), *how_sure(run, spell)), _warnings(warnings_of(run))]
     return tag("header", *parts, paragraphs(missing_views(run)), _apart_list(run, marks), id="verdict")
 
 
 def _apart_list(run: Run, marks: Sequence[str]) -> Html | None:
     found = {label: words for label, words in apart_in_words(run).items() if words}
-    if not found or run.n_clusters > _MOST_TOLD:
+    if not found or run.n_clusters > _MOST_LISTED:
         return None
     sizes = np.bincount(run.labels, minlength=run.n_clusters)
     lines = [
@@ -132,8 +133,8 @@ def _share(share: float, what: str, shown: str = "") -> Html:
         return cell("-", "", number=True)
     words = percent(share)
     bar = charts.share_bar(share, f"{words} {what}")
-    told = tag("div", shown) if shown else None
-    return cell(join([tag("span", words), bar, told]), f"{share:.4f}", number=True)
+    word = tag("div", shown) if shown else None
+    return cell(join([tag("span", words), bar, word]), f"{share:.4f}", number=True)
 
 
 def feature_section(run: Run, marks: Sequence[str]) -> Section | None:
@@ -233,44 +234,35 @@ def _pattern_table(run: Run) -> Html:
     return table("patterns", caption, ("Views", "Which", "Samples", "Share"), rows)
 
 
-def k_section(run: Run, say: Say) -> Section | None:
-    """How the number of clusters was chosen, where that was looked at, and which clusters join when there are fewer."""
-    merges, parts = merges_of(run), []
-    if k_curve(run.decisions):
-        parts.append(_k_curve(run))
-    if len(merges) > 1:
-        parts.append(charts.merge_tree(merges, run.n_clusters))
-    if not parts:
-        return None
-    note = tag("p", _ON_SCORES, class_="note") if k_curve(run.decisions) else None
-    body = [paragraphs(how_many(run, say)), note, charts.side_by_side(parts), _k_numbers(run)]
+def k_section(run: Run) -> Section | None:
+    """How the number of clusters was chosen, if it was, and which clusters join when there are fewer."""
+    merges, number = merges_of(run), run.number
+    tree = [charts.merge_tree(merges, run.n_clusters)] if len(merges) > 1 else []
+    if number is None:
+        body = [paragraphs(how_many(run)), charts.side_by_side(tree)]
+        return Section("k", "The number of clusters", join(body)) if tree else None
+    title = "How well each number of clusters holds"
+    curve = charts.line_chart(list(number.scores.items()), title, "clusters", marked=number.chosen)
+    note = tag("p", _ON_SCORES, class_="note")
+    body = [paragraphs(how_many(run)), note, charts.side_by_side([curve, *tree]), _k_numbers(number)]
     return Section("k", "The number of clusters", join(body))
 
 
-def _k_curve(run: Run) -> Html:
-    points, chosen = list(k_curve(run.decisions).items()), run.decisions["n_clusters"].get("chosen")
-    return charts.line_chart(points, "How well each number of clusters holds", "clusters", marked=chosen)
-
-
-def _k_numbers(run: Run) -> Html | None:
-    if not k_curve(run.decisions):
-        return None
-    sheet = k_sheet(run.decisions)
+def _k_numbers(number: ClusterNumber) -> Html:
+    sheet = k_sheet(number)
     rows = [[cell(str(k), k), *(cell(f"{x:.3f}", f"{x:.4f}", number=True) for x in rest)] for k, *rest in sheet.rows]
     header = [name.replace("_", " ").capitalize() for name in sheet.header]
     return tag("details", tag("summary", "The numbers"), table("k", "By number of clusters", header, rows))
 
 
-def decision_section(run: Run, say: Say) -> Section | None:
+def decision_section(run: Run, spell: Spell) -> Section | None:
     """What was decided, and from which evidence."""
     if not run.decisions:
         return None
     parts: list[Html] = []
-    for name, one in run.decisions.items():
-        words, label = str(one.get("why", "")), name.replace("_", " ")
-        label, _, words = words.partition(": ") if ": " in words else (label, "", words)
-        evidence = tag("details", tag("summary", "Evidence"), tag("pre", "\n".join(_flat("", one.get("evidence")))))
-        parts += [tag("dt", label), tag("dd", tag("p", say(words)), evidence if one.get("evidence") else None)]
+    for one in run.decisions.values():
+        evidence = tag("details", tag("summary", "Evidence"), tag("pre", "\n".join(_flat("", one.evidence))))
+        parts += [tag("dt", label(one)), tag("dd", tag("p", words(one, spell)), evidence if one.evidence else None)]
     note = tag("p", "What viewfuse decided by itself, and why. Labels are never used.", class_="note")
     return Section("decisions", "Decisions", join([note, tag("dl", *parts)]))
 
@@ -320,4 +312,4 @@ def reproduce_section(run: Run) -> Section:
     facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
     lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
     settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
-    return Section("reproduce", "Do it again", join([tag("dl", lines), settings if rows else None]))
+    return Section("reproduce", "Reproduce", join([tag("dl", lines), settings if rows else None]))

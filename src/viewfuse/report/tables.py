@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from viewfuse.errors import DataError
+from viewfuse.fitted.typical_samples import typical_samples
 from viewfuse.io.writers import Sheet, as_json
-from viewfuse.plots.cluster_numbers import k_curve
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report.run_folder import Run
-from viewfuse.selection.typical_samples import typical_samples
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.messages import label, words
 
 
 class Feature(NamedTuple):
@@ -89,8 +89,8 @@ def tables_of(run: Run) -> dict[str, Sheet]:
     }
     if run.history is not None:
         sheets["losses.csv"] = Sheet(tuple(run.history.columns), zip(*run.history.columns.values(), strict=True))
-    if k_curve(run.decisions):
-        sheets["k.csv"] = k_sheet(run.decisions)
+    if run.number is not None:
+        sheets["k.csv"] = k_sheet(run.number)
     if run.merges is not None:
         sheets["merges.csv"] = Sheet(tuple(run.merges.columns), zip(*run.merges.columns.values(), strict=True))
     return sheets
@@ -115,9 +115,9 @@ def merges_of(run: Run) -> list[tuple[list[int], list[int], float]]:
     return [(*pair, distance) for pair, distance in zip(merges, run.merges.numbers("distance").tolist(), strict=True)]
 
 
-def k_sheet(decisions: Mapping[str, Any]) -> Sheet:
+def k_sheet(number: ClusterNumber) -> Sheet:
     """Per number of clusters its score, and what else was measured."""
-    curve = decisions["n_clusters"]["curve"]
+    curve = number.curve
     names = [name for name in curve[0] if name not in ("k", "score")]
     rows = [(one["k"], float(one["score"]), *(float(one.get(name, math.nan)) for name in names)) for one in curve]
     return Sheet(("clusters", "score", *names), rows)
@@ -139,7 +139,7 @@ def _pattern_sheet(run: Run) -> Sheet:
 
 def _decision_sheet(run: Run) -> Sheet:
     rows = [
-        (name, as_json(one.get("chosen")), one.get("why", ""), as_json(one.get("evidence")))
+        (name, as_json(one.chosen), f"{label(one)}: {words(one)}", as_json(one.evidence))
         for name, one in run.decisions.items()
     ]
     return Sheet(("decision", "chosen", "why", "evidence"), rows)

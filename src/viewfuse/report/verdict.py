@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from viewfuse.report.run_folder import Run
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
+from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength, Reliability
+from viewfuse.selection.messages import words
+from viewfuse.utils.settings import Spell
 
-Say = Callable[[object], str]
-"""Turns sentences about Python's parameters into the words of whoever reads."""
 _MANY_UNCERTAIN = 0.2
 _TINY = 5
-_TOLD_BY_MISSING = 0.5
+_MORE_MISSING = 0.5
 """A view that is missing in a cluster this much more often than elsewhere may be what the cluster is about."""
-_ADVICE = {
-    "stable": "",
-    "partly stable": " The large picture holds; samples near a border may belong elsewhere.",
-    "doubtful": "",
-}
-"""What to make of the clusters, by how reliable they are."""
 
 
 def count(n: int, what: str) -> str:
@@ -45,31 +39,27 @@ def headline(run: Run) -> str:
     return f"{count(len(run.ids), 'sample')} in {count(found, 'cluster')}"
 
 
-def how_many(run: Run, say: Say) -> str:
+def how_many(run: Run) -> str:
     """Who chose the number of clusters."""
-    decision = run.decisions.get("n_clusters")
-    if isinstance(decision, dict) and decision.get("why"):
-        label, _, words = str(decision["why"]).partition(": ")
-        return _sentence(f"The number of clusters: {say(words or label)}")
-    return f"You asked for {count(run.n_clusters, 'cluster')}; other numbers were not tried."
+    decision = run.decisions.get(ClusterNumber.name)
+    if decision is None:
+        return f"You asked for {count(run.n_clusters, 'cluster')}; other numbers were not tried."
+    return f"The number of clusters: {words(decision)}."
 
 
-def how_sure(run: Run) -> list[str]:
+def how_sure(run: Run, spell: Spell) -> list[str]:
     """Whether the clusters would be found again, and how sure the samples are of theirs."""
     if run.n_clusters < 2:
         return []  # nothing to be unsure of
-    return [line for line in (_stability(run), _confidence(run)) if line]
+    return [line for line in (_reliability(run, spell), _confidence(run)) if line]
 
 
-def _stability(run: Run) -> str:
-    decision = run.decisions.get("reliability") or {}
-    name, evidence = decision.get("chosen"), decision.get("evidence") or {}
-    if name not in _ADVICE or "agreement" not in evidence:
+def _reliability(run: Run, spell: Spell) -> str:
+    decision = run.decisions.get(Reliability.name)
+    if not isinstance(decision, Reliability):
         return ""
-    n, agreed = decision.get("trainings", 1), float(evidence["agreement"])
-    who = "the network and a second, simpler method (k-means)" if n == 1 else f"{n} independent trainings"
-    scale = "1 means the same clusters, 0 means no more than chance"
-    return f"The clusters are {name}: {who} reach an agreement of {agreed:.2f} ({scale}).{_ADVICE[name]}"
+    advice = " Samples near a border may belong elsewhere." if decision.chosen == "partly stable" else ""
+    return f"The clusters are {words(decision, spell)}.{advice}"
 
 
 def _confidence(run: Run) -> str:
@@ -92,7 +82,7 @@ def missing_views(run: Run) -> str:
     if not lacking:
         return f"Every sample has all {len(run.views)} views."
     return f"{count(lacking, 'sample')} of {len(run.ids):,} lack at least one of the {len(run.views)} views." + (
-        " They were placed all the same, by the views that they have and by their neighbours."
+        " They were placed by the views that they have and by their neighbours."
     )
 
 
@@ -108,24 +98,17 @@ def _in_words(one: Feature) -> str:
     return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
 
 
-def warnings_of(run: Run, say: Say) -> list[str]:
+def warnings_of(run: Run) -> list[str]:
     """What a reader must not miss, the gravest first."""
-    clusters = clusters_of(run)
-    found = [
-        *_on_reliability(run, say),
-        *_doubts(run, clusters),
-        *_on_joint_stage(run),
-        *_led_by_missing(run),
-        *_on_cells(run),
-    ]
-    return [*found, *(_sentence(say(one)) for one in run.summary.get("remarks") or [])]
+    found = [*_on_reliability(run), *_doubts(run, clusters_of(run)), *_on_joint_stage(run), *_led_by_missing(run)]
+    return [*found, *_on_cells(run), *(_sentence(str(one)) for one in run.summary.get("remarks") or [])]
 
 
-def _on_reliability(run: Run, say: Say) -> list[str]:
-    if (run.decisions.get("reliability") or {}).get("chosen") != "doubtful":
+def _on_reliability(run: Run) -> list[str]:
+    decision = run.decisions.get(Reliability.name)
+    if decision is None or decision.chosen != "doubtful":
         return []
-    cure = say("try another number of clusters, or keep the best of several trainings with n_init=3")
-    return [f"Do not build on these clusters before you have checked them in another way; {cure}."]
+    return ["Check these clusters in another way before you rely on them, or try another number of clusters."]
 
 
 def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
@@ -141,7 +124,7 @@ def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
         found.append(f"With views hidden or samples left out, {_listed(lost)} would not be found again.")
     unsure = [str(one.label) for one in clusters if one.confidence < run.level]
     if unsure:
-        found.append(f"The samples of {_listed(unsure)} are uncertain on average; it may be no cluster of its own.")
+        found.append(f"The samples of {_listed(unsure)} are uncertain on average; check whether they belong together.")
     if len(run.ids) and run.uncertain.mean() > _MANY_UNCERTAIN:
         found.append(f"{percent(float(run.uncertain.mean()))} of the samples are uncertain.")
     return found
@@ -153,14 +136,15 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _on_joint_stage(run: Run) -> list[str]:
-    decision: dict[str, Any] = run.decisions.get("joint_stage") or {}
-    return [_sentence(str(decision.get("why", "")))] if decision.get("ended") else []
+    decision = run.decisions.get(JointStageLength.name)
+    if not isinstance(decision, JointStageLength) or not decision.ended:
+        return []
+    return [f"The joint stage {words(decision)}."]
 
 
 def _on_cells(run: Run) -> list[str]:
-    decision = run.decisions.get("empty_cells") or {}
-    why = str(decision.get("why", ""))
-    return [_sentence(why)] if decision.get("evidence") and why else []
+    decision = run.decisions.get(CellFilling.name)
+    return [f"Empty cells were {words(decision)}."] if decision is not None and decision.evidence else []
 
 
 def _led_by_missing(run: Run) -> list[str]:
@@ -172,7 +156,7 @@ def _led_by_missing(run: Run) -> list[str]:
             continue
         own, others = 1 - run.present[inside].mean(axis=0), 1 - run.present[~inside].mean(axis=0)
         v = int(np.argmax(own - others))
-        if own[v] - others[v] > _TOLD_BY_MISSING:
+        if own[v] - others[v] > _MORE_MISSING:
             shares = f"{percent(float(own[v]))} of its samples lack it, {percent(float(others[v]))} of the others"
             found.append(f"Cluster {label} may be about the missing view {run.views[v]}: {shares}.")
     return found

@@ -166,7 +166,7 @@ def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArr
     """The centres in the order in which the points meet them.
 
     Several starts often end in the same clusters, and rounding decides which of them is the best. The numbers of the
-    clusters must not hang on that.
+    clusters must not depend on that.
     """
     nearest = nearest_center(torch.from_numpy(points), torch.from_numpy(centers)).numpy()
     first = np.full(len(centers), len(points))

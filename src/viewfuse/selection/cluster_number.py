@@ -3,8 +3,8 @@
 The score of k is what the measures (`viewfuse.selection.cluster_evidence`) say of the data less what they say of a
 Gaussian of the same covariance with the same views missing, in a weighted sum (`WEIGHTS`). The sum stays level beyond
 the true number, so peaks that are nearly as high as the highest hold, too; the smallest k of these is chosen, and the
-others are told. Clusters found with views hidden are told and have no vote: from one draw to the next they differ more
-than from one number to the next.
+others are listed. Clusters found with views hidden are listed and have no vote: they differ more from one draw to the
+next than from one number to the next.
 
 There is **one cluster** where the clusters of no k agree with the neighbours in all views much better than those of the
 Gaussian do (`STRUCTURE`), nor does the neighbour graph fall into parts (`GAP`).
@@ -21,7 +21,8 @@ from typing import Any
 
 from viewfuse.errors import SettingError
 from viewfuse.selection.cluster_evidence import MEASURES
-from viewfuse.selection.rules import Decision
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.utils.settings import Setting, wrong
 
 WEIGHTS = {"hidden_views": 0.0, "resampling": 1.0, "neighbors": 3.0, "gap": 2.0}
 STRUCTURE, GAP = 0.12, 0.07
@@ -30,7 +31,7 @@ _CLOSE = 0.2
 """A peak that is lower by less holds, too."""
 _PER_CLUSTER = 5
 """Samples that a cluster has at least, on average."""
-_TOLD = 3
+_SHOWN = 3
 
 Curve = list[dict[str, Any]]
 
@@ -44,7 +45,8 @@ def candidate_numbers(within: Any, n_samples: int) -> list[int]:
     """
     least, most = checked_range(within)
     if least > max(n_samples, 1):
-        raise SettingError(f"cluster_range begins at {least}, above the number of samples, {n_samples}; begin it lower")
+        fault = f" begins at {least}, above the number of samples, {n_samples}; begin it lower"
+        raise SettingError(Setting("cluster_range"), fault)
     if least <= 2 and n_samples < 2 * _PER_CLUSTER:
         return []
     return list(range(max(least, 2), min(most, max(n_samples // _PER_CLUSTER, least)) + 1))
@@ -54,10 +56,10 @@ def checked_range(within: Any) -> tuple[int, int]:
     """Two whole numbers, the first at least 1 and not above the second."""
     is_pair = isinstance(within, Sequence) and not isinstance(within, str) and len(within) == 2
     if not is_pair or any(isinstance(one, bool) or not hasattr(one, "__index__") for one in within):
-        raise SettingError(f"cluster_range must be two whole numbers, such as (2, 30); got {within!r}")
+        raise wrong("cluster_range", "two whole numbers, such as (2, 30)", within)
     least, most = int(within[0]), int(within[1])
     if not 1 <= least <= most or most < 2:
-        raise SettingError(f"cluster_range must rise from 1 or more to 2 or more; got {within!r}")
+        raise SettingError(Setting("cluster_range"), f" must rise from 1 or more to 2 or more; got {within!r}")
     return least, most
 
 
@@ -75,7 +77,7 @@ def _point(k: int, found: Mapping[str, float], null: Mapping[str, float]) -> dic
     return {"k": k, "score": score, **sums, **found, **{f"{name}_null": value for name, value in null.items()}}
 
 
-def number_decision(curve: Curve, *, alone: bool) -> Decision:
+def number_decision(curve: Curve, *, alone: bool) -> ClusterNumber:
     """How many clusters there are, which numbers hold too, and the whole curve.
 
     Parameters
@@ -88,14 +90,8 @@ def number_decision(curve: Curve, *, alone: bool) -> Decision:
     if not curve or (alone and not structured):
         holding = [1]
     others = [one["k"] for one in peaks if one["k"] != holding[0]]
-    return {
-        "chosen": holding[0],
-        "candidates": holding,
-        "runner_up": others[0] if others else None,
-        "structured": structured,
-        "evidence": {str(one["k"]): one["score"] for one in peaks[:_TOLD]},
-        "curve": curve,
-    }
+    evidence = {str(one["k"]): one["score"] for one in peaks[:_SHOWN]}
+    return ClusterNumber(holding[0], evidence, holding, others[0] if others else None, structured, curve)
 
 
 def _exceeds(point: Mapping[str, Any], name: str, bound: float) -> bool:

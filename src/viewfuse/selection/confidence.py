@@ -1,11 +1,10 @@
 """Probabilities that mean something, without labels: soft assignments sharpened until they are as sure as they may be.
 
-The soft assignment of the paper puts samples in order, but its values hang on the width of the embedding: .3 for
-samples that are right in 99 of 100 cases, and .3 in pure noise. How sure the clusters are **on average** can be told
-from the data: a partition that a network and k-means on the filled views find independently is real, as far as anybody
-can tell without labels. On data without structure the two agree, corrected for chance, by about a fifth; that counts
-as nothing. The assignments are raised to the power that makes their mean confidence this level, which changes no label
-and no order of samples within a cluster.
+The soft assignment of the paper ranks samples, but its values depend on the width of the embedding: .3 for samples that
+are right in 99 of 100 cases, and .3 in pure noise. How sure the clusters are **on average** can be estimated from the
+data: a partition that a network and k-means on the filled views find independently counts as real. On data without
+structure the two agree, corrected for chance, by about a fifth; that counts as nothing. The assignments are raised to
+the power that makes their mean confidence this level, which changes no label and no order of samples within a cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.selection.rules import Decision
+from viewfuse.selection.decisions import MeanConfidence
 from viewfuse.selection.scores import chance_corrected, matched_share
 
 _AGREEMENT_ON_NOISE = 0.2
@@ -27,16 +26,15 @@ _ROWS = 20_000
 """Samples that are enough to find the power."""
 
 
-def confidence_decision(labels: NDArray[np.int64], reference: NDArray[np.int64], n_clusters: int) -> Decision:
+def confidence_decision(labels: NDArray[np.int64], reference: NDArray[np.int64], n_clusters: int) -> MeanConfidence:
     """How sure the clusters are on average, given those that k-means finds in the filled views."""
     shared = matched_share(labels, reference)
-    level = confidence_level(shared, n_clusters)
-    return {"chosen": level, "evidence": {"shared_with_kmeans": shared}, "n_clusters": n_clusters}
+    return MeanConfidence(confidence_level(shared, n_clusters), {"shared_with_kmeans": shared}, n_clusters)
 
 
-def plain_confidence(assignment: NDArray[np.float32]) -> Decision:
+def plain_confidence(assignment: NDArray[np.float32]) -> MeanConfidence:
     """How sure soft assignments of shape (samples, clusters) are on average where they stay as they are."""
-    return {"chosen": float(assignment.max(axis=1).mean()), "evidence": {}, "n_clusters": assignment.shape[1]}
+    return MeanConfidence(float(assignment.max(axis=1).mean()), {}, assignment.shape[1])
 
 
 def confidence_level(shared: float, n_clusters: int) -> float:

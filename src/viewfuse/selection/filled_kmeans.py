@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from viewfuse.errors import Diverged
-from viewfuse.neighbors.donors import neighbor_lists
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.samples import Samples, neighbor_lists
 from viewfuse.selection.centers import initial_centers, nearest_center
+from viewfuse.utils.settings import Setting
 
 _DONORS = 5
 _ROWS = 5_000
@@ -25,7 +25,8 @@ def filled_kmeans(samples: Samples, n_clusters: int, seed: int) -> Tensor:
     some = rows if len(rows) <= _ROWS else _drawn(rows, seed)
     table = filled_table(samples, some)
     if not torch.isfinite(table).all():
-        raise Diverged("values are so large that their means are not finite; use scaling='minmax' or 'standard'")
+        fault = "values are so large that their means are not finite; use "
+        raise Diverged(fault, Setting("scaling", "minmax"), " or 'standard'")
     neighbors = samples.neighbor_ids if some is rows else None  # neighbours of some are not among them
     centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors)).to(table)
     parts = [nearest_center(filled_table(samples, part), centers) for part in torch.split(rows, _ROWS)]

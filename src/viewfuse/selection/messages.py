@@ -1,13 +1,29 @@
-"""Decisions in words: the only place where they become sentences."""
+"""Decisions in words: the only module that turns them into sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, fields
+from functools import singledispatch
 from itertools import starmap
 from typing import Any
 
-from viewfuse.data.filling.empty_cells import in_words as cells_in_words
-from viewfuse.selection.rules import Decision
+from viewfuse.data.empty_cells import in_words as cells_in_words
+from viewfuse.selection.decisions import (
+    KINDS,
+    CellFilling,
+    ClusterNumber,
+    ClusterSource,
+    Decision,
+    JointStageLength,
+    MeanConfidence,
+    PretrainingLength,
+    Reliability,
+    SavedSentence,
+    ScalingChoice,
+    ViewReduction,
+)
+from viewfuse.utils.settings import Setting, Spell, written
 
 LABELS = {
     "n_clusters": "number of clusters",
@@ -20,38 +36,52 @@ LABELS = {
     "confidence": "confidence",
     "reliability": "reliability",
 }
-"""How people call what was decided."""
+"""What people call the decisions."""
 
 
-def told(decisions: Mapping[str, Decision]) -> dict[str, Decision]:
-    """The decisions, each with "why" in words."""
-    return {name: {**one, "why": f"{LABELS[name]}: {_WORDS[name](one)}"} for name, one in decisions.items()}
+def records(*decisions: Decision) -> dict[str, dict[str, Any]]:
+    """Decisions by name as ``decisions_`` holds them: their data, and "why" in words."""
+    return {one.name: asdict(one) | {"why": f"{label(one)}: {words(one)}"} for one in decisions}
 
 
-def in_words(decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What was decided and why, one sentence each."""
-    return [str(decision["why"]) for decision in decisions.values()]
+def restored(saved: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
+    """Decisions from their `records`; those of an older form keep the sentence that was saved with them."""
+    return {name: _restored(name, record) for name, record in saved.items()}
 
 
-def by_label(decisions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Per label of what was decided, the sentence without it."""
-    return {LABELS[name]: str(one["why"]).removeprefix(f"{LABELS[name]}: ") for name, one in decisions.items()}
+def _restored(name: str, record: Mapping[str, Any]) -> Decision:
+    try:
+        kind = KINDS[name]
+        found = kind(**{one.name: record[one.name] for one in fields(kind) if one.name in record})
+        words(found)
+    except (KeyError, TypeError, ValueError, AttributeError):  # an unknown name, or other fields and evidence
+        return SavedSentence(record.get("chosen"), record.get("evidence") or {}, name, str(record.get("why", "")))
+    return found
 
 
-def _empty_cells(decision: Decision) -> str:
-    if not decision["evidence"]:
+def label(decision: Decision) -> str:
+    """What people call a decision."""
+    name = decision.key if isinstance(decision, SavedSentence) else decision.name
+    return LABELS.get(name, name.replace("_", " "))
+
+
+@singledispatch
+def words(decision: Decision, spell: Spell = str) -> str:
+    """What was decided and why, in words."""
+    raise TypeError(f"a decision of an unknown kind: {decision!r}")
+
+
+@words.register
+def _(decision: SavedSentence, spell: Spell = str) -> str:
+    return decision.why.removeprefix(f"{label(decision)}: ")
+
+
+@words.register
+def _(decision: CellFilling, spell: Spell = str) -> str:
+    if not decision.evidence:
         return "none"
-    source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[decision["chosen"]]
-    return f"filled {source}; " + "; ".join(starmap(cells_in_words, decision["evidence"].items()))
-
-
-def _reduction(decision: Decision) -> str:
-    changed = [name for name, how in decision["chosen"].items() if how != "none"]
-    return "; ".join(_on_view(name, decision) for name in changed) or _unchanged(decision)
-
-
-def _unchanged(decision: Decision) -> str:
-    return "none, as asked" if decision["asked"] else "none, every view is narrow enough"
+    source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[decision.chosen]
+    return f"filled {source}; " + "; ".join(starmap(cells_in_words, decision.evidence.items()))
 
 
 _STEPS = {
@@ -62,129 +92,122 @@ _STEPS = {
 }  # fmt: skip
 
 
-def _on_view(name: str, decision: Decision) -> str:
-    (before, after), facts = decision["columns"][name], decision["evidence"][name]
+@words.register
+def _(decision: ViewReduction, spell: Spell = str) -> str:
+    reduced = [_reduced(name, decision) for name, how in decision.chosen.items() if how != "none"]
+    return "; ".join(reduced) or ("none, as asked" if decision.asked else "none, every view is narrow enough")
+
+
+def _reduced(name: str, decision: ViewReduction) -> str:
+    (before, after), facts = decision.columns[name], decision.evidence[name]
     steps, kept = _STEPS[facts["transform"]], f"{facts['kept']:.0%} of the variance"
     return f"{name}, {facts['name']}, from {before:,} to {after} columns ({steps}; {kept})"
 
 
-def _scaling(decision: Decision) -> str:
-    chosen, scores, failed = decision["chosen"], decision["evidence"], decision["diverged"]
-    listed = ", ".join(f"{scaling} {score:.3f}" for scaling, score in sorted(scores.items(), key=lambda pair: -pair[1]))
-    if decision["asked"]:
-        words = f"{chosen}, as asked"
-    elif decision.get("clear"):
-        words = f"{chosen}; others were not tried, as its clusters are clear"
-    elif decision.get("quick"):
-        words = f"{chosen}; others were not tried, as effort='quick'"
-    elif len(scores) == 1:
-        words = (
-            f"{chosen}, the only one that could be trained" if failed else f"{chosen}, as all others do the same here"
-        )
-    elif scores[chosen] >= max(scores.values()):
-        words = f"{chosen}, as its clusters agree best with the neighbours in all views "
-        words += f"(neighbour agreement times evenness: {listed})"
-    else:
-        words = f"{chosen}, as no other has clusters that agree clearly better with the neighbours in all views "
-        words += f"(neighbour agreement times evenness: {listed})"
-    return words + _on_failures(failed) + _on_mixing(decision)
+@words.register
+def _(decision: ScalingChoice, spell: Spell = str) -> str:
+    failed = f"; training diverged with {' and '.join(decision.diverged)}" if decision.diverged else ""
+    return f"{decision.chosen}{_why_scaling(decision, spell)}{failed}{_on_mixing(decision)}"
 
 
-def _on_failures(failed: list[str]) -> str:
-    return f"; training diverged with {' and '.join(failed)}" if failed else ""
+def _why_scaling(decision: ScalingChoice, spell: Spell) -> str:
+    scores = dict(sorted(decision.evidence.items(), key=lambda pair: -pair[1]))
+    if decision.asked:
+        return ", as asked"
+    if decision.clear:
+        return "; others were not tried, as its clusters are clear"
+    if decision.quick:
+        return f"; others were not tried ({written(Setting('effort', 'quick'), spell)})"
+    if len(scores) == 1:
+        return ", the only one that could be trained" if decision.diverged else ", as all others do the same here"
+    is_best = scores[decision.chosen] >= max(scores.values())
+    subject = "its clusters agree best" if is_best else "no other gives clusters that agree clearly better"
+    return f", as {subject} with the neighbours in all views {_listed(scores)}"
 
 
-def _on_mixing(decision: Decision) -> str:
-    scores, failed, whole = decision["evidence"], decision["diverged"], decision["as_a_whole"]
-    if decision["chosen"] == "mixed":
-        return f"; one scale for all columns of {', '.join(whole)}" if whole else "; every column has its own scale"
-    if len(scores) > 1 and "mixed" not in (*scores, *failed):
+def _listed(scores: Mapping[str, float]) -> str:
+    return f"(neighbour agreement times evenness: {', '.join(f'{name} {score:.3f}' for name, score in scores.items())})"
+
+
+def _on_mixing(decision: ScalingChoice) -> str:
+    if decision.chosen == "mixed":
+        whole = ", ".join(decision.as_a_whole)
+        return f"; one scale for all columns of {whole}" if whole else "; every column has its own scale"
+    if len(decision.evidence) > 1 and "mixed" not in (*decision.evidence, *decision.diverged):
         return "; mixed was not tried, as it does the same as standard here"
     return ""
 
 
-def _pretraining(decision: Decision) -> str:
-    lasted, planned = decision["chosen"], decision["planned"]
-    if lasted < planned and "agreement" not in decision["evidence"]:
-        return f"{lasted} of {planned} epochs, as the clusters are clear by then"
-    if lasted < planned:
-        agreed = decision["evidence"]["agreement"]
-        return f"{lasted} of {planned} epochs, as trainings agree by then (adjusted Rand index {agreed:.2f})"
-    return f"all {lasted} epochs" if lasted else "none"
+@words.register
+def _(decision: PretrainingLength, spell: Spell = str) -> str:
+    lasted, planned, agreed = decision.chosen, decision.planned, decision.evidence.get("agreement")
+    if lasted == planned:
+        return f"all {lasted} epochs" if lasted else "none"
+    why = "the clusters are clear by then"
+    why = why if agreed is None else f"trainings agree by then (adjusted Rand index {agreed:.2f})"
+    return f"{lasted} of {planned} epochs, as {why}"
 
 
-def _joint_stage(decision: Decision) -> str:
-    kept, lasted = decision["chosen"], decision["lasted"]
+@words.register
+def _(decision: JointStageLength, spell: Spell = str) -> str:
+    kept, lasted, merged = decision.chosen, decision.lasted, decision.merged
     if not lasted:
-        return "none, clusters by k-means on the embedding"
-    if decision["ended"]:
-        return f"ended early, {decision['ended']}; kept is the network after {kept} of its epochs"
+        return "none, k-means on the embedding gives the clusters"
+    if decision.ended:
+        return f"ended early, {decision.ended}; the network after {kept} epochs is kept"
     if not kept:
-        why = "merged clusters" if decision["merged"] else "made the clusters no better"
-        return f"taken back after {lasted} epochs, as it {why}"
+        return f"undone after {lasted} epochs, as it {'merged clusters' if merged else 'made the clusters no better'}"
     if kept < lasted:
-        best = "before clusters were merged" if decision["merged"] else "when its clusters were the best"
-        return f"kept is the network after {kept} of {lasted} epochs, {best}"
-    if lasted < decision["planned"]:
-        return f"{lasted} of {decision['planned']} epochs, as its clusters hardly got better"
+        best = "before clusters were merged" if merged else "when its clusters were the best"
+        return f"the network after {kept} of {lasted} epochs is kept, {best}"
+    if lasted < decision.planned:
+        return f"{lasted} of {decision.planned} epochs, as its clusters hardly got better"
     return f"all {lasted} epochs"
 
 
-def _reliability(decision: Decision) -> str:
-    name, n, agreed = decision["chosen"], decision["trainings"], decision["evidence"]["agreement"]
-    index = f"with an adjusted Rand index of {agreed:.2f} (1: the same)"
-    doubt = name == "doubtful" and decision["alone"]
-    cure = "; effort='thorough' trains more of them and keeps the best" if doubt else ""
-    if n == 1:
-        return f"{name}, as the network and k-means on the filled views agree {index}{cure}"
-    verb = "agree" if decision["final"] else "agreed, when the scaling was chosen,"
-    return f"{name}, as {n} trainings {verb} {index}{cure}"
+@words.register
+def _(decision: ClusterSource, spell: Spell = str) -> str:
+    if decision.chosen == "network":
+        return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
+    found = "those of k-means on the filled views, which the network was taught"
+    return f"{found}, as they agree better with the neighbours in all views {_listed(decision.evidence)}"
 
 
-def _clusters(decision: Decision) -> str:
-    scores = decision["evidence"]
-    listed = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
-    if decision["chosen"] == "network":
-        return "those of the network" + (f" (neighbour agreement times evenness: {listed})" if len(scores) > 1 else "")
-    words = "those of k-means on the filled views, which the network was taught, as they agree better with the "
-    return words + f"neighbours in all views (neighbour agreement times evenness: {listed})"
+@words.register
+def _(decision: MeanConfidence, spell: Spell = str) -> str:
+    mean = f"{decision.chosen:.2f} on average"
+    if not decision.evidence:
+        return f"{mean}: the paper's soft labels, which are not calibrated"
+    shared, chance = decision.evidence["shared_with_kmeans"], 1 / decision.n_clusters
+    return (
+        f"{mean}, as k-means on the filled views puts {shared:.0%} of the samples into the same clusters as the "
+        f"network (by chance {chance:.0%})"
+    )
 
 
-def _confidence(decision: Decision) -> str:
-    if not decision["evidence"]:
-        return f"{decision['chosen']:.2f} on average: the paper's soft labels, which are not calibrated"
-    shared, chance = decision["evidence"]["shared_with_kmeans"], 1 / decision["n_clusters"]
-    words = f"{decision['chosen']:.2f} on average, as k-means on the filled views put {shared:.0%} of the samples into "
-    return words + f"the clusters that the network found by itself (by chance {chance:.0%})"
+@words.register
+def _(decision: Reliability, spell: Spell = str) -> str:
+    doubt = decision.chosen == "doubtful" and decision.alone
+    cure = f"; {written(Setting('effort', 'thorough'), spell)} trains more networks and keeps the best" if doubt else ""
+    several = decision.trainings > 1
+    compared = f"{decision.trainings} trainings" if several else "the network and k-means on the filled views"
+    index = f"agree with an adjusted Rand index of {decision.evidence['agreement']:.2f}"
+    when = "" if decision.final or not several else " when the scaling is chosen"
+    return f"{decision.chosen}, as {compared} {index}{when} (1: the same clusters, 0: chance){cure}"
 
 
-def _n_clusters(decision: Decision) -> str:
-    chosen, other = decision["chosen"], decision["runner_up"]
-    scores = {one["k"]: f"{one['score']:.2f}" for one in decision["curve"]}
+@words.register
+def _(decision: ClusterNumber, spell: Spell = str) -> str:
+    chosen, other, scores = decision.chosen, decision.runner_up, decision.scores
     if not scores:
-        return "1, as there are too few samples to tell more"
+        return "1, as there are too few samples to look for more"
     if chosen == 1:
-        words = "1, as nothing holds together better than in a Gaussian of the same covariance"
-        return words + f"; if there must be more, {other} hold best"
-    doubt = "" if decision["structured"] else ", although hardly anything holds together better than in a Gaussian"
-    words = f"{chosen}, which hold together in all views and are found again with samples left out{doubt}"
-    words += f" (score {scores[chosen]}"
-    return words + (f"; the next peak is {other} with {scores[other]})" if other else ")") + _on_all_that_hold(decision)
-
-
-def _on_all_that_hold(decision: Decision) -> str:
-    *most, last = map(str, decision["candidates"])
-    return f"; {', '.join(most)} and {last} {'all' if len(most) > 1 else 'both'} hold" if most else ""
-
-
-_WORDS = {
-    "n_clusters": _n_clusters,
-    "empty_cells": _empty_cells,
-    "reduction": _reduction,
-    "scaling": _scaling,
-    "pretraining": _pretraining,
-    "joint_stage": _joint_stage,
-    "clusters": _clusters,
-    "confidence": _confidence,
-    "reliability": _reliability,
-}
+        return (
+            f"1, as the data hold together no better than a Gaussian of the same covariance; the next best is {other}"
+        )
+    doubt = "" if decision.structured else ", though hardly better than a Gaussian of the same covariance"
+    second = f"; the next peak is {other} with {scores[other]:.2f}" if other else ""
+    *most, last = map(str, decision.candidates)
+    equals = f"; {', '.join(most)} and {last} {'all' if len(most) > 1 else 'both'} hold" if most else ""
+    found = f"{chosen}, which hold together in all views and are found again with samples left out{doubt}"
+    return f"{found} (score {scores[chosen]:.2f}{second}){equals}"

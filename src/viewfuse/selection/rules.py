@@ -1,12 +1,12 @@
 """What the paper decided by hand, with labels in view, decided from scores alone.
 
-Rules return data; `viewfuse.selection.messages` turns them into words.
+Rules return data, `viewfuse.selection.decisions`; `viewfuse.selection.messages` turns them into words.
 
 **The weight of the clustering loss.** Reconstruction losses of different data, and of one data set scaled in different
 ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
 weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
 
-**Which scaling goes on, which clusters the joint stage begins with, and which training is kept** is told by the
+**Which scaling is chosen, which clusters the joint stage begins with, and which training is kept** depends on the
 neighbour agreement of the clusters (`viewfuse.selection.scores`).
 """
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, isnan
-from typing import Any
 
+from viewfuse.selection.decisions import ClusterSource, Reliability
 from viewfuse.selection.scores import Candidate, chance_corrected
 
 SCALINGS = ("mixed", "standard", "minmax")
-"""Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that hangs on
+"""Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that depends on
 the two outermost values of a column comes last."""
 _SCALING_MARGIN = 0.04
 """By which the score of the clusters under a scaling must be higher than under those before it."""
@@ -38,9 +38,6 @@ _PER_CLUSTER = 5
 """Fewer samples in a cluster, on average, than this make nothing clear: with as many clusters as samples all agree."""
 _BETTER = 0.0025
 """By which share k-means must score higher than the network: a tie is the network's."""
-
-Decision = dict[str, Any]
-"""What was "chosen", from which "evidence", and further facts."""
 
 
 def clustering_weight(reconstruction: float | None) -> float:
@@ -96,53 +93,19 @@ def are_clear(shared: float, n_samples: int, n_clusters: int) -> bool:
     return n_samples >= _PER_CLUSTER * n_clusters and chance_corrected(shared, n_clusters) >= CLEAR
 
 
-def clusters_decision(network: float, kmeans: float | None) -> Decision:
+def cluster_source(network: float, kmeans: float | None) -> ClusterSource:
     """Whose clusters are kept: those of the network, or those of k-means on the filled views.
 
     Parameters
     ----------
-    network, kmeans : their scores, see `viewfuse.selection.scores.partition_score`; None where nobody may choose
+    network, kmeans : their scores, see `viewfuse.selection.scores.partition_score`; None leaves no choice
     """
     better = kmeans is not None and kmeans > network + _BETTER * abs(network)
     evidence = {"network": network} | ({} if kmeans is None else {"k-means": kmeans})
-    return {"chosen": "k-means" if better else "network", "evidence": evidence}
+    return ClusterSource("k-means" if better else "network", evidence)
 
 
-def scaling_decision(
-    chosen: str,
-    scores: Mapping[str, float],
-    whole: Sequence[str],
-    failed: Sequence[str],
-    *,
-    asked: bool,
-    clear: bool,
-    quick: bool = False,
-) -> Decision:
-    """Which scaling was chosen.
-
-    Parameters
-    ----------
-    scores : by scaling that of its clusters, see `viewfuse.selection.scores.candidate_scores`
-    whole : names of the views whose columns have one scale in common
-    failed : scalings with which no training kept finite losses
-    asked : whether the user named the scaling
-    clear : whether its clusters were clear, so that no other scaling was tried
-    quick : whether no other scaling was tried to save time
-    """
-    facts = {"as_a_whole": list(whole), "diverged": list(failed), "asked": asked, "clear": clear, "quick": quick}
-    return {"chosen": chosen, "evidence": dict(scores), **facts}
-
-
-def reliability(agreed: float, n_trainings: int, *, final: bool, alone: bool) -> Decision:
-    """How sure the clustering is: whether independent trainings found the same, or k-means on the filled views.
-
-    Parameters
-    ----------
-    agreed : the mean adjusted Rand index
-    n_trainings : how many were compared; 1 where there was one only, which was compared with k-means
-    final : whether they were compared as they ended, and not when the scaling was chosen
-    alone : whether one training only went on from there
-    """
+def reliability(agreed: float, n_trainings: int, *, final: bool, alone: bool) -> Reliability:
+    """Call clusters stable, partly stable or doubtful by the mean adjusted Rand index `agreed`; see `Reliability`."""
     name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
-    facts = {"trainings": n_trainings, "final": final, "alone": alone}
-    return {"chosen": name, "evidence": {"agreement": agreed}, **facts}
+    return Reliability(name, {"agreement": agreed}, n_trainings, final, alone)

@@ -12,7 +12,7 @@ Merging clusters that overlap raises the agreement, too. It shows in the **size 
 sizes over the largest possible one. Partitions of different trainings, and of k-means, are compared by the agreement
 times the entropy. During a joint stage a training is only compared with itself, so the entropy may not fall there.
 
-What they cannot see: structure that is in the data and not in the labels that somebody has in mind. Sets whose clusters
+What they cannot see: structure that is in the data and not in the labels that the user has in mind. Sets whose clusters
 overlap in every view differ little in agreement, and there the choice is close to arbitrary; `decisions_` shows it.
 """
 
@@ -29,7 +29,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
+from viewfuse.neighbors.search import NO_NEIGHBOR
 
 AGREEMENT_DEPTH = 9
 """Neighbours of a sample that count, whatever the method itself looks at."""

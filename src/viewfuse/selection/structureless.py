@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
 from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.filled_kmeans import filled_table
 
 
@@ -48,7 +48,7 @@ def spectrum(samples: Samples, depth: int, count: int) -> Tensor:
     """The largest eigenvalues of the graph that joins neighbours in any view, the largest first, of shape (count,).
 
     An edge weighs the share of the views, among those that both samples have, in which one is a neighbour of the
-    other. As many eigenvalues are near 1 as there are groups that hardly hang together.
+    other. As many eigenvalues are near 1 as there are groups that are hardly connected.
     """
     n, present = len(samples), samples.present.float()
     joined = torch.zeros(n, n, device=present.device)

@@ -13,7 +13,7 @@ _ROUNDS = 60
 _PRECISION = 1e-12
 """Relative gain below which no further round is made."""
 _PULL = 1e-3
-"""Of the means, without which centres of clusters that can be told apart would move on for ever."""
+"""Of the means, without which centres of separable clusters would never stop moving."""
 _LEARNED = 0.9
 """Share of the samples that must fall into their cluster: what an embedding does not hold cannot be taught."""
 

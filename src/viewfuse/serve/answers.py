@@ -1,4 +1,4 @@
-"""What the model says of samples, in a form that JSON can hold. Everything is told in the order of the samples."""
+"""What the model says of samples, in a form that JSON can hold, in the order of the samples."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.metrics import Metrics
 from viewfuse.serve.opened import Opened
 from viewfuse.serve.process import Facts
-from viewfuse.serve.replies import MISTAKE, reply, sentence
+from viewfuse.serve.replies import INTERNAL_ERROR, reply, status_and_detail
 from viewfuse.serve.worker import SHORT, Worker
 
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
@@ -40,7 +40,7 @@ def create_app(
 
     Parameters
     ----------
-    token : what callers must know; None lets everybody pass
+    token : what callers must know; None lets all callers pass
     host : where it will listen; on this machine alone it answers to no other names
     """
     limits = limits or Limits()
@@ -53,8 +53,8 @@ def create_app(
         worker.stop()
 
     app = FastAPI(title="viewfuse", version=__version__, docs_url=None, redoc_url=None, lifespan=alive)
-    app.add_exception_handler(ViewfuseError, _say)
-    app.add_exception_handler(Exception, _apologise)
+    app.add_exception_handler(ViewfuseError, _refuse)
+    app.add_exception_handler(Exception, _internal_error)
     app.add_middleware(Gate, **middleware(metrics, token, host))
     for name, question in QUESTIONS.items():
         answer = _answering(name, opened, limits, worker, metrics)
@@ -108,11 +108,11 @@ def _answering(question: str, opened: Opened, limits: Limits, worker: Worker, me
         signs = Signs(limits, len(opened.facts["views"]), opened.width) if facts["kind"] == JSON else None
         body, parts = bytearray(), _parts(request, limits, signs)
         is_whole = await _read(body, parts, limits, SHORT)
-        lane = worker.lane(body, is_whole and facts["kind"] == JSON)
-        async with lane.place():
+        queue = worker.queue(body, is_whole and facts["kind"] == JSON)
+        async with queue.place():
             if not is_whole:
                 await _read(body, parts, limits, limits.bytes)
-            return await lane.ask(facts, body)
+            return await queue.ask(facts, body)
 
     return answer
 
@@ -163,14 +163,14 @@ def _pairs(blocks: list[str]) -> dict[str, str] | None:
     return found or None
 
 
-async def _say(_: Request, error: Exception) -> Response:
-    """The package's own sentence."""
+async def _refuse(_: Request, error: Exception) -> Response:
+    """Answer with the message of an error of the package."""
     assert isinstance(error, ViewfuseError)
-    status, detail = sentence(error)
+    status, detail = status_and_detail(error)
     again = {"Retry-After": "1"} if status == 503 else None
     return Response(as_json({"detail": detail}), status, again, media_type=JSON)  # also letters that UTF-8 lacks
 
 
-async def _apologise(_: Request, __: Exception) -> JSONResponse:
-    """A mistake of ours: the log has it, callers need not."""
-    return JSONResponse({"detail": MISTAKE}, 500)
+async def _internal_error(_: Request, __: Exception) -> JSONResponse:
+    """Hide the details of an unexpected error from the caller; the log has them."""
+    return JSONResponse({"detail": INTERNAL_ERROR}, 500)

@@ -1,4 +1,4 @@
-"""The body of a request becomes Views. Nobody knows who wrote it, so nothing in it is believed."""
+"""Read the body of a request as Views. Its author is unknown, so everything in it is checked."""
 
 from __future__ import annotations
 
@@ -87,6 +87,8 @@ def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str]) -> 
         differ = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
         raise DataError(f"the numbers of samples differ ({differ}); give each view one row per sample, null for none")
     given = {name: (rows if any(rows) else None) for name, (rows, _) in tables.items()}
+    if not any(given.values()):
+        raise DataError("no view has a row; give at least one")
     columns = [() if given[name] is None else listed for name, (_, listed) in tables.items()]
     return Views(given, ids=ids, columns=columns, allow_disjoint=True)
 
@@ -119,8 +121,10 @@ def _parsed(body: bytes | bytearray) -> Any:
         raise
     except RecursionError:
         raise DataError(f"the body is nested too deeply; {_SHAPE}") from None
-    except ValueError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"the body is no JSON ({error}); {_SHAPE}") from None
+    except ValueError:
+        raise DataError("the body has a whole number with too many digits; write it as a float") from None
 
 
 def _no_number(name: str) -> NoReturn:

@@ -74,14 +74,14 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
-        if self.cycle is None or not self.cycle.response_complete:  # else nobody keeps it
+        if self.cycle is None or not self.cycle.response_complete:  # else nothing keeps it
             self.waiting.count(self, len(data))
         if not self.transport.is_closing():
             super().data_received(data)
         self._look()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; for no longer than that if the last one goes on coming, byte by byte."""
+        """Wait for the next request; for no longer than that if the last one keeps coming, byte by byte."""
         self._wait()
         super().on_response_complete()
         self._look()

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from viewfuse.serve.metrics import Metrics
 
 OPEN = frozenset({"/health", "/ready"})
-"""What whoever keeps the service alive may ask without a token."""
+"""Addresses of health checks, which need no token."""
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _HEADERS = [
     (b"cache-control", b"no-store"),
@@ -27,11 +27,11 @@ _HEADERS = [
 
 
 class Gate:
-    """Lets those pass who know the token, counts all, and tells browsers to be careful.
+    """Check the token, count requests, and send headers that protect browsers.
 
     Parameters
     ----------
-    token : what callers must know; None lets everybody pass
+    token : what callers must know; None lets all callers pass
     hosts : names under which the service may be called; None allows all. A service for one machine allows its own
         names only: else a page from elsewhere could have its own name lead here, and read the answers.
     """
@@ -96,5 +96,5 @@ def middleware(metrics: Metrics, token: str | None, host: str) -> dict[str, Any]
 
 
 def is_local(host: str) -> bool:
-    """Whether nobody but this machine can reach what listens at this address."""
+    """Whether only this machine can reach what listens at this address."""
     return ip_address(host).is_loopback

@@ -26,7 +26,7 @@ class Limits:
     Attributes
     ----------
     rows : samples of one request
-    bytes : of one body; also of what a compressed body becomes, and of one answer, as far as can be told before
+    bytes : of one body; also of what a compressed body becomes, and of one answer, as far as that is known in advance
     places : requests that wait or run at the same time; others are sent away
     seconds : of computing per request; then the process that computes is ended and replaced
     header_seconds, body_seconds, answer_seconds : time for a header and a body to arrive, and for an answer to be taken

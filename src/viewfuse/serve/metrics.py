@@ -1,4 +1,4 @@
-"""Counts for whoever watches the service, in the text format of Prometheus."""
+"""Counts of requests, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import viewfuse
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 OTHER = "other"
-"""Stands for addresses that do not exist: whoever asks for many must not make many counters."""
+"""Stands for addresses that do not exist: asking for many of them must not make many counters."""
 
 
 class Metrics:

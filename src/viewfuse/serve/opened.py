@@ -15,9 +15,9 @@ from viewfuse.methods.registry import load
 from viewfuse.report.html import join, paragraphs, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
-from viewfuse.report.verdict import Say
 from viewfuse.serve.answers import plain_names
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
@@ -53,7 +53,7 @@ class Opened:
         self.fitted._model = self.fitted._placed_model()
 
 
-def open_folder(folder: Path, device: str, say: Say = str) -> Opened:
+def open_folder(folder: Path, device: str, spell: Spell = str) -> Opened:
     """Open a model, or the folder of a run with the model inside."""
     is_run = (folder / "model" / MANIFEST).is_file() and not (folder / MANIFEST).exists()
     model = folder / "model" if is_run else folder
@@ -61,7 +61,7 @@ def open_folder(folder: Path, device: str, say: Say = str) -> Opened:
     with _one_thread():
         fitted = load(model, device="cpu")
     facts = _facts(read_manifest(model), fitted)
-    return Opened(fitted, place, facts, run_page(read_run(folder), say=say) if is_run else _page(facts))
+    return Opened(fitted, place, facts, run_page(read_run(folder), spell=spell) if is_run else _page(facts))
 
 
 def _found(device: str) -> str:

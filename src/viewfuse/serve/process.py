@@ -49,7 +49,7 @@ class Process:
                 _live(theirs, prepare, work, seconds)
         self._channel.setblocking(False)
         self.end = weakref.finalize(self, _end, pid, os.getpid())
-        weakref.finalize(self, self._channel.close)  # and not before: whoever waits for an answer must notice the end
+        weakref.finalize(self, self._channel.close)  # and not before: a caller that waits must notice the end
 
     @property
     def is_alive(self) -> bool:
@@ -62,7 +62,7 @@ class Process:
             return False
 
     async def ask(self, facts: Facts, content: bytearray) -> tuple[Facts, bytearray]:
-        """What the process makes of this; it ends where nobody waits for that any more. `content` is emptied."""
+        """Ask the process, and end it if the caller stops waiting. `content` is emptied."""
         try:
             await self._send(facts, content)
             content.clear()  # it may be long, and so may be the next one, which arrives meanwhile
@@ -137,7 +137,7 @@ def _parts(facts: Facts, content: bytes | bytearray) -> list[bytes | bytearray]:
 def _let_go(channel: socket.socket) -> None:
     """Leave signals and callers to the service: what it closes must be closed, and only it decides when to end.
 
-    Other sockets become /dev/null instead of being closed, so that no later file gets a number that somebody closes.
+    Other sockets become /dev/null instead of being closed, so that no later file gets a number that other code closes.
     """
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM):

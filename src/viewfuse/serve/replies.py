@@ -1,4 +1,4 @@
-"""What the process of a lane does with one request: read the body, ask the model, put it in words."""
+"""What a worker process does with one request: read the body, ask the model, write the answer."""
 
 from __future__ import annotations
 
@@ -19,57 +19,54 @@ from viewfuse.serve.bodies import PARQUET, TEMPORARY, Asked, read_json, read_par
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.opened import Opened
 from viewfuse.serve.process import Facts
+from viewfuse.utils.settings import Setting, spelled
 
 T = TypeVar("T")
-MISTAKE = "the service made a mistake with this request; its log says more"
+INTERNAL_ERROR = "internal error; the log of the service has the details"
 _STATUS = {
     TooLarge: 413, NotEnoughMemory: 413, DataError: 422, SettingError: 422, Busy: 503, TooLong: 504,
 }  # fmt: skip
-_WORDS = {
-    rf"{re.escape(gettempdir())}\S*{TEMPORARY}\w+/body\.parquet": "the body",
-    r"(, or if it is in order,|;) trusted=True .*": "",
-    r" \(on the command line NAME=FILE\)": "",
-    r"every view is None, so there is no sample; pass at least one array": "no view has a row; give at least one",
-    r"blocks=\{.*\} takes": "naming it as a block in the address takes",
-    r"<U\d+ values": "text",
-    r"; use sys\.set_int_max_str_digits\(\) to increase the limit": "",
-    r"\(NaN or masked everywhere\)": "(null everywhere)",
-}
-"""What is said to those who call Python, and what to those who send a body."""
+_BODY_PATH = re.compile(rf"{re.escape(gettempdir())}\S*{TEMPORARY}\w+/body\.parquet")
 _MOST_LETTERS = 2000
-"""Of a sentence: names in it come from the body, and may be as long as that."""
+"""Of a message: names in it come from the body, and may be as long as that."""
 _log = logging.getLogger(__name__)
 
 
 def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes]:
     """Status, number of samples and text of the answer to `facts["question"]` about the samples of a body."""
     try:
-        found, told = _recorded(partial(_answered, opened, limits, facts, body))
+        found, warned = _recorded(partial(_answered, opened, limits, facts, body))
     except MissingPackage:
-        return _said(501, "this service reads no Parquet, as it lacks a package for that; send JSON")
+        return _refusal(501, "this service cannot read Parquet, as it lacks a package; send JSON")
     except ViewfuseError as error:
-        return _said(*sentence(error))
+        return _refusal(*status_and_detail(error))
     except MemoryError:
-        return _said(413, "the request does not fit into the memory of the service; send fewer samples")
+        return _refusal(413, "the request does not fit into the memory of the service; send fewer samples")
     except Exception:
         _log.exception("a request failed")
-        return _said(500, MISTAKE)
-    return {"status": 200, "rows": len(found["ids"])}, as_json({**found, "warnings": told}).encode()
+        return _refusal(500, INTERNAL_ERROR)
+    return {"status": 200, "rows": len(found["ids"])}, as_json({**found, "warnings": warned}).encode()
 
 
-def sentence(error: ViewfuseError) -> tuple[int, str]:
-    """The status that says who can do something about an error, and what is said to the caller."""
-    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500), _in_our_words(str(error))
+def status_and_detail(error: ViewfuseError) -> tuple[int, str]:
+    """The HTTP status of an error, and its message for the caller."""
+    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500), _for_callers(error)
 
 
-def _in_our_words(text: str) -> str:
-    """A sentence of the package for somebody who sent a body: no path, no advice about Python, not too long."""
-    for theirs, ours in _WORDS.items():
-        text = re.sub(theirs, ours, text)
+def _for_callers(message: object) -> str:
+    """An error or a warning for a caller: parameters as in the address, no path of this machine, not too long."""
+    text = _BODY_PATH.sub("the body", spelled(message, _in_address))
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} ..."
 
 
-def _said(status: int, detail: str) -> tuple[Facts, bytes]:
+def _in_address(setting: Setting) -> str | None:
+    """A parameter of reading files as the address of a request has it."""
+    if setting.name == "blocks" and setting.has_value:
+        return "&".join(f"block={view}={pattern}" for view, pattern in setting.value.items())
+    return {"blocks": "block", "id_column": "id_column"}.get(setting.name)
+
+
+def _refusal(status: int, detail: str) -> tuple[Facts, bytes]:
     return {"status": status, "rows": 0}, as_json({"detail": detail}).encode()  # also letters that UTF-8 lacks
 
 
@@ -87,10 +84,10 @@ def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = work()
-    told: dict[str, None] = {}
+    ours: dict[str, None] = {}
     for one in caught:
         if one.category.__module__ == errors.__name__:
-            told[_in_our_words(str(one.message))] = None
+            ours[_for_callers(one.message)] = None
         else:
             _log.warning("%s: %s", one.category.__name__, one.message)
-    return result, list(told)
+    return result, list(ours)

@@ -1,4 +1,4 @@
-"""Requests wait in two lanes, each with a process that asks the model; who finds no place is sent away."""
+"""Two queues of requests, each with a process that asks the model; a request that finds no place is refused."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.process import Facts, Process, Work
 
 SHORT = 256_000
-"""Bytes of a body that may pass in the quick lane."""
+"""Bytes of a body of requests for the quick queue."""
 _FEW = {b"[": 300, b",": 30_000}
-"""Lists in a body, about one per row and view, and values that may pass in the quick lane."""
+"""Lists in a body, about one per row and view, and values of requests for the quick queue."""
 _AT_ONCE = 2
 """Long bodies that are there at the same time: one is worked on while the next one arrives."""
 _NICE = 10
 
 
-class Lane:
-    """A process that does one thing at a time, and the places of those who wait for it.
+class Queue:
+    """A process that answers one request at a time, and the places of requests that wait for it.
 
     All happens in the thread of the event loop, so nothing here needs a lock of threads.
 
@@ -51,7 +51,7 @@ class Lane:
             self.taken -= 1
 
     async def ask(self, facts: Facts, body: bytearray) -> tuple[Facts, bytearray]:
-        """What the process answers, when it is our turn."""
+        """Wait for a turn, and ask the process."""
         async with self._turn:
             return await self.process().ask(facts, body)
 
@@ -71,15 +71,15 @@ class Lane:
 
 
 class Worker:
-    """Two lanes: one for short requests, which so never wait for long ones, and one for the others.
+    """Two queues: one for short requests, which so never wait for long ones, and one for the others.
 
     More processes would not be faster, as the model uses all cores by itself.
     """
 
     def __init__(self, limits: Limits, prepare: Callable[[], None], work: Work) -> None:
         start = partial(Process, work=work, seconds=limits.seconds)
-        self._quick = Lane(partial(start, prepare), limits.places, limits.places)
-        self._long = Lane(partial(start, partial(_behind, prepare)), limits.places, _AT_ONCE)
+        self._quick = Queue(partial(start, prepare), limits.places, limits.places)
+        self._long = Queue(partial(start, partial(_behind, prepare)), limits.places, _AT_ONCE)
         self.places = limits.places
 
     @property
@@ -92,8 +92,8 @@ class Worker:
         """Places that are taken."""
         return self._quick.taken + self._long.taken
 
-    def lane(self, beginning: bytearray, is_whole: bool) -> Lane:
-        """The lane for a body that begins so; it is looked at only if that is all of it."""
+    def queue(self, beginning: bytearray, is_whole: bool) -> Queue:
+        """The queue for a body that begins so; only a whole body can be short."""
         is_short = is_whole and all(beginning.count(sign) <= n for sign, n in _FEW.items())
         return self._quick if is_short else self._long
 
@@ -103,10 +103,10 @@ class Worker:
         self._long.process()
 
     def stop(self) -> None:
-        """End both processes, whatever they do; nobody is let in any more."""
-        for lane in (self._quick, self._long):
-            lane.places = 0
-            lane.end()
+        """End both processes, whatever they do, and refuse further requests."""
+        for queue in (self._quick, self._long):
+            queue.places = 0
+            queue.end()
 
 
 def _behind(prepare: Callable[[], None]) -> None:

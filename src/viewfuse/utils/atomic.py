@@ -1,7 +1,7 @@
 """Writing files so that a kill at any moment leaves the old file or the new one, never a broken one.
 
-The name of an unfinished file says which process writes it, so that a file whose writer was killed can be told from
-one that is still being written.
+The name of an unfinished file says which process writes it, so that files of killed writers are recognised among those
+that are still being written.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def exclusive(folder: Path, called: Path | None = None, patience: float | None =
         yield handle is not None
     finally:
         if is_new and folder.exists() and not any(folder.iterdir()):
-            with suppress(OSError):  # somebody else was faster
+            with suppress(OSError):  # another process was faster
                 folder.rmdir()
         if handle is not None:
             os.close(handle)
@@ -121,7 +121,7 @@ def _lock(folder: Path, called: Path, patience: float) -> int | None:
 
 
 def _try_lock(handle: int, folder: Path) -> str:
-    """Whether the lock is now "held", "taken" by somebody else, or "impossible" on this file system."""
+    """Whether the lock is now "held", "taken" by another process, or "impossible" on this file system."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -147,17 +147,17 @@ def sweep(folder: Path) -> None:
 
 
 def _is_alive(path: Path) -> bool:
-    """Whether somebody may still write an unfinished file."""
+    """Whether a process may still write an unfinished file."""
     owner = _OWNED.fullmatch(path.name)
     if owner is None:
         return False
-    if owner[1] != _machine():  # nobody can be asked
+    if owner[1] != _machine():  # its processes cannot be checked from here
         return is_younger(path, A_DAY)
     try:
         os.kill(int(owner[2]), 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it runs, but is somebody else's
+    except OSError:  # it runs, but belongs to another user
         return True
     return True
 

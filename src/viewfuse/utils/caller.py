@@ -1,4 +1,4 @@
-"""Where warnings point: at the line of whoever called the package, however deep inside it something was noticed."""
+"""Where warnings point: at the user's line that called the package, however deep inside they are raised."""
 
 from __future__ import annotations
 

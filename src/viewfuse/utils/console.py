@@ -1,4 +1,4 @@
-"""Lines for whoever waits; nothing that goes wrong with them may cost a result."""
+"""Progress lines for the user; a failure to print never costs a result."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def is_live() -> bool:
 def tell(line: object) -> None:
     """Write a line to standard error, if there is one that takes it."""
     if sys.stderr is not None:
-        with suppress(OSError, ValueError):  # closed, full, or a pipe that nobody reads any more
+        with suppress(OSError, ValueError):  # closed, full, or a pipe without a reader
             print(line, file=sys.stderr, flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from viewfuse.errors import SettingError
+from viewfuse.utils.settings import Setting
 
 
 def chosen_device(name: str) -> torch.device:
@@ -18,5 +19,5 @@ def chosen_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise SettingError(f"device {name!r} cannot be used here ({reason}); try device='auto'") from None
+        raise SettingError(f"device {name!r} cannot be used here ({reason}); try ", Setting("device", "auto")) from None
     return torch.device(device.type, device.index or 0) if device.type == "cuda" else device

@@ -25,7 +25,7 @@ def replacing(folder: Path, is_stale: Callable[[str], bool] = lambda name: False
 
     What else was in `folder` stays there, but for names of files that `is_stale` knows as results of an earlier run.
     Of two processes that write to one folder the second is refused at once. A folder that cannot be renamed, such as
-    one that somebody works in, gets its files one by one.
+    a folder in use gets its files one by one.
     """
     place = folder.resolve()
     missing = [parent for parent in place.parents if not parent.exists()]
@@ -78,10 +78,10 @@ def _beside(place: Path) -> Iterator[Path]:
 
 
 def _take_along(place: Path, new: Path, is_stale: Callable[[str], bool]) -> None:
-    """Link what is somebody's own into the new folder."""
+    """Link the user's own files into the new folder."""
     if not place.is_dir() or place in new.parents:
         return
-    with suppress(OSError):  # whoever may not set it has his own
+    with suppress(OSError):  # without the right to set it, the default stays
         shutil.copymode(place, new)
     for path in place.iterdir():
         if not (new / path.name).exists() and not is_stale(path.name) and not path.name.startswith(TEMPORARY):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, ViewfuseError
+from viewfuse.utils.settings import Advice, Setting
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,10 +44,12 @@ def room(shape: tuple[int, int]) -> NDArray[np.float32]:
     if n_bytes <= _LITTLE or n_bytes * _SHARE <= available():
         return np.zeros(shape, dtype=np.float32)
     try:
-        with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when nobody maps it any more
+        with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when it is no longer mapped
             _take_space(file.fileno(), n_bytes)
             return np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
     except OSError as error:
+        if error.errno == errno.ENOMEM:  # the map, not the file, does not fit
+            raise
         raise CannotWrite(
             f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
             "free some space there, or set TMPDIR to a folder that has more"
@@ -67,16 +70,16 @@ def parts(n_rows: int) -> Iterator[slice]:
         yield slice(start, start + _ROWS_AT_A_TIME)
 
 
-def require(n_bytes: int, what: str, cure: str) -> None:
-    """Refuse `what`, which needs `n_bytes`, where they are not there."""
+def require(n_bytes: int, what: str, *cure: object) -> None:
+    """Refuse `what`, which needs `n_bytes`, if they are not free; `cure` is the rest of the message."""
     free = available()
     if n_bytes > free:
-        raise NotEnoughMemory(f"{what} needs {n_bytes:,} bytes, but only {free:,} are free; {cure}")
+        raise NotEnoughMemory(f"{what} needs {n_bytes:,} bytes, but only {free:,} are free; ", *cure)
 
 
 @contextmanager
-def told_when_full() -> Iterator[None]:
-    """Whatever runs out of memory inside, of any library, is one error that says so, with a cure."""
+def memory_errors() -> Iterator[None]:
+    """Turn every error of a library that ran out of memory into `NotEnoughMemory`, which says what to do."""
     with ExitStack() as stack:
         try:
             stack.enter_context(mmap.mmap(-1, _RESERVE))  # to say it, even if nothing else is left
@@ -85,15 +88,15 @@ def told_when_full() -> Iterator[None]:
             stack.close()
             if isinstance(error, ViewfuseError) or not _is_full(error):
                 raise
-            raise NotEnoughMemory(_told(error)) from None
+            raise _out_of_memory(error) from None
 
 
-def telling_when_full(function: Callable[P, T]) -> Callable[P, T]:
-    """The same function, inside `told_when_full`."""
+def with_memory_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function, inside `memory_errors`."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with told_when_full():
+        with memory_errors():
             return function(*args, **kwargs)
 
     return call
@@ -108,11 +111,12 @@ def _is_full(error: Exception) -> bool:
     return any(words in str(error).lower() for words in _WORDS) or available() < _LITTLE
 
 
-def _told(error: Exception) -> str:
+def _out_of_memory(error: Exception) -> NotEnoughMemory:
     reason = (str(error).strip().splitlines() or [""])[0][:_LONGEST_REASON] or type(error).__name__
-    return (
+    return NotEnoughMemory(
         f"there is not enough memory, {available():,} bytes are free ({reason}); use a machine with more, fewer "
-        "samples at a time, or fewer columns (reduction='auto')"
+        "samples at a time, or fewer columns",
+        Advice((" (", Setting("reduction", "auto"), ")")),
     )
 
 

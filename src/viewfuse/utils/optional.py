@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.errors import MissingPackage
+from viewfuse.utils.settings import Setting
 
 
-def needed(package: str, extra: str, what: Path | str) -> Any:
+def needed(package: str, extra: str, what: Path | str | Setting) -> Any:
     """The package that `what` needs, or an error that says how to install it."""
     try:
         return importlib.import_module(package)
     except ImportError:
         name = package.split(".")[0]
-        raise MissingPackage(
-            f"{what} needs the package {name}, which is not installed; {how_to_install(name, extra)}"
-        ) from None
+        fault = f" needs the package {name}, which is not installed; {how_to_install(name, extra)}"
+        raise MissingPackage(what, fault) from None
 
 
 def how_to_install(package: str, extra: str) -> str:

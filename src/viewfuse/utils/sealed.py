@@ -26,7 +26,7 @@ def _with_checksum(body: bytes) -> bytes:
 
 
 def parsed(content: bytes) -> Any:
-    """What JSON says; a ValueError where it is none, or nested so deeply that nobody can have meant it."""
+    """What JSON says; a ValueError where it is none, or nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:

@@ -19,12 +19,12 @@ from viewfuse.bench.clusters.synthetic_sets import all_sets
 from viewfuse.bench.experiments.catalogue import CATALOGUE, load
 from viewfuse.bench.experiments.plans import check_known
 from viewfuse.data.views import Views
-from viewfuse.engine.loop import embed_stored
 from viewfuse.errors import DataError
 from viewfuse.fitted.prepared import Source
 from viewfuse.io.escaping import as_csv
 from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.cluster_number import candidate_numbers, number_decision
 from viewfuse.selection.partitions_by_k import partitions, principal
@@ -136,12 +136,12 @@ def choices_of(cell: Cell, config: Config, device: torch.device) -> list[Choice]
     ks, draws = candidate_numbers(RANGE, len(views)), torch.Generator().manual_seed(cell.mask)
     curve, embedding = evidence_curve(run, ks), principal(embed_stored(run))
     found, decision = partitions(embedding, ks, draws), number_decision(curve, alone=True)
-    chosen = {OURS: decision["chosen"], **other_choices(embedding, found, ks, curve, draws)}
+    chosen = {OURS: decision.chosen, **other_choices(embedding, found, ks, curve, draws)}
     rand = {1: 0.0} | {k: float(adjusted_rand_score(labels, own.cpu())) for k, own in zip(ks, found, strict=True)}
     true_k = len(np.unique(labels))
     if true_k == 1:
         rand = dict.fromkeys(rand, 0.0) | {1: 1.0}
-    held = {OURS: " ".join(map(str, decision["candidates"]))}
+    held = {OURS: " ".join(map(str, decision.candidates))}
     where = (cell.dataset, cell.missing_rate, cell.mask, true_k)
     return [Choice(*where, name, k, held.get(name, ""), rand[k], rand.get(true_k, 0.0)) for name, k in chosen.items()]
 

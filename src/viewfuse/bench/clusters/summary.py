@@ -53,7 +53,7 @@ def _compared(title: str, found: Sequence[Choice]) -> Table:
         "criterion",
         "exact",
         "within one",
-        "among those told",
+        "among those that hold",
         "mean abs log2(k/true)",
         "ARI less that at true k",
     )
@@ -61,11 +61,11 @@ def _compared(title: str, found: Sequence[Choice]) -> Table:
 
 
 def _row(name: str, own: Sequence[Choice]) -> tuple[str, ...]:
-    told = [str(one.true_k) in (one.holds or str(one.chosen)).split() for one in own]
+    held = [str(one.true_k) in (one.holds or str(one.chosen)).split() for one in own]
     off = mean(abs(log2(one.chosen / one.true_k)) for one in own)
     lost = mean(one.ari - one.ari_at_true_k for one in own)
     exact, near = (mean(abs(one.chosen - one.true_k) <= most for one in own) for most in (0, 1))
-    return (name, f"{exact:.0%}", f"{near:.0%}", f"{mean(told):.0%}", f"{off:.2f}", f"{lost:+.3f}")
+    return (name, f"{exact:.0%}", f"{near:.0%}", f"{mean(held):.0%}", f"{off:.2f}", f"{lost:+.3f}")
 
 
 def _listed(found: Sequence[Choice]) -> Table:

@@ -147,11 +147,11 @@ def _read(path: Path, entry: DataSet) -> Loaded:
     if not views.mask.all():
         wrong.append("some views are missing already")
     if wrong:
-        told = "the paper's Table 1" if entry.in_paper else "the catalogue"
-        raise DataError(f"{path} is not the set of {told} ({'; '.join(wrong)})")
-    told = f"{path} has the views {_listed(views.widths)}; {_listed(widths)} are taken, in this order"
+        known = "the paper's Table 1" if entry.in_paper else "the catalogue"
+        raise DataError(f"{path} is not the set of {known} ({'; '.join(wrong)})")
+    note = f"{path} has the views {_listed(views.widths)}; {_listed(widths)} are taken, in this order"
     return Loaded(
-        entry, [views.arrays[v] for v in chosen], labels, told if chosen != list(range(len(views.widths))) else ""
+        entry, [views.arrays[v] for v in chosen], labels, note if chosen != list(range(len(views.widths))) else ""
     )
 
 

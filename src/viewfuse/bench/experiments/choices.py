@@ -17,9 +17,9 @@ from viewfuse.bench.experiments.synthetic import MAKERS
 AUTO = "auto"
 """The condition that decides; the others of our method are the fixed choices."""
 ELSEWHERE = "the best on all other sets"
-"""The fixed choice that somebody with labels of all sets but this one would take."""
+"""The fixed choice with the best mean over all other sets, which needs their labels."""
 SIMPLE = ("kmeans-knn", "nemo", "pimvc")
-"""Methods that nobody should have done better with."""
+"""Methods that a default should not fall behind."""
 _CLEARLY = 1.0
 """Points of accuracy by which a simple method must be better."""
 _SETTING = "default"
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def best(self) -> str:
-        """The fixed choice with the highest mean, which only somebody with labels can know."""
+        """The fixed choice with the highest mean, which needs labels."""
         return max(self.fixed, key=lambda choice: self.fixed[choice].value)
 
     @property

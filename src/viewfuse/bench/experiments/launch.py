@@ -10,14 +10,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from viewfuse import parallel
 from viewfuse.bench.experiments.catalogue import CATALOGUE
 from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, check_known, read_plan
 from viewfuse.bench.experiments.records import read_records, write_records
 from viewfuse.bench.experiments.runner import Choice, Log, run_plan
 from viewfuse.bench.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
-from viewfuse.parallel.engines import ENGINES
 from viewfuse.utils.devices import chosen_device
 
 RESULTS = "results.csv"
@@ -33,17 +31,17 @@ def bench(
     setting: str | None = None,
     methods: Sequence[str] = (),
     data: Sequence[str] = (),
+    n_jobs: int | None = None,
     log: Log = print,
 ) -> Path:
-    """Run a plan, or go on with it; write its results and tables. Returns the folder of its runs.
-
-    `viewfuse.parallel.use` says who does the runs.
+    """Run a plan, or resume it; write its results and tables. Returns the folder of its runs.
 
     Parameters
     ----------
     name : of a plan, or a .toml file
     setting : "paper", "default" or "both"; None is what the plan says
     methods, data : only these
+    n_jobs : groups of runs side by side on a CPU, see `viewfuse.compare`
     """
     plan = read_plan(name)
     settings = SETTINGS if setting == "both" else (setting,) if setting else ()
@@ -53,7 +51,7 @@ def bench(
     if seeds is not None and seeds < 1:
         raise SettingError(f"seeds must be at least 1; got {seeds}")
     chosen = chosen_device(device)
-    choice = Choice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data))
+    choice = Choice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data), n_jobs)
     folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", log)
     records = read_records(folder)
     write_records(folder / RESULTS, records)
@@ -74,14 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--setting", choices=(*SETTINGS, "both"))
     parser.add_argument("--method", dest="methods", action="append", default=[], choices=(*METHODS, ALL))
     parser.add_argument("--data", action="append", default=[], choices=tuple(CATALOGUE))
-    parser.add_argument("--engine", choices=ENGINES, default="local")
-    parser.add_argument("--jobs", type=int)
-    parser.add_argument("--address")
+    parser.add_argument("--jobs", dest="n_jobs", type=int)
     asked = vars(parser.parse_args(arguments))
-    who = {name: asked.pop(name) for name in ("engine", "jobs", "address")}
     try:
-        with parallel.use(**who):
-            bench(**asked, log=_log)
+        bench(**asked, log=_log)
     except ViewfuseError as error:
         print(f"viewfuse: {error}", file=sys.stderr)
         return 2

@@ -42,7 +42,7 @@ class Condition:
     on_request : whether it runs only where its method is asked for
     views : only so many views, the first ones
     trained : shares of the epochs of the two stages
-    watched : whether a joint stage may end early where nobody says how long it lasts; if not, it lasts as it is sized
+    watched : whether a joint stage of automatic length may end early
     """
 
     name: str = ""
@@ -211,7 +211,7 @@ def _params_of(entry: DataSet, condition: Condition) -> dict[str, Any]:
 
 
 def _with_epochs(settings: Config, n: int, trained: tuple[float, float], watched: bool) -> Config:
-    """Epochs as numbers, which also says that nobody watches, where that is wanted."""
+    """Epochs as numbers; a fixed number also turns early stopping off."""
     is_watched = settings.watched and settings.clustering_module
     if trained == (1.0, 1.0) and (watched or not is_watched):
         return settings

@@ -43,11 +43,11 @@ class Outcome:
     decisions: Mapping[str, Any]
 
 
-def fingerprint(run: Run, company: Sequence[Run], checksum: str, device: str) -> str:
+def fingerprint(run: Run, group: Sequence[Run], checksum: str, device: str) -> str:
     """Of all that decides the numbers: the run, those that it is trained with, data, kind of device, code."""
     whole = {
         "run": {name: fact for name, fact in run.facts().items() if name != "place"},
-        "company": [other.folder for other in company],
+        "company": [other.folder for other in group],
         "data": checksum,
         "device": device,
         "code": code_checksum(),

@@ -1,6 +1,6 @@
-"""Runs of a plan, in groups that `viewfuse.parallel` runs; what is done already is left alone.
+"""Runs of a plan, in groups that are independent jobs; what is done already is left alone.
 
-On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the company. So a
+On a GPU the runs of a group are trained side by side, and how their numbers are rounded depends on the group. So a
 group that was interrupted is done again as a whole, and a bench that was killed ends with the same numbers.
 """
 
@@ -33,14 +33,13 @@ from viewfuse.bench.experiments.run_folders import (
     write_run,
 )
 from viewfuse.data.views import Views
-from viewfuse.engine import footprint
+from viewfuse.engine import stacking
 from viewfuse.engine.seeds import replicate_seeds
 from viewfuse.errors import DataError, Diverged
-from viewfuse.methods.registry import estimator_of, rough_seconds
-from viewfuse.methods.urrl.cost import fit_bytes
+from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.parallel import Job, as_done, opened, report
+from viewfuse.utils.jobs import run_jobs
 
 Log = Callable[[str], None]
 
@@ -53,6 +52,7 @@ class Choice:
     ----------
     settings, seeds : instead of those of the plan
     methods, data : only these; all by default
+    n_jobs : groups side by side on a CPU, see `viewfuse.utils.jobs.run_jobs`
     """
 
     data_dir: Path
@@ -62,6 +62,7 @@ class Choice:
     seeds: int | None = None
     methods: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
+    n_jobs: int | None = None
 
 
 def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
@@ -80,8 +81,7 @@ def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
             continue
         if data.remark:
             log(f"{data.entry.title}: {data.remark}")
-        with opened():
-            _run_set(plan, data, choice, out, environment, log)
+        _run_set(plan, data, choice, out, environment, log)
         used += 1
     if not used:
         raise DataError(f"none of the data sets of {plan.name} can be used; put one of them into {choice.data_dir}")
@@ -90,9 +90,9 @@ def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
 
 def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], log: Log) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
-    groups = grouped(runs, footprint.MAX_STACKED[choice.device.type])
+    groups = grouped(runs, stacking.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
-    left, jobs = [], []
+    left: list[tuple[Sequence[Run], list[str], str]] = []
     for number, group in enumerate(groups):
         kind = "cpu" if group[0].method in ON_THE_CPU else choice.device.type
         marks = [fingerprint(run, group, checksum, kind) for run in group]
@@ -102,31 +102,30 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
             continue
         for run in undone:
             unmark(out / run.folder)  # what is there is of another run, also if this one is never finished
-        left.append((group, marks))
         line = f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}"
-        jobs.append(_job(group, data, choice.device, line))
-    for place, outcomes in as_done(jobs, listener=log):
+        left.append((group, marks, line))
+
+    def finish(place: int, outcomes: list[Outcome] | Diverged) -> None:
         if isinstance(outcomes, Diverged):
             log(f"not done: {outcomes}")
-            continue
-        group, marks = left[place]
+            return
+        group, marks, _ = left[place]
         facts = {"data_sha256": checksum, "company": [run.folder for run in group]}
         _finish(group, marks, outcomes, out, facts, environment)
 
+    on_cpu = choice.device.type == "cpu"
+    run_jobs(
+        _outcomes,
+        [(group, data, choice.device) for group, *_ in left],
+        choice.n_jobs if on_cpu else None,
+        threads=1 if on_cpu else None,
+        begun=lambda place: log(left[place][2]),
+        done=finish,
+    )
 
-def _job(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> Job:
-    """One task for the runs of a group; on a CPU it has one thread, whoever runs it and however many there are."""
-    on_gpu, n = device.type == "cuda", len(data.labels)
-    n_bytes = 4 * sum(view.nbytes for view in data.views) + 16 * n**2  # some methods compare all samples with all
-    seconds = rough_seconds(group[0].params or ("epochs",), n)
-    if group[0].settings is not None:
-        n_bytes += fit_bytes(n, [view.shape[1] for view in data.views], group[0].settings)
-    return Job(_outcomes, (group, data, device, line), None if on_gpu else 1, int(on_gpu), seconds, n_bytes)
 
-
-def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device, line: str) -> list[Outcome] | Diverged:
+def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device) -> list[Outcome] | Diverged:
     """What the runs of a group gave, or why they gave nothing."""
-    report(line)
     try:
         return run_group(group, data, device)
     except Diverged as reason:
@@ -179,7 +178,7 @@ def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
 
 
 class _Found(NamedTuple):
-    """What is known of a run before anybody looks at labels; see `Outcome`."""
+    """What is known of a run without labels; see `Outcome`."""
 
     history: Mapping[str, Sequence[Any]]
     arrays: dict[str, NDArray[Any]]

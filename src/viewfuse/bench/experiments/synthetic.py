@@ -1,4 +1,4 @@
-"""Data sets that are made, not measured: each is hard in one way, and nobody looked at them when defaults were chosen.
+"""Data sets that are made, not measured: each is hard in one way, and none was used to choose defaults.
 
 How far Gaussian clusters stand apart was set so that k-means with all views there is right about most samples, not all.
 Seeds never change, and values are rounded, so that a set is the same on every machine.

@@ -15,12 +15,12 @@ from viewfuse.bench.speed.reference_data import Item, Table
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.passes import clusters, embed
-from viewfuse.engine.rng import generator_for_start
-from viewfuse.engine.stacked_replicates import Replicates, ReplicateSpec
+from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.urrl.augment import two_branches, view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.methods.urrl.network import Network
+from viewfuse.methods.urrl.training import init_state, joint_stage, pretraining_stage
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.selection.centers import initial_centers
 
@@ -47,39 +47,40 @@ class OurTraining:
     """
 
     def __init__(self, table: Table, settings: Config, seed: int, device: torch.device, n_replicates: int = 1) -> None:
-        self._method, self._seeds = URRLMethod(settings), range(seed, seed + n_replicates)
+        self._method = URRLMethod(settings)
         self.stored = stored_samples(table, settings, device)
-        widths = [view.shape[1] for view in table.values]
-        self.networks = [self._method.build(widths, generator_for_start(s)).to(device) for s in self._seeds]
-        rate, weight = view_dropout_rate(self.stored.present), float(settings.clustering_weight)
-        numbers = {"view_dropout": rate, "clustering_weight": weight}
-        self._specs = [
-            ReplicateSpec(network, self.stored, self._method, s, numbers)
-            for network, s in zip(self.networks, self._seeds, strict=True)
-        ]
-        self._replicates = Replicates(self._specs, joint=False)
+        self.runs = [init_state(self.stored, settings, s) for s in range(seed, seed + n_replicates)]
+        for run in self.runs:
+            run.numbers["clustering_weight"] = float(settings.clustering_weight)
+        self._training = Training(self.runs)
+        self._begin(pretraining_stage(self._training, 1))
+
+    def _begin(self, stage: Stage) -> None:
+        self._epoch = self._training.begin(stage)
 
     def run_epoch(self, epoch: int) -> Tensor:
         """One pass over the shuffled samples; returns loss terms of shape (steps, replicates, terms)."""
-        return self._replicates.run_epoch(epoch).clone()  # on a CPU the next epoch overwrites what is returned
+        found = self._epoch.run(epoch)
+        return torch.stack([found[name] for name in TERMS], dim=2)
 
     def begin_joint_stage(self) -> None:
         """Set the cluster centres, and train them as well."""
-        self._replicates.unstack()
-        for i, (network, seed) in enumerate(zip(self.networks, self._seeds, strict=True)):
-            found = initial_centers(self.embed(i), self._method.n_clusters, seed)
-            network.centers.data.copy_(torch.from_numpy(found))
-        self._replicates = Replicates(self._specs, joint=True)
+        self._training.unstack()
+        for i, run in enumerate(self.runs):
+            found = initial_centers(self.embed(i), self._method.n_clusters, run.seed)
+            run.network.centers.data.copy_(torch.from_numpy(found))
+        self._training = Training(self.runs)
+        self._begin(joint_stage(self._training, 1))
 
     def embed(self, replicate: int = 0) -> Tensor:
         """Embeddings of the training samples as they are, of shape (samples, embedding)."""
-        return embed(self._method, self.networks[replicate], self.stored, self.stored)
+        return embed(self._method, self.runs[replicate].network, self.stored, self.stored)
 
     @torch.no_grad()
     def labels(self) -> NDArray[np.int64]:
         """The cluster of each training sample, by the first network."""
-        self._replicates.unstack()
-        return clusters(self._method, self.networks[0], self.embed()).cpu().numpy()
+        self._training.unstack()
+        return clusters(self._method, self.runs[0].network, self.embed()).cpu().numpy()
 
 
 @torch.no_grad()
@@ -101,9 +102,7 @@ def own_losses(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The three losses on the samples `rows`, by the package."""
     method = URRLMethod(settings)
-    numbers = {"view_dropout": torch.tensor([rate], device=rows.device)}
-    batch = method.prepare(stored, rows[None], numbers, draws)
-    return method.losses(network, method.encode_views(network, batch), batch, joint=True)
+    return method.losses(network, method.prepare(stored, rows[None], rate, draws), joint=True)
 
 
 def plain_batch(stored: Samples, rows: Tensor, settings: Config, rate: float, draws: Tensor) -> Item:

@@ -25,7 +25,7 @@ from viewfuse.bench.speed.wide import WideSize, measure_wide
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS
 from viewfuse.metrics import clustering_accuracy
-from viewfuse.neighbors.multi_view_index import MultiViewIndex
+from viewfuse.neighbors.index import MultiViewIndex
 
 Facts = dict[str, Any]
 Training = OurTraining | PlainTraining
@@ -76,7 +76,7 @@ FULL = Size(
 
 
 def measure(device: torch.device, size: Size, command: str = "", log: Callable[[str], None] = lambda _: None) -> Facts:
-    """Everything, as a dict that JSON can hold; `log` is told what is being measured."""
+    """Everything, as a dict that JSON can hold; `log` is called with what is being measured."""
     parts: dict[str, Callable[[], Any]] = {
         "training": lambda: training_speed(device, size),
         "default_fit": lambda: default_fit(device, size),
@@ -164,7 +164,7 @@ def _rates(times: Sequence[float], count: int) -> Facts:
 def _compared(run: OurTraining, settings: Config) -> Facts:
     """The losses of one batch by both, with the same weights."""
     rows = torch.linspace(0, len(run.stored) - 1, min(settings.batch_size, len(run.stored)), dtype=torch.int64)
-    both = losses_of_both(run.networks[0], run.stored, rows.to(run.stored.present.device), settings)
+    both = losses_of_both(run.runs[0].network, run.stored, rows.to(run.stored.present.device), settings)
     gaps = [abs(a - b) / max(abs(a), 1e-12) for a, b in zip(both["ours"], both["plain"], strict=True)]
     return {"terms": list(TERMS), **both, "largest_relative_difference": max(gaps)}
 

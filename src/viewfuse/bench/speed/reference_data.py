@@ -144,7 +144,7 @@ class PlainSamples(Dataset[Item]):
         return {"tokens": tokens, "filled": valid, "have": available}
 
     def _donors(self, i: int, available: Sequence[bool], view: int) -> list[int]:
-        """As printed; where that finds nobody, among more distant neighbours, as this package does."""
+        """As printed; where that finds no donor, among more distant neighbours, as this package does."""
         k, neighbor_ids = self._settings.list_length, self._near[i]
         printed = donors(neighbor_ids, available, self._present, view, k, k - 1)
         return printed or donors(neighbor_ids, available, self._present, view, k, self._settings.search_depth)

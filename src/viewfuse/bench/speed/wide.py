@@ -21,7 +21,7 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.errors import EmptyClusterWarning
 from viewfuse.methods.urrl.config import Config
-from viewfuse.reduction.views import fit_reduction
+from viewfuse.reduction.frontend import fit_reduction
 
 Facts = dict[str, Any]
 _BARS = {
@@ -139,7 +139,7 @@ def _reduced_table(size: WideSize) -> Table:
 def counts(rows: int, columns: int, filled: float, seed: int = 0) -> sp.csr_array:
     """Sparse counts of shape (rows, columns), float32: every row has as many, one in each stretch of columns.
 
-    They come from no clusters: how long a reduction takes does not hang on that, as its rounds are fixed.
+    They come from no clusters: how long a reduction takes does not depend on that, as its rounds are fixed.
     """
     rng, per_row = np.random.default_rng(seed), max(1, round(columns * filled))
     edges = np.linspace(0, columns, per_row + 1).astype(np.int32)

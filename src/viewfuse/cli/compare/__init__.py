@@ -13,9 +13,10 @@ import click
 from viewfuse.cli import options
 from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
+from viewfuse.errors import CannotWrite, DataError, ViewfuseError
 from viewfuse.methods.registry import ESTIMATORS, method_names
 from viewfuse.utils.console import tell
+from viewfuse.utils.settings import wrong
 
 
 class _WithLists(click.Command):
@@ -57,13 +58,13 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",") if part]
     except ValueError:
-        raise SettingError(f"rates must be numbers from 0 to 1; got {text!r}") from None
+        raise wrong("rates", "numbers from 0 to 1", text) from None
 
 
 @click.command(cls=_WithLists)
 @options.inputs
 @click.option("--clusters", "n_clusters", type=options.Whole(), required=True, help="Number of clusters.")
-@options.out("Folder for the results; a comparison that was stopped there goes on.")
+@options.out("Folder for the results; a stopped comparison resumes there.")
 @click.option(
     "--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."
 )
@@ -102,8 +103,8 @@ def command(
     labels: Path | None,
     as_json: bool,
     engine: str,
-    jobs: int | None,
     address: str | None,
+    device: str,
     **asked: Any,
 ) -> None:
     """Filled in by the group."""
@@ -111,13 +112,12 @@ def command(
     shares = _numbers(rates)
     views = inputs.open().read()
     known = None if labels is None else _matched(views, labels)
-    from viewfuse import parallel
     from viewfuse.comparison.run import compare
     from viewfuse.comparison.tables import cells, failures, note
 
     names = [name for name in methods.split(",") if name]
-    with parallel.use(engine, jobs=jobs, address=address), _kept(out):
-        found = compare(views, names, rates=shares, labels=known, out=out, log=_tell, **asked)
+    with options.on_engine(engine, address, device), _kept(out):
+        found = compare(views, names, rates=shares, labels=known, device=device, out=out, log=_tell, **asked)
     if as_json:
         options.show({"runs": found.rows(), "written to": str(out)}, as_json)
     else:
@@ -132,17 +132,17 @@ def command(
 
 @contextmanager
 def _kept(out: Path) -> Iterator[None]:
-    """Inside, Ctrl-C ends with how to go on."""
+    """Say how to resume after Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted; runs that were done are kept in {out}, and the same command goes on"
+            f"interrupted; runs that were done are kept in {out}, and the same command resumes"
         ) from None
 
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
-    """A folder of a comparison is gone on with; any other must be new."""
+    """Accept a new folder, or that of a comparison to resume."""
     from viewfuse.comparison.folder import holds_comparison
 
     options.check_not_read(out, inputs)

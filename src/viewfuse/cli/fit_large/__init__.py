@@ -25,7 +25,7 @@ _AUTO: dict[str, Any] = {
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="FOLDER|FILE...")
 @click.option("--clusters", "n_clusters", **_AUTO, help="Number of clusters; auto: chosen on the bank.")
 @options.cluster_range
-@options.out("Folder for the results, on a file system that all processes see; one that was begun goes on.")
+@options.out("Folder for the results, on a file system that all processes see; a run that was begun there resumes.")
 @click.option("--id-column", metavar="NAME", help="Column of ids; the first one by default.")
 @click.option(
     "--block",
@@ -59,7 +59,7 @@ def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
             sys.exit(2)
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("interrupted; the same command goes on from here") from None
+        raise KeyboardInterrupt("interrupted; the same command resumes from here") from None
     if is_first:
         shown = summary if as_json else {name: value for name, value in summary.items() if name not in _LONG}
         options.show({**shown, "written to": str(Path(given["out"]))}, as_json)

@@ -14,7 +14,9 @@ from typing import Any
 
 import click
 
+from viewfuse.cli.options.engine import engine, jobs, on_engine
 from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text
+from viewfuse.cli.options.spelling import spelling
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
@@ -25,7 +27,10 @@ from viewfuse.io.readers import open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, Source
 from viewfuse.utils.folders import replacing
 
-__all__ = ["Number", "NumberRange", "Whole", "WholeRange", "float_or_text", "int_or_text"]
+__all__ = [
+    "Number", "NumberRange", "Whole", "WholeRange", "engine", "float_or_text", "int_or_text", "jobs", "on_engine",
+    "spelling",
+]  # fmt: skip
 PATH = click.Path(path_type=Path)
 ARGUMENTS = "viewfuse.arguments"
 """Where click's context keeps what was typed after `viewfuse`."""
@@ -51,14 +56,6 @@ cluster_range = click.option(
     show_default=True,
     help="Numbers of clusters that auto looks at; one cluster is an answer, too, unless LEAST is above 2.",
 )
-_ENGINE = (
-    click.option("--jobs", type=WholeRange(1), metavar="N",
-                 help="Runs side by side on this machine's CPU; by default as many as cores and memory allow."),
-    click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
-                 help="Who does the runs: this machine, or a Ray cluster."),
-    click.option("--address", metavar="HOST:PORT",
-                 help="Of the Ray cluster; auto finds one, or starts Ray here."),
-)  # fmt: skip
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 trust_unchanged = click.option(
     "--trust-unchanged",
@@ -113,7 +110,12 @@ class Inputs:
 
     def open_for(self, fitted: Any) -> Source:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
-        return split_by_prefix(self.open(new_samples=True), fitted.view_names_)
+        source, known = split_by_prefix(self.open(new_samples=True), fitted.view_names_), fitted.view_names_
+        unknown = [name for name in source.names if name not in known]
+        if unknown:
+            cure = "name the view of each file, VIEW=FILE, or leave it out"
+            raise DataError(f"views {unknown} are unknown; the model was fitted on {known}; {cure}")
+        return source
 
     def reading(self) -> dict[str, Any]:
         """How they are read, as `open_source` takes it."""
@@ -148,13 +150,6 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_INPUTS):
         collected = option(collected)
     return collected
-
-
-def engine(function: Callable[..., None]) -> Callable[..., None]:
-    """Who does the runs, and how many at a time; see `viewfuse.parallel.use`."""
-    for option in reversed(_ENGINE):
-        function = option(function)
-    return function
 
 
 def prepare_to_read(words: Sequence[str]) -> None:
@@ -252,7 +247,7 @@ def plain(text: object) -> str:
 
 
 def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
-    """Refuse to overwrite without being told to, and to overwrite what is read in any case."""
+    """Refuse to overwrite without --force, and never overwrite what is read."""
     check_links(path)
     check_not_read(path, inputs)
     if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from viewfuse.cli import options
 from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.serve.limits import Limits
 from viewfuse.utils.optional import how_to_install
-from viewfuse.utils.wording import in_options
 
 _NEEDED = ("fastapi", "uvicorn")
 _TOKEN = "VIEWFUSE_TOKEN"
@@ -46,12 +44,12 @@ def command(
     from viewfuse.serve.opened import open_folder
     from viewfuse.serve.server import listen, run
 
-    opened = open_folder(model, device, say=partial(in_options, command=fit))
+    opened = open_folder(model, device, spell=options.spelling(fit))
     token = os.environ.get(_TOKEN) or None
     sock = listen(host, port)
     address = str(sock.getsockname()[0])
     if token is None and not is_local(address):
-        click.echo(f"viewfuse: warning: whoever reaches {host} can ask the model; set {_TOKEN} to a secret", err=True)
+        click.echo(f"viewfuse: warning: any program can use the model at {host}; set {_TOKEN} to a secret", err=True)
     limits = Limits(max_rows, max_bytes, queue, max_seconds)
     app = create_app(opened, limits, token=token, host=address)
     run(app, sock, limits, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.id_hash import mixed
 from viewfuse.distributed.rows.shards import Rows, Shards
-from viewfuse.parallel.threads import side_by_side
+from viewfuse.utils.threads import side_by_side
 
 _ROWS_AT_A_TIME = 2_048
 """So few that they stay in the processor's cache."""
@@ -25,7 +25,7 @@ class Content(NamedTuple):
     Attributes
     ----------
     digest : of ids and values, in their order
-    changed : when the file was last written to, in nanoseconds; looked at only where somebody trusts it
+    changed : when the file was last written to, in nanoseconds; used only with --trust-unchanged
     """
 
     digest: str

@@ -21,9 +21,9 @@ from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketW
 from viewfuse.distributed.rows.shards import Layout, Rows, Shards
 from viewfuse.errors import CheckpointDiffers, DataError
 from viewfuse.io.escaping import as_csv
-from viewfuse.parallel.threads import side_by_side
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.sealed import sealed, unsealed
+from viewfuse.utils.threads import side_by_side
 
 _DONE = "done.json"
 _MOST_TWICE = 1_000

@@ -26,9 +26,10 @@ from viewfuse.engine.rng import epoch_keys, shuffled
 from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import Samples
-from viewfuse.parallel.threads import side_by_side, turns
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.memory import parts
+from viewfuse.utils.settings import Setting
+from viewfuse.utils.threads import side_by_side, turns
 
 _SHARE = 4
 """Threads that the memory of a bucket counts for."""
@@ -101,7 +102,8 @@ class Plan:
         if processes.size > self.groups:
             raise SettingError(
                 f"a batch is {self.groups} groups of {self.size} rows, too few for {processes.size} processes; "
-                "start fewer, or give a larger batch_size"
+                "start fewer, or give a larger ",
+                Setting("batch_size"),
             )
         key = epoch_keys([self.seed], visit.number)[:, 1]
         order = shuffled(key, self.counts[visit.bucket] // self.size)[0].numpy()

@@ -1,6 +1,6 @@
-"""Rows of all shards on disk, in buckets by the hash of their ids: what shards they came from can no longer be told.
+"""Rows of all shards on disk, in buckets by the hash of their ids: independent of the shards they came from.
 
-Every process writes the rows of its own shards, as they come. Whoever reads a bucket puts all parts together and in the
+Every process writes the rows of its own shards, as they come. The reader of a bucket puts all parts together and in the
 order of the hashes, so the rows of a bucket and their order are the same for any shards and any number of processes.
 """
 
@@ -107,7 +107,7 @@ class BucketWriter:
 
 
 def _divided(places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The places that somebody has, and who has each."""
+    """The places that are taken, and the row at each."""
     order = np.argsort(places, kind="stable")
     counts = np.bincount(places)
     for place, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):

@@ -27,6 +27,7 @@ from viewfuse.distributed.rows.shard_paths import found_shards
 from viewfuse.errors import DataError
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.utils.optional import needed
+from viewfuse.utils.settings import Setting
 
 _ROWS = 16_384
 _BUFFER = 2**20
@@ -257,7 +258,8 @@ def _plan(
     chosen = id_column or names[0]
     if chosen not in kinds or not _is_id(kinds[chosen]):
         held = f"holds {kinds[chosen]} values" if chosen in kinds else "is not there"
-        raise DataError(f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name id_column")
+        fault = f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name the right one with "
+        raise DataError(fault, Setting("id_column"))
     others = [name for name in names if name != chosen]
     lists = [name for name in others if _is_list(kinds[name])]
     if blocks:
@@ -269,8 +271,8 @@ def _plan(
         for name in others:
             sources.setdefault(name.partition(".")[0], []).append(name)
     else:
-        cure = "Call them VIEW.COLUMN, or say it for each view: blocks={'VIEW': 'PATTERN'}"
-        raise DataError(f"{path}: which columns are which view? {cure}")
+        fault = f"{path} does not say which columns are which view; call them VIEW.COLUMN, or name those of each view: "
+        raise DataError(fault, Setting("blocks", {"VIEW": "PATTERN"}))
     _check_kinds(path, kinds, sources)
     return chosen, sources
 

@@ -23,6 +23,7 @@ from viewfuse.io.isolated.results import Unpacked
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import Contents
 from viewfuse.utils.caller import outside
+from viewfuse.utils.settings import Advice, Setting, from_plain
 
 POSSIBLE = hasattr(os, "fork") and hasattr(socket, "send_fds")
 """Whether this system can; elsewhere files are read in place."""
@@ -35,7 +36,7 @@ _SETTINGS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve more than the limit on memory
 }
 _PATIENCE = 30.0
-"""Seconds after the end of a reader's time in which the server should have told so."""
+"""Seconds after the end of a reader's time in which the server should have reported it."""
 _TIME = (signal.SIGXCPU, signal.SIGALRM) if POSSIBLE else ()
 
 
@@ -106,7 +107,7 @@ def stop() -> None:
 
 
 def _forget() -> None:
-    """In a forked process the server is that of the parent; at the end of this one nobody waits for it."""
+    """Leave the server to the parent in a forked process; at exit do not wait for it."""
     global _server, _lock
     _lock = threading.Lock()
     if _server is not None:
@@ -121,7 +122,7 @@ if POSSIBLE:
 
 def read_isolated(job: Job) -> Contents:
     """The views of a file, read by another process; what goes wrong there is an error that names the file."""
-    answer, handles = _ask(job) or _ask(job) or (b"", [])  # a server that nobody needed for long has gone by itself
+    answer, handles = _ask(job) or _ask(job) or (b"", [])  # an idle server ends by itself
     try:
         return _understood(job, answer, handles)
     finally:
@@ -141,7 +142,7 @@ def _ask(job: Job) -> tuple[bytes, list[int]] | None:
             found = _listen(channel, job)
     except OSError:
         found = None
-    except BaseException:  # somebody waits no longer, so nobody shall work on
+    except BaseException:  # the caller stopped waiting, so the reader stops as well
         stop()
         raise
     if found is None:
@@ -167,32 +168,33 @@ def _understood(job: Job, answer: bytes, handles: list[int]) -> Contents:
     """What was read; or an error, where the other process found one, or met its end."""
     if not answer:
         raise DataError(
-            f"{job.path} cannot be read, since the process that reads files does not start; trusted=True reads it in "
-            "this process"
+            f"{job.path} cannot be read, since the process that reads files does not start",
+            Advice(("; ", Setting("trusted", True), " reads it in this process")),
         )
     status = ENDED.unpack(answer[-ENDED.size :])[1] if len(answer) >= ENDED.size else -1
     if status or len(answer) != RESULT.size + ENDED.size or not handles:
-        raise DataError(_how_it_ended(job, status))
+        raise _ended(job, status)
     found = Unpacked(handles, *RESULT.unpack(answer[: RESULT.size])[1:])
     if "error" in found.facts:
-        name, message = found.facts["error"]
-        raise getattr(viewfuse.errors, name)(message)
-    for name, message in found.facts["warnings"]:
-        warnings.warn(message, getattr(viewfuse.errors, name), stacklevel=outside())
+        name, parts = found.facts["error"]
+        raise getattr(viewfuse.errors, name)(*from_plain(parts))
+    for name, parts in found.facts["warnings"]:
+        warnings.warn(getattr(viewfuse.errors, name)(*from_plain(parts)), stacklevel=outside())
     with guarded(job.path):  # a reader that a damaged file has misled may hand back what does not fit together
         return found.contents(job.path)
 
 
-def _how_it_ended(job: Job, status: int) -> str:
-    """A line about a process that ended before it had read its file."""
+def _ended(job: Job, status: int) -> DataError:
+    """The error of a process that ended before it had read its file."""
     number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
     if number in _TIME:
-        return (
+        return DataError(
             f"{job.path} was not read in {limits_of(job.path).cpu} s of computing, so it seems to be a damaged "
-            f"{job.ending} file; write it again, or if it is in order, trusted=True reads it without limits"
+            f"{job.ending} file; write it again",
+            Advice((", or if it is in order, ", Setting("trusted", True), " reads it without limits")),
         )
-    how = signal.Signals(number).name if number else "without a word"
-    return (
+    how = signal.Signals(number).name if number else "without a signal"
+    return DataError(
         f"{job.path} is no readable {job.ending} file (it made the library that reads such files crash, {how}); "
         "write it again"
     )

@@ -1,4 +1,4 @@
-"""What is asked of whoever reads a file: which one, and how."""
+"""A job for the process that reads files: which file, and how."""
 
 from __future__ import annotations
 

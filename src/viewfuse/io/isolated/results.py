@@ -1,6 +1,6 @@
 """What was read, on its way between processes: one file without a name, arrays first, then JSON about them.
 
-Whoever receives it maps the file into memory and copies nothing. Tables that are kept on disk travel as they are.
+The receiver maps the file into memory and copies nothing. Tables that are kept on disk travel as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Packed:
         self._end = 0
 
     def close(self) -> None:
-        """Let go of the file; whoever received it keeps it."""
+        """Close the file; the receiver keeps it."""
         self._file.close()
 
     def add(self, content: Any) -> int:

@@ -1,7 +1,7 @@
 """The process that reads files for another one: it imports what a format needs once, and forks for every file.
 
 Each file has a socket of its own. The forked process reads the job from it, sends what it found and ends; then the
-server sends how it ended. So whatever a damaged file does to a library, it does it to a process that nobody misses.
+server sends how it ended. So a damaged file that crashes a library only crashes the forked process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-import viewfuse.errors
 from viewfuse.errors import NotEnoughMemory, ViewfuseError
 from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Job
 from viewfuse.io.isolated.limits import Limits, impose
 from viewfuse.io.isolated.results import Packed
 from viewfuse.io.readers.parse import parse
+from viewfuse.utils.settings import Advice, Setting, as_plain
 
 _IDLE = 60.0
 """Seconds without a job after which the server goes."""
@@ -34,15 +34,15 @@ _IMPORTS = {
 
 
 def main(control: int, *soon: str) -> None:
-    """Serve until whoever has the other end of the socket `control` is gone; formats in `soon` are asked for soon."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked is interrupted, and closes its end
+    """Serve until the other end of the socket `control` is closed; formats in `soon` are needed soon."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client is interrupted, and closes its end
     _prepare(*soon)
     _Server(socket.socket(fileno=control)).run()
     os._exit(0)  # tidying up after large packages takes a while, for nothing
 
 
 def _prepare(*endings: str) -> None:
-    """Import what formats need; a package that is not there is missed, and told, by the one that reads."""
+    """Import what formats need; the reader reports a package that is missing."""
     for name in (name for ending in endings for name in _IMPORTS[ending]):
         with suppress(ImportError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -74,7 +74,7 @@ class _Server:
             os.kill(worker, signal.SIGKILL)
 
     def _accept(self) -> bool:
-        """Start a job; False where nobody is there any more."""
+        """Start a job; False if the client is gone."""
         kind, handles, _, _ = socket.recv_fds(self._control, 1, 1)
         if not kind or not handles:
             return False
@@ -126,10 +126,11 @@ def _outcome(job: Job, packed: Packed) -> dict[str, Any]:
             warnings.simplefilter("always")
             facts = packed.contents(parse(job))
     except NotEnoughMemory as error:
-        return {"error": ["NotEnoughMemory", f"{error}; trusted=True reads it without limits"]}
+        advice = Advice(("; ", Setting("trusted", True), " reads it without limits"))
+        return {"error": ["NotEnoughMemory", as_plain((*error.parts, advice))]}
     except MemoryError:
-        return {"error": ["NotEnoughMemory", f"{job.path} does not fit into memory; choose fewer columns"]}
+        return {"error": ["NotEnoughMemory", [f"{job.path} does not fit into memory; choose fewer columns"]]}
     except ViewfuseError as error:
-        return {"error": [type(error).__name__, str(error)]}
-    ours = [one for one in noticed if hasattr(viewfuse.errors, one.category.__name__)]
-    return {"contents": facts, "warnings": [[one.category.__name__, str(one.message)] for one in ours]}
+        return {"error": [type(error).__name__, as_plain(error.parts)]}
+    ours = [(one.category.__name__, getattr(one.message, "parts", None)) for one in noticed]
+    return {"contents": facts, "warnings": [[name, as_plain(parts)] for name, parts in ours if parts]}

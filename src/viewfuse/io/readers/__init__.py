@@ -24,6 +24,7 @@ from viewfuse.io.readers.parse import parse
 from viewfuse.io.readers.text import DELIMITERS
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import Contents, FileView, Source
+from viewfuse.utils.settings import Setting
 
 AnyPath = str | PathLike[str]
 Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
@@ -152,7 +153,7 @@ def open_source(
 
 
 def _read(job: Job, trusted: bool) -> Contents:
-    """What is in a file, read by another process where a native library reads it and nobody vouches for it."""
+    """Read a file: in another process where a native library parses it and the user does not trust it."""
     isolated = job.ending in ENDINGS and not trusted and client.POSSIBLE
     return client.read_isolated(job) if isolated else parse(job)
 
@@ -194,7 +195,7 @@ def _inside(folder: Path) -> list[Path]:
 def _check_named(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
     """Refuse names for what is not one table."""
     if blocks is not None:
-        raise DataError("blocks cut one wide file into views; give it without a name")
+        raise DataError(Setting("blocks"), " cut one wide file into views; give it without a name")
     for name, path in paths.items():
         file = Path(path)
         if not file.exists():
@@ -235,9 +236,10 @@ def _open_tables(
     if not endings & set(DELIMITERS):
         _check_unused(header=header)
     if blocks is not None and len(files) > 1:
-        raise DataError(f"blocks cut one wide file into views, but {len(files)} files were given; give one")
+        fault = f" cut one wide file into views, but {len(files)} files were given; give one"
+        raise DataError(Setting("blocks"), fault)
     if blocks is not None and not blocks:
-        raise DataError("blocks names no view; give at least one, or leave it out")
+        raise DataError(Setting("blocks"), " names no view; give at least one, or leave it out")
     views = _read_tables(files, id_column, blocks, use, header, transpose, trusted)
     if not allow_disjoint:
         check_matching(views, new_samples=new_samples)
@@ -268,9 +270,8 @@ def _read_tables(
 def _check_transposed(transpose: Sequence[str], names: Sequence[str]) -> None:
     unknown = [name for name in transpose if name not in names]
     if unknown:
-        raise DataError(
-            f"transpose names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
-        )
+        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
+        raise DataError(Setting("transpose"), fault)
 
 
 def _named(name: str, file: Path, found: Sequence[FileView]) -> FileView:
@@ -289,4 +290,4 @@ def _check_paths(paths: object) -> None:
 def _check_unused(**options: object) -> None:
     for name, value in options.items():
         if value is not None:
-            raise DataError(f"{name} has no meaning for this kind of file; leave it out")
+            raise DataError(Setting(name), " has no meaning for this kind of file; leave it out")

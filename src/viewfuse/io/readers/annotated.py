@@ -15,6 +15,7 @@ from viewfuse.io.safety.limits import Allowance
 from viewfuse.io.source import Contents, FileView
 from viewfuse.utils import memory
 from viewfuse.utils.optional import needed
+from viewfuse.utils.settings import Setting
 
 
 def read_h5mu(path: Path, use: Use | None) -> Contents:
@@ -49,7 +50,8 @@ def h5ad_places(names: Sequence[str], use: Use | None) -> dict[str, dict[str, st
         return {names[0]: dict(use)}
     unknown = [name for name in (use if isinstance(use, Mapping) else ()) if name not in names]
     if unknown:
-        raise DataError(f"use names the views {unknown}, but the .h5ad files are called {list(names)}; name these")
+        fault = f" names the views {unknown}, but the .h5ad files are called {list(names)}; name these"
+        raise DataError(Setting("use"), fault)
     return {name: {name: place_of(use, name)} for name in names}
 
 

@@ -74,7 +74,7 @@ def _referenced(item: Any, h5py: Any) -> Iterator[Any]:
 
 
 def member(group: Any, name: str, path: Path) -> Any:
-    """An item of a group that must lie there itself: in a group that no link shows nobody has looked at its links."""
+    """An item of a group that must lie there itself, and not behind a link, which was not checked."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):

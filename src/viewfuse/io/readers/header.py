@@ -9,6 +9,7 @@ from pathlib import Path
 
 from viewfuse.data.numerals import is_number
 from viewfuse.errors import DataError
+from viewfuse.utils.settings import Setting
 
 NOTHING = ("", "na", "nan", "null", "none", "n/a")
 """What an empty cell may be written as, in small letters."""
@@ -26,7 +27,8 @@ def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None
         found = f"begins with a number like the ids below it ({_some([first[0], second[0]])})"
     else:
         return
-    raise DataError(f"{path}: its first line {found}; header=False reads it as a sample, header=True as names")
+    without, with_names = Setting("header", False), Setting("header", True)
+    raise DataError(f"{path}: its first line {found}; ", without, " reads it as a sample, ", with_names, " as names")
 
 
 def _are_labels(numbers: Sequence[float]) -> bool:
@@ -45,4 +47,5 @@ def check_nameless(path: Path, **by_name: object) -> None:
     """Refuse options that name columns of a file that has no names of columns."""
     for option, value in by_name.items():
         if value is not None:
-            raise DataError(f"{path}: {option} names columns, but with header=False they have no names; leave one out")
+            fault = f"{path}: ", Setting(option), " names columns, but with "
+            raise DataError(*fault, Setting("header", False), " they have no names; leave one out")

@@ -67,7 +67,7 @@ def _cells(file: Any, item: Any, allowance: Allowance) -> list[Any]:
 
 
 def _referenced(item: Any, allowance: Allowance) -> Any:
-    """A cell, which may lie where no link leads, so that nobody has looked at it yet."""
+    """A cell, which may lie where no link leads, so that it was not checked yet."""
     check_links(allowance.path, item)
     return _matrix(item, allowance)
 

@@ -20,6 +20,7 @@ from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
 from viewfuse.utils.caller import outside
 from viewfuse.utils.optional import needed
+from viewfuse.utils.settings import Setting
 
 _CURE = "write it without compression and dictionaries"
 _SHOWN = 8
@@ -88,20 +89,19 @@ class _Table:
         some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
         numeric = [name for name in columns if _is_numeric(str(self._kinds[name]))]
         blocks = {name: name for name in [*lists, *numeric[:1]]}
-        cure = f"blocks={blocks} takes {numeric[0]!r} in" if numeric else "encode them as numbers if they matter"
-        warnings.warn(
-            f"{self.path}: {len(columns)} column(s) beside those of lists are not looked at: {some}; {cure}",
-            SuspiciousDataWarning,
-            stacklevel=outside(),
-        )
+        cure: tuple[str | Setting, ...] = ("encode them as numbers if they matter",)
+        if numeric:
+            cure = Setting("blocks", blocks), f" takes {numeric[0]!r} in"
+        ignored = f"{self.path}: {len(columns)} column(s) beside those of lists are ignored: {some}; "
+        warnings.warn(SuspiciousDataWarning(ignored, *cure), stacklevel=outside())
 
     def ids(self) -> list[Any]:
         """The id of each row, as text or a whole number."""
         kind = str(self._kinds[self._id])
         if not _is_text(kind) and not kind.startswith(("int", "uint")):
             raise DataError(
-                f"{self.path}: column {self._id!r} holds no ids but {kind} values; name the column of ids with "
-                "id_column"
+                f"{self.path}: column {self._id!r} holds no ids but {kind} values; name the column of ids with ",
+                Setting("id_column"),
             )
         column = self._file.read(columns=[self._id]).column(self._id)
         return column.cast("string").to_pylist() if _is_text(kind) else column.to_pylist()

@@ -22,6 +22,7 @@ from viewfuse.io.readers.digits import Digits, whole
 from viewfuse.io.readers.header import NOTHING, check_nameless, check_names
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
+from viewfuse.utils.settings import Setting
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _CELLS_AT_A_TIME = 30_000
@@ -156,8 +157,9 @@ def _read_rows(
 def _check_measurements(path: Path, column: str, ids: list[str]) -> None:
     if all(is_number(name) for name in ids) and any("." in name.rstrip("0").rstrip(".") for name in ids):
         raise DataError(
-            f"{path}: the first column {column!r} holds measurements, not ids; "
-            "name the column of ids with id_column, or add one"
+            f"{path}: the first column {column!r} holds measurements, not ids; name the column of ids with ",
+            Setting("id_column"),
+            ", or add one",
         )
 
 
@@ -186,17 +188,15 @@ def _numbers(path: Path, cells: Lines, columns: Sequence[str], ids: Sequence[str
     if numbers is None:
         places = ((name, c, cell) for name, row in zip(ids, cells, strict=True) for c, cell in enumerate(row))
         name, c, cell = next(place for place in places if not is_number(place[2]))
-        raise DataError(f"{path}, id {name!r}, column {columns[c]!r}: {cell!r} {_fault(cell)}")
+        raise DataError(f"{path}, id {name!r}, column {columns[c]!r}: {cell!r} ", *_fault(cell))
     return numbers
 
 
-def _fault(cell: str) -> str:
+def _fault(cell: str) -> tuple[str | Setting, ...]:
     """What is wrong with a cell that is no number, and the cure."""
     if is_too_small(cell):
-        return "is too small for 64-bit floats, it would be 0; rescale the column"
+        return ("is too small for 64-bit floats, it would be 0; rescale the column",)
     if is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
-        return "is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands"
-    return (
-        "is not a number; empty the cell if nothing is known, encode it, drop the column, or name it with "
-        "id_column if it holds ids"
-    )
+        return ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
+    cure = "empty the cell if nothing is known, encode it, drop the column, or name it with "
+    return f"is not a number; {cure}", Setting("id_column"), " if it holds ids"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, masked_mse
 from viewfuse.neighbors.samples import Samples
@@ -40,7 +41,7 @@ def mutual_information_loss(first: Tensor, second: Tensor, both: Tensor, alpha: 
     Parameters
     ----------
     first, second : codes of shape (replicates, batch, L), whose rows sum to 1
-    both : which samples have both views, of shape (replicates, batch); 0 where nobody has
+    both : which samples have both views, of shape (replicates, batch); 0 where no sample has both
     """
     joint = (first * both[:, :, None]).mT @ second  # P, of shape (replicates, L, L)
     joint = (joint + joint.mT) / 2
@@ -53,6 +54,8 @@ def mutual_information_loss(first: Tensor, second: Tensor, both: Tensor, alpha: 
 
 class Autoencoders(ClusterNetwork):
     """An encoder and a decoder per view, and a predictor for each direction of each pair."""
+
+    stackable = True
 
     def __init__(self, widths: Sequence[int], method: COMPLETER, pairs: Sequence[Pair], core: bool) -> None:
         latent, hidden = method.latent_dim, tuple(method.hidden_dims)
@@ -164,29 +167,26 @@ class COMPLETER(PublishedMethod):
         """As many samples to learn from."""
         return (len(learnable(samples.present)),)
 
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+    def schedule(self, training: Training) -> list[Stage]:
         """L_cl + 0.1 L_rec, and from some epoch on + 0.1 L_pre."""
-        side = SideBySide(networks, sets, seeds, progress=self.verbose)
-        rows = torch.stack([learnable(samples.present) for samples in sets])[:, :, None]
-        whole = bool(side.has(rows[..., 0]).all())
-        first = min(self.prediction_start, self.epochs)
-        stages = [
-            Stage("contrast", first, self.batch_size, self.learning_rate, self.last_batch),
-            Stage("prediction", self.epochs - first, self.batch_size, self.learning_rate, self.last_batch, True),
+        rows = torch.stack([learnable(run.stored.present) for run in training.runs])
+        loss = partial(self.losses, training, whole=bool(training.has(rows).all()))
+        first, steps = min(self.prediction_start, self.epochs), (self.batch_size, self.learning_rate)
+        contrast, prediction = partial(loss, predicts=False), partial(loss, predicts=True)
+        return [
+            Stage("contrast", first, *steps, contrast, rows, self.last_batch),
+            Stage("prediction", self.epochs - first, *steps, prediction, rows, self.last_batch, same_adam=True),
         ]
-        side.run(stages[0], rows, lambda picked: self.losses(side, picked[..., 0], predicts=False, whole=whole))
-        side.run(stages[1], rows, lambda picked: self.losses(side, picked[..., 0], predicts=True, whole=whole))
-        return side.finish()
 
-    def losses(self, side: SideBySide, rows: Tensor, *, predicts: bool, whole: bool) -> dict[str, Tensor]:
+    def losses(self, training: Training, rows: Tensor, *, predicts: bool, whole: bool) -> dict[str, Tensor]:
         """The weighted terms of a batch of samples, each of shape (replicates,).
 
         Parameters
         ----------
         whole : whether the samples to learn from have all views, which saves work
         """
-        network, present, n_views = side.network, side.has(rows), len(side.values)
-        values = [side.view(v, rows) for v in range(n_views)]
+        network, present, n_views = training.network, training.has(rows), len(training.values)
+        values = [training.view(v, rows) for v in range(n_views)]
         shown = [None if whole else own for own in present.unbind(dim=2)]
         codes = network.codes(values, shown)
         zero = codes[0].new_zeros(len(rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from viewfuse.engine.passes import passes
-from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, masked_mse
 from viewfuse.neighbors.samples import Samples
@@ -53,6 +54,8 @@ class _Memory(NamedTuple):
 
 class _Autoencoders(ClusterNetwork):
     """An encoder and a decoder per view."""
+
+    stackable = True
 
     def __init__(self, widths: Sequence[int], method: CPSPAN) -> None:
         latent, hidden = method.latent_dim, tuple(method.hidden_dims)
@@ -162,31 +165,27 @@ class CPSPAN(PublishedMethod):
         size = min(self.batch_size, len(samples))
         return size * -(-int(samples.present.sum(dim=0).max()) // size)
 
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+    def schedule(self, training: Training) -> list[Stage]:
         """Reconstruction of each view, then with alignment."""
-        side = SideBySide(networks, sets, seeds, progress=self.verbose)
-        lists = [
-            _lists(samples.present, self._listed(samples), seed) for samples, seed in zip(sets, seeds, strict=True)
+        lists = torch.stack([_lists(run.stored.present, self._listed(run.stored), run.seed) for run in training.runs])
+        reconstruction, losses = partial(self._reconstruction, training), partial(self.losses, training)
+        return [
+            Stage("reconstruction", self.pretrain_epochs, self.batch_size, self.pretrain_rate, reconstruction, lists),
+            Stage("alignment", self.epochs, self.batch_size, self.learning_rate, losses, last="drop short"),
         ]
-        stage = Stage("reconstruction", self.pretrain_epochs, self.batch_size, self.pretrain_rate)
-        side.run(stage, torch.stack(lists), lambda rows: self._reconstruction(side, rows))
-        rows = torch.arange(len(sets[0]), device=side.device).expand(len(sets), -1)[..., None]
-        stage = Stage("alignment", self.epochs, self.batch_size, self.learning_rate, "drop short")
-        side.run(stage, rows, lambda rows: self.losses(side, rows[..., 0]))
-        return side.finish()
 
-    def _reconstruction(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+    def _reconstruction(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """sum_v MSE, where each view has rows of its own; `rows` of shape (replicates, batch, views)."""
-        network, errors = side.network, []
+        network, errors = training.network, []
         for v, (encode, decode) in enumerate(zip(network.encoders, network.decoders, strict=True)):
-            x = side.view(v, rows[..., v])
+            x = training.view(v, rows[..., v])
             errors.append((decode(encode(x)) - x).square().mean(dim=(1, 2)))
         return {"reconstruction": torch.stack(errors).sum(dim=0)}
 
-    def losses(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+    def losses(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of samples, each of shape (replicates,)."""
-        network, present = side.network, side.has(rows)
-        values = [side.view(v, rows) for v in range(len(side.values))]
+        network, present = training.network, training.has(rows)
+        values = [training.view(v, rows) for v in range(len(training.values))]
         codes = [encode(x) for encode, x in zip(network.encoders, values, strict=True)]
         errors = [masked_mse(decode(codes[v]), values[v], present[..., v]) for v, decode in enumerate(network.decoders)]
         terms = {"reconstruction": torch.stack(errors).sum(dim=0)}

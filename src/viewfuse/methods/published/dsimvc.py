@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import log
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from viewfuse.engine.rng import epoch_keys, generator_for_start, shuffled
-from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
 from viewfuse.methods.published.safe_imputation import Found, Rates, TwoLevels, fill_gaps
@@ -64,6 +65,8 @@ def shortened(features: Tensor) -> Tensor:
 class Encoders(ClusterNetwork):
     """An encoder per view, and a head for features and one for clusters that all views share."""
 
+    stackable = True
+
     def __init__(self, widths: Sequence[int], method: DSIMVC) -> None:
         super().__init__(method.n_clusters, method.n_clusters)
         hidden, latent = tuple(method.hidden_dims), method.latent_dim
@@ -95,6 +98,8 @@ class Encoders(ClusterNetwork):
 
 class _Pretrained(nn.Module):
     """The encoders with decoders, which are not kept."""
+
+    stackable = True
 
     def __init__(self, encoders: Encoders, widths: Sequence[int], method: DSIMVC) -> None:
         super().__init__()
@@ -162,30 +167,32 @@ class DSIMVC(PublishedMethod):
         """As many complete samples."""
         return (len(_complete(samples.present)),)
 
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+    def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Reconstruction, a second network for neighbours, and the two levels."""
         sets = [_mean_filled(samples) for samples in sets]
-        rows = torch.stack([_complete(samples.present) for samples in sets])[..., None]
+        rows = torch.stack([_complete(samples.present) for samples in sets])
         main = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs)
         others = [self._second(samples, seed) for samples, seed in zip(sets, seeds, strict=True)]
         second = self._reconstructed(others, sets, seeds, rows, self.neighbor_pretrain_epochs)
-        stage = Stage("neighbours", self.neighbor_epochs, self.batch_size, self.learning_rate, "drop short", True)
-        second.run(stage, rows, lambda picked: self._contrast(second, picked[..., 0]))
+        steps = (self.neighbor_epochs, self.batch_size, self.learning_rate, partial(self._contrast, second), rows)
+        self.go_through(second, [Stage("neighbours", *steps, last="drop short", same_adam=True)])
         fill_gaps(main, _all_features(second))
-        self._learn_safely(main, rows[..., 0], seeds)
-        return main.finish()
+        self._learn_safely(main, rows)
+        main.unstack()
+        return [run.history for run in main.runs]
 
-    def _learn_safely(self, side: SideBySide, rows: Tensor, seeds: Sequence[int]) -> None:
+    def _learn_safely(self, training: Training, rows: Tensor) -> None:
         """The two levels, from complete samples at `rows` and all others, whose gaps are filled."""
-        others = torch.stack([_others(own, side.present.shape[1]) for own in rows])
+        others = torch.stack([_others(own, training.n_samples) for own in rows])
         rates = Rates(self.learning_rate, self.virtual_rate, self.weight_rate)
-        levels = TwoLevels(side.network.model, _measured, self.n_clusters, seeds, rates)
+        levels = TwoLevels(training.network.model, _measured, self.n_clusters, training.seeds, rates)
         for _ in range(self.iterations):
             began = time.perf_counter()
-            keys = epoch_keys(seeds, len(side.histories[0]["epoch"])).to(side.device)
+            keys = epoch_keys(training.seeds, training.runs[0].n_epochs).to(training.device)
             drawn = [_drawn(own, keys[:, i], self.batch_size) for i, own in enumerate((rows, others))]
-            total = levels.step(*([side.view(v, own) for v in range(len(side.values))] for own in drawn))
-            side.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
+            total = levels.step(*([training.view(v, own) for v in range(len(training.values))] for own in drawn))
+            training.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
+            check_diverged(training.runs)
 
     def _second(self, samples: Samples, seed: int) -> Encoders:
         """A network like the first, that begins elsewhere."""
@@ -196,29 +203,30 @@ class DSIMVC(PublishedMethod):
 
     def _reconstructed(
         self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int], rows: Tensor, epochs: int
-    ) -> SideBySide:
+    ) -> Training:
         """The networks with decoders, after reconstruction."""
-        whole = []
+        runs = []
         for network, samples, seed in zip(networks, sets, seeds, strict=True):
             decoded = _Pretrained(network, [view.shape[1] for view in samples.values], self)
             start_weights(decoded.decoders, generator_for_start(seed + 1))
-            whole.append(decoded.to(samples.present.device))
-        side = SideBySide(whole, sets, seeds, progress=self.verbose)
-        stage = Stage("reconstruction", epochs, self.batch_size, self.learning_rate)
-        side.run(stage, rows, lambda picked: self._reconstruction(side, picked[..., 0]))
-        return side
+            runs.append(TrainState(decoded.to(samples.present.device), samples, seed))
+        training = Training(runs)
+        steps = (epochs, self.batch_size, self.learning_rate, partial(self._reconstruction, training), rows)
+        self.go_through(training, [Stage("reconstruction", *steps)])
+        return training
 
-    def _reconstruction(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+    def _reconstruction(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """sum_v MSE."""
         errors = []
-        for v, (encode, decode) in enumerate(zip(side.network.model.encoders, side.network.decoders, strict=True)):
-            x = side.view(v, rows)
+        network = training.network
+        for v, (encode, decode) in enumerate(zip(network.model.encoders, network.decoders, strict=True)):
+            x = training.view(v, rows)
             errors.append((decode(encode(x)) - x).square().mean(dim=(1, 2)))
         return {"reconstruction": torch.stack(errors).sum(dim=0)}
 
-    def _contrast(self, side: SideBySide, rows: Tensor) -> dict[str, Tensor]:
+    def _contrast(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """L_f + L_label of the second network, whose features have length 1."""
-        features, labels = side.network.model([side.view(v, rows) for v in range(len(side.values))])
+        features, labels = training.network.model([training.view(v, rows) for v in range(len(training.values))])
         features = [functional.normalize(own, dim=2) for own in features]
         each, clusters = pair_losses(features, labels)
         return {"features": each.mean(dim=1), "clusters": clusters}
@@ -255,9 +263,9 @@ def _mean_filled(samples: Samples) -> Samples:
 
 
 @torch.no_grad()
-def _all_features(side: SideBySide) -> list[Tensor]:
+def _all_features(training: Training) -> list[Tensor]:
     """Features of all samples, of length 1, per view of shape (replicates, samples, width)."""
-    return [functional.normalize(own, dim=2) for own in side.network.model(side.values)[0]]
+    return [functional.normalize(own, dim=2) for own in training.network.model(training.values)[0]]
 
 
 def _drawn(rows: Tensor, keys: Tensor, batch_size: int) -> Tensor:

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 from torch import Tensor
 
-from viewfuse.engine.stages import History
+from viewfuse.engine.training import History
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, embeddings
 from viewfuse.neighbors.samples import Samples
@@ -92,6 +92,8 @@ def best_kmeans(table: NDArray[Any], n_clusters: int, random_state: int) -> KMea
 
 class _FilledTable(ClusterNetwork):
     """All views side by side, of shape (samples, all columns); nothing is learned but centres."""
+
+    stackable = True
 
     def __init__(self, n_clusters: int, widths: Sequence[int], donors: int) -> None:
         super().__init__(n_clusters, sum(widths))

@@ -21,13 +21,13 @@ from scipy.sparse.csgraph import laplacian
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor, nn
 
-from viewfuse.engine.stages import History
+from viewfuse.engine.training import History
 from viewfuse.errors import Diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR
-from viewfuse.neighbors.row_lookup import RowIndex, find_rows, index_rows
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_rows
+from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.utils.settings import Setting
 
 Matrix = NDArray[np.float64]
 _SOLVED = 1e-10
@@ -81,6 +81,8 @@ class _Memory(NamedTuple):
 
 class _Projections(ClusterNetwork):
     """P_v of every view, of shape (clusters, columns)."""
+
+    stackable = True
 
     def __init__(self, n_clusters: int, widths: Sequence[int], graph_weight: float, n_neighbors: int) -> None:
         super().__init__(n_clusters, n_clusters)
@@ -151,7 +153,8 @@ class PIMVC(PublishedMethod):
         history: History = {"epoch": [], "stage": [], "total": [], "seconds": []}
         for epoch in range(self.rounds):
             if not np.isfinite(common).all():
-                raise Diverged(f"the representation is not finite in round {epoch}; use scaling='minmax'")
+                fault = f"the representation is not finite in round {epoch}; use "
+                raise Diverged(fault, Setting("scaling", "minmax"))
             projections = [_projection(root, array.T @ common) for root, array in zip(roots, arrays, strict=True)]
             right = np.sum([array @ p.T for array, p in zip(arrays, projections, strict=True)], axis=0)
             common = solve(system, right, common)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from viewfuse.engine.rng import generator_for_start
-from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.engine.training import Stage, Training
 from viewfuse.errors import SettingError
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
@@ -130,6 +130,8 @@ def mean_token(tokens: Tensor, present: Tensor) -> Tensor:
 class _RecoverAndRefine(ClusterNetwork):
     """The Transformer as it was after recovery, which completes samples, and as it is after refinement."""
 
+    stackable = True
+
     def __init__(self, widths: Sequence[int], method: RecFormer) -> None:
         super().__init__(method.n_clusters, method.token_dim)
         shape = widths, method.token_dim, method.n_heads, method.feedforward_dim
@@ -214,17 +216,12 @@ class RecFormer(PublishedMethod):
                 module.weight.fill_(1.0)
                 module.bias.zero_()
 
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+    def schedule(self, training: Training) -> Iterator[Stage]:
         """Recover, then refine."""
-        side = SideBySide(networks, sets, seeds, progress=self.verbose)
-        graph = _Graph(side, self)
-        rows = torch.arange(len(sets[0]), device=side.device).expand(len(sets), -1)[..., None]
-        stage = Stage("recover", self.recover_epochs, self.batch_size, self.learning_rate)
-        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]), graph.renew_neighbors)
+        graph, steps = _Graph(training, self), (self.batch_size, self.learning_rate)
+        yield Stage("recover", self.recover_epochs, *steps, graph.losses, after_epoch=graph.renew_neighbors)
         graph.keep_recovered()
-        stage = Stage("refine", self.refine_epochs, self.batch_size, self.learning_rate, same_adam=True)
-        side.run(stage, rows, lambda picked: graph.losses(picked[..., 0]), graph.renew_tokens)
-        return side.finish()
+        yield Stage("refine", self.refine_epochs, *steps, graph.losses, same_adam=True, after_epoch=graph.renew_tokens)
 
 
 class _Graph:
@@ -237,21 +234,21 @@ class _Graph:
     neighbors : of shape (replicates, samples, views, count)
     """
 
-    def __init__(self, side: SideBySide, method: RecFormer) -> None:
-        self._side, self._method = side, method
-        count = min(method.n_neighbors, side.present.shape[1] - 1)
-        self.completed = [view.clone() for view in side.values]
-        self.tokens = side.values[0].new_ones(*side.present.shape, method.token_dim)
+    def __init__(self, training: Training, method: RecFormer) -> None:
+        self._training, self._method = training, method
+        count = min(method.n_neighbors, training.present.shape[1] - 1)
+        self.completed = [view.clone() for view in training.values]
+        self.tokens = training.values[0].new_ones(*training.present.shape, method.token_dim)
         self._passed = self.tokens  # of the last training pass; the same in recovery, which uses them at once
-        self.neighbors = torch.zeros(*side.present.shape, count, dtype=torch.int64, device=side.device)
-        self._weight = torch.zeros((), device=side.device)  # there is no graph in the first epoch
+        self.neighbors = torch.zeros(*training.present.shape, count, dtype=torch.int64, device=training.device)
+        self._weight = torch.zeros((), device=training.device)  # there is no graph in the first epoch
 
     def losses(self, rows: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of samples, each of shape (replicates,)."""
-        side, place = self._side, (self._side.each, rows)
-        values, present = [side.view(v, rows) for v in range(len(side.values))], side.has(rows)
-        tokens = side.network.refine.tokens(values, present)
-        found = side.network.refine.decode(mean_token(tokens, present))
+        training, place = self._training, (self._training.each, rows)
+        values, present = [training.view(v, rows) for v in range(len(training.values))], training.has(rows)
+        tokens = training.network.refine.tokens(values, present)
+        found = training.network.refine.decode(mean_token(tokens, present))
         graph = graph_loss(tokens, self.tokens, self.neighbors[place])
         self._passed[place] = tokens.detach()
         for v, view in enumerate(fill(values, found, present)):
@@ -267,12 +264,12 @@ class _Graph:
 
     @torch.no_grad()
     def keep_recovered(self) -> None:
-        """Let the network that completes samples be the one of now, and continue with completed samples."""
-        network = self._side.network
+        """Keep a copy of the network, which completes samples from now on, and continue with completed samples."""
+        network = self._training.network
         for kept, now in zip(network.recover.parameters(), network.refine.parameters(), strict=True):
             kept.copy_(now)
-        self._side.values = self.completed
-        self._side.present.fill_(True)
+        self._training.values = self.completed
+        self._training.present.fill_(True)
         self._passed = self.tokens.clone()
 
     def renew_tokens(self, epoch: int) -> None:

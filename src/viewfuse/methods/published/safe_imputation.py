@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from viewfuse.engine.rng import generator_for_start
-from viewfuse.engine.stacked_replicates import stack
-from viewfuse.engine.stages import SideBySide
+from viewfuse.engine.stacking import stack
+from viewfuse.engine.training import Training
 from viewfuse.nn.dense import MLP, start_weights
 from viewfuse.nn.optimizers import Adam
 
@@ -113,7 +113,7 @@ class TwoLevels:
 
 
 @torch.no_grad()
-def fill_gaps(side: SideBySide, features: Sequence[Tensor]) -> None:
+def fill_gaps(training: Training, features: Sequence[Tensor]) -> None:
     """Put the means of donors into the gaps of all samples.
 
     Each view that a sample has is asked in turn for those who are nearest and have the missing view, until there are
@@ -123,32 +123,32 @@ def fill_gaps(side: SideBySide, features: Sequence[Tensor]) -> None:
     ----------
     features : of all samples, by which neighbours are found; per view (replicates, samples, width), of length 1
     """
-    for rows in torch.split(torch.arange(side.present.shape[1], device=side.device), _ROWS):
-        present = side.present[:, rows]
-        near = [_similar(side, own, w, rows) for w, own in enumerate(features)]
-        for v, view in enumerate(side.values):
+    for rows in torch.split(torch.arange(training.present.shape[1], device=training.device), _ROWS):
+        present = training.present[:, rows]
+        near = [_similar(training, own, w, rows) for w, own in enumerate(features)]
+        for v, view in enumerate(training.values):
             sums, counts = torch.zeros_like(view[:, rows]), torch.zeros_like(view[:, rows, :1])
             for w in (other for other in range(len(near)) if other != v):
-                donors, weights = _donors(side, near[w], v, present[..., w] & ~present[..., v], counts)
-                sums += (weights[..., None] * view[side.each[..., None], donors]).sum(dim=2)
+                donors, weights = _donors(training, near[w], v, present[..., w] & ~present[..., v], counts)
+                sums += (weights[..., None] * view[training.each[..., None], donors]).sum(dim=2)
                 counts += weights.sum(dim=2, keepdim=True)
             view[:, rows] = torch.where(counts > 0, sums / counts.clamp(min=1), view[:, rows])
 
 
-def _similar(side: SideBySide, features: Tensor, w: int, rows: Tensor) -> Tensor:
+def _similar(training: Training, features: Tensor, w: int, rows: Tensor) -> Tensor:
     """Inner products with the features of all others that have view w; of shape (replicates, batch, samples)."""
-    own = (features[:, rows] @ features.mT).masked_fill(~side.present[:, None, :, w], -torch.inf)
+    own = (features[:, rows] @ features.mT).masked_fill(~training.present[:, None, :, w], -torch.inf)
     own[:, torch.arange(len(rows), device=rows.device), rows] = -torch.inf
     return own
 
 
-def _donors(side: SideBySide, near: Tensor, v: int, asked: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def _donors(training: Training, near: Tensor, v: int, asked: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of up to three donors of view v, of shape (replicates, batch, donors), and which of them count."""
-    have = side.present[:, None, :, v]
+    have = training.present[:, None, :, v]
     best = near.masked_fill(~have, -torch.inf).topk(min(DONORS, near.shape[2]), dim=2)
     needed = (DONORS - counts).clamp(min=0)
     taken = torch.arange(best.indices.shape[2], device=near.device) < needed
-    # Whoever has three donors already takes the very nearest, if it has the view.
+    # A sample that has three donors already takes the very nearest, if it has the view.
     very = near.amax(dim=2, keepdim=True) == best.values[..., :1]
     first = torch.arange(best.indices.shape[2], device=near.device) == 0
     taken = torch.where(needed > 0, taken, first & very)

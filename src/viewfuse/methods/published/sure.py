@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from viewfuse.engine.passes import passes
-from viewfuse.engine.stages import History, SideBySide, Stage
+from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, masked_mse
 from viewfuse.methods.published.completer import learnable
@@ -61,6 +62,8 @@ class _Memory(NamedTuple):
 class _Autoencoders(ClusterNetwork):
     """An encoder per view; each view is decoded from the codes of all."""
 
+    stackable = True
+
     def __init__(self, widths: Sequence[int], method: SURE) -> None:
         latent, hidden, dropout = method.latent_dim, tuple(method.hidden_dims), method.dropout
         super().__init__(method.n_clusters, latent * len(widths))
@@ -94,7 +97,7 @@ class _Autoencoders(ClusterNetwork):
         filled = []
         for v in range(codes.shape[1]):
             there = known.codes[known.present[:, v], v]
-            found = torch.zeros_like(codes[:, v])  # which it stays where nobody that is kept has the view
+            found = torch.zeros_like(codes[:, v])  # which it stays where no kept sample has the view
             for u in range(codes.shape[1] if len(there) else 0):
                 near = torch.cdist(codes[:, u], there).topk(min(_NEAREST, len(there)), largest=False).indices
                 found += there[near].mean(dim=1) * samples.present[:, u, None]
@@ -159,14 +162,12 @@ class SURE(PublishedMethod):
         """As many samples to learn from."""
         return (len(learnable(samples.present)),)
 
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+    def schedule(self, training: Training) -> list[Stage]:
         """Contrast, robust from the epoch on in which negative pairs are a margin apart, and reconstruction."""
-        side = SideBySide(networks, sets, seeds, progress=self.verbose)
-        pairs = torch.stack([self._pairs(one.present, seed) for one, seed in zip(sets, seeds, strict=True)])
-        contrast = _Contrast(side, pairs, self.batch_size)
-        stage = Stage("contrast", self.epochs, self.batch_size, self.learning_rate, "drop short")
-        side.run(stage, pairs, lambda picked: self.losses(side, picked, contrast), contrast.after_epoch)
-        return side.finish()
+        pairs = torch.stack([self._pairs(run.stored.present, run.seed) for run in training.runs])
+        contrast = _Contrast(training, pairs, self.batch_size)
+        loss, steps = partial(self.losses, training, contrast), (self.epochs, self.batch_size, self.learning_rate)
+        return [Stage("contrast", *steps, loss, pairs, last="drop short", after_epoch=contrast.after_epoch)]
 
     def _pairs(self, present: Tensor, seed: int) -> Tensor:
         """A row for each view, and whether all are the same sample; of shape (pairs, views + 1)."""
@@ -181,14 +182,14 @@ class SURE(PublishedMethod):
         same = np.column_stack([*[rows] * n_views, np.ones_like(rows)])
         return torch.from_numpy(np.concatenate([same, other])).to(present.device)
 
-    def losses(self, side: SideBySide, picked: Tensor, contrast: _Contrast) -> dict[str, Tensor]:
+    def losses(self, training: Training, contrast: _Contrast, picked: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of pairs, each of shape (replicates,)."""
         values, present, positive = contrast.batch(picked)
-        codes = side.network.codes(values, present, side.dropout, whole=contrast.whole)
+        codes = training.network.codes(values, present, training.random.dropout, whole=contrast.whole)
         together = torch.cat(codes, dim=2)
         errors = [
-            masked_mse(decode(together, None, side.dropout), values[v], present[..., v])
-            for v, decode in enumerate(side.network.decoders)
+            masked_mse(decode(together, None, training.random.dropout), values[v], present[..., v])
+            for v, decode in enumerate(training.network.decoders)
         ]
         reconstruction = self.reconstruction_weight * torch.stack(errors).sum(dim=0)
         return {"contrast": contrast.loss(codes, present, positive), "reconstruction": reconstruction}
@@ -197,30 +198,30 @@ class SURE(PublishedMethod):
 class _Contrast:
     """The contrast of all pairs of views, with its margin and what it knows of the distances of an epoch."""
 
-    def __init__(self, side: SideBySide, pairs: Tensor, batch_size: int) -> None:
-        self._side, self._views = side, list(combinations(range(len(side.values)), 2))
-        n = len(side.present)
-        self.robust = torch.zeros(n, dtype=torch.bool, device=side.device)
-        self.whole = bool(side.has(pairs[..., 0]).all())  # whether nobody to learn from lacks a view, which saves work
-        self._sums = side.values[0].new_zeros(n, 2)  # of the distances of negative pairs, and their number
+    def __init__(self, training: Training, pairs: Tensor, batch_size: int) -> None:
+        self._training, self._views = training, list(combinations(range(len(training.values)), 2))
+        n = len(training.present)
+        self.robust = torch.zeros(n, dtype=torch.bool, device=training.device)
+        self.whole = bool(training.has(pairs[..., 0]).all())  # no view is missing, which saves work
+        self._sums = training.values[0].new_zeros(n, 2)  # of the distances of negative pairs, and their number
         self.margin = self._measured_margin(pairs, batch_size)
 
     def batch(self, picked: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """Values of each view, who has which, and which pairs are positive."""
-        rows, n_views = picked[..., :-1], len(self._side.values)
-        values = [self._side.view(v, rows[..., v]) for v in range(n_views)]
-        present = torch.stack([self._side.has(rows[..., v])[..., v] for v in range(n_views)], dim=2)
+        rows, n_views = picked[..., :-1], len(self._training.values)
+        values = [self._training.view(v, rows[..., v]) for v in range(n_views)]
+        present = torch.stack([self._training.has(rows[..., v])[..., v] for v in range(n_views)], dim=2)
         return values, present, picked[..., -1] > 0
 
     @torch.no_grad()
     def _measured_margin(self, pairs: Tensor, batch_size: int) -> Tensor:
         """max(1, round(mean distance of positive + of negative pairs)) before training, of shape (replicates,)."""
-        self._side.network.train()
-        sums = self._side.values[0].new_zeros(len(pairs), 2, 2)
-        order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._side.device)
+        self._training.network.train()
+        sums = self._training.values[0].new_zeros(len(pairs), 2, 2)
+        order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._training.device)
         for part in torch.split(order, batch_size):
             values, present, positive = self.batch(pairs[:, part])
-            codes = self._side.network.codes(values, present, self._side.dropout, whole=self.whole)
+            codes = self._training.network.codes(values, present, self._training.random.dropout, whole=self.whole)
             for distance, both in self._distances(codes, present):
                 for i, kind in enumerate((both & positive, both & ~positive)):
                     sums[:, i] += torch.stack([(distance * kind).sum(dim=1), kind.sum(dim=1)], dim=1)

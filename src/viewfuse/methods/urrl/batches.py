@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors.donors import neighbor_lists
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.samples import Samples, neighbor_lists
 from viewfuse.nn.streams import map_views
 
 

@@ -8,7 +8,7 @@ from math import ceil
 from numbers import Integral, Real
 from typing import Any
 
-from viewfuse.errors import SettingError
+from viewfuse.utils.settings import wrong
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SCHEDULES = ("default", "paper")
@@ -117,7 +117,7 @@ class Config:
         _require(self, "imputed_bias", isinstance(bias, Real) and bias <= 0, "a number of at most 0")
         _require(self, "view_dropout", _is_auto(drop) or _is_rate(drop), "'auto' or a number from 0 to below 1")
         fits = self.embedding_dim % self.n_heads == 0
-        _require(self, "embedding_dim", fits, f"a multiple of n_heads={self.n_heads}")
+        _require(self, "embedding_dim", fits, f"a multiple of {self.n_heads}, the number of attention heads")
 
     @property
     def hidden_width(self) -> int:
@@ -236,7 +236,7 @@ _SWITCHES = tuple(f.name for f in fields(Config) if f.type == "bool")
 
 def _require(settings: Config, name: str, condition: bool, wanted: str) -> None:
     if not condition:
-        raise SettingError(f"{name} must be {wanted}; got {getattr(settings, name)!r}")
+        raise wrong(name, wanted, getattr(settings, name))
 
 
 def _is_auto(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from viewfuse.data.filling.filler import check_fill
+from viewfuse.data.filling import check_fill
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
@@ -27,14 +27,16 @@ from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.parallel import threads_for
-from viewfuse.reduction.views import check_reduction
+from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import checked_range
-from viewfuse.selection.messages import told
+from viewfuse.selection.messages import records
 from viewfuse.utils.caller import outside
 from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.jobs import worker_count
+from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.threads import threads_for
 
-_MEANINGLESS = ("device", "verbose", "checkpoint")
+_MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
@@ -59,7 +61,7 @@ class URRL(MultiViewClusterer):
     scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
         divides all columns of a view by one number, "mixed" does either for each view
-        (:mod:`viewfuse.data.mixed_scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
+        (:mod:`viewfuse.data.scaling`), "minmax" is the paper's. "auto" begins with "mixed", "standard" and
         "minmax", and goes on with the one that gives the best clusters (:mod:`viewfuse.selection`).
     fill : {"neighbors", "median", "error"}, default "neighbors"
         What stands in empty cells (NaN) of rows that have other values: the mean of the five nearest rows of the same
@@ -93,8 +95,7 @@ class URRL(MultiViewClusterer):
         Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
-        (:mod:`viewfuse.selection`). They run side by side (:mod:`viewfuse.parallel`). "auto" is one; three with
-        effort="thorough".
+        (:mod:`viewfuse.selection`). "auto" is one; three with effort="thorough". See `n_jobs`.
     ablation : dict, optional
         Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
     device : str, default "auto"
@@ -104,6 +105,9 @@ class URRL(MultiViewClusterer):
     verbose : bool, default False
         Show one progress bar for the whole fit; without a terminal or notebook, a line per stage.
 
+    n_jobs : int or None, default None
+        Trainings that run side by side on a CPU, each in a process of its own; -1 is one per core. None is 1, one
+        after the other in this process, unless a ``joblib.parallel_config`` is active. The results are the same.
     checkpoint : path, optional
         Folder that keeps where the training stands: once a minute and after each stage. The same call with the same
         data and folder goes on from there, to the same result; another one is refused. Ctrl-C waits for the end of the
@@ -175,6 +179,7 @@ class URRL(MultiViewClusterer):
         device: str = "auto",
         random_state: Any = None,
         verbose: bool = False,
+        n_jobs: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -203,6 +208,7 @@ class URRL(MultiViewClusterer):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.n_jobs = n_jobs
         self.checkpoint = checkpoint
 
     @classmethod
@@ -233,6 +239,7 @@ class URRL(MultiViewClusterer):
         checked_range(self.cluster_range)
         check_fill(self.fill)
         check_reduction(self.reduction)
+        worker_count(self.n_jobs)
         views = self._checked_views(X, y)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         chosen, begun = {}, None
@@ -242,12 +249,13 @@ class URRL(MultiViewClusterer):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint)
-                chosen, config = told({"n_clusters": number}), replace(config, n_clusters=number["chosen"])
+                chosen, config = records(number), replace(config, n_clusters=number.chosen)
             ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
+            ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
-        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try joint_epochs=0")
+        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warnings.warn(self.decisions_["joint_stage"]["why"], JointStageWarning, stacklevel=outside())
         return self
@@ -263,7 +271,7 @@ class URRL(MultiViewClusterer):
         check_reduction(self.reduction)
         with Progress(shown=bool(self.verbose)) as progress:
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision
-        return told({"n_clusters": number})["n_clusters"]
+        return records(number)[number.name]
 
     def _chosen(
         self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT
@@ -311,12 +319,12 @@ class URRL(MultiViewClusterer):
         if self._chooses():
             shared["n_clusters"] = 1  # until it is known
         elif isinstance(self.n_clusters, str):
-            raise SettingError(f"n_clusters must be 'auto' or an integer of at least 1; got {self.n_clusters!r}")
+            raise wrong("n_clusters", "'auto' or an integer of at least 1", self.n_clusters)
         if not isinstance(self.ablation, (Mapping, NoneType)):
-            raise SettingError(f"ablation must be None or a dict of settings; got {self.ablation!r}")
+            raise wrong("ablation", "None or a dict of settings", self.ablation)
         extra = dict(self.ablation or {})
-        wrong = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
-        if wrong:
+        unknown = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
+        if unknown:
             allowed = [f.name for f in fields(Config) if f.name not in shared]
-            raise SettingError(f"ablation cannot set {wrong}; it can set {allowed}")
+            raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")
         return Config(**shared, **extra)

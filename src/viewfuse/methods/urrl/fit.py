@@ -15,14 +15,15 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.loop import History, TrainState, embed_stored
 from viewfuse.engine.progress import SILENT, Progress
+from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.search import Search, Trial, check_memory, sound_trials, take_over
 from viewfuse.methods.urrl.training import (
+    embed_stored,
     joint_stage_decision,
     planned_epochs,
     pretrain,
@@ -30,19 +31,17 @@ from viewfuse.methods.urrl.training import (
     train_jointly,
 )
 from viewfuse.nn.gradients import with_gradients
-from viewfuse.parallel import opened
-from viewfuse.reduction.views import Asked
+from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
-from viewfuse.selection.messages import told
+from viewfuse.selection.decisions import ClusterSource, ScalingChoice
+from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
     STABLE,
-    Decision,
     best_of_each,
     best_scaling,
-    clusters_decision,
+    cluster_source,
     reliability,
-    scaling_decision,
 )
 from viewfuse.selection.scores import (
     agreement,
@@ -88,24 +87,26 @@ def fit_models(
     fill: str = "neighbors",
     reduction: Asked = "auto",
     begun: TrainState | None = None,
+    n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
-    All trainings of all sets, which have equal shapes, are independent of each other. They run side by side: stacked on
-    a GPU, on a CPU in worker processes, where that pays.
+    All trainings of all sets, which have equal shapes, are independent of each other: on a GPU they are stacked, on a
+    CPU `n_jobs` of them run side by side.
 
     Parameters
     ----------
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and goes on with
         that of the best clusters
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    fill : how empty cells are filled, see `viewfuse.data.filling.filler`
-    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.views`
-    begun : a pre-training with which the number of clusters was chosen; whoever would only repeat it goes on from there
-    threads : of each training on a CPU; None leaves all, and no workers are started. See `viewfuse.parallel`.
+    fill : how empty cells are filled, see `viewfuse.data.filling`
+    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
+    begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
+    n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
+    threads : of each training on a CPU; None leaves all
     """
     for views in sets:
         check_samples(views, config.n_clusters)
@@ -122,20 +123,19 @@ def fit_models(
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)
-    ways: dict[str, Any] = {"threads": threads, "progress": progress, "checkpoint": checkpoint}
-    with opened():
-        pretrain([trial.run for search in searches for trial in search.trials], first, **ways)
-        more = [trial for search in searches if search.is_open for trial in search.widen()]
-        pretrain([trial.run for trial in more], first, **ways)
-        chosen = [_Chosen.of(search) for search in searches]
-        del searches, more  # and with them the samples under other scalings
-        unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
-        later = [trial.run for one in unsettled for trial in one.kept]
-        joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
-        progress.expect(joint + sum(last - run.n_epochs for run in later))
-        pretrain(later, last, **ways)
-        chosen = [one.sound() for one in chosen]
-        train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
+    ways: dict[str, Any] = {"n_jobs": n_jobs, "threads": threads, "progress": progress, "checkpoint": checkpoint}
+    pretrain([trial.run for search in searches for trial in search.trials], first, **ways)
+    more = [trial for search in searches if search.is_open for trial in search.widen()]
+    pretrain([trial.run for trial in more], first, **ways)
+    chosen = [_Chosen.of(search) for search in searches]
+    del searches, more  # and with them the samples under other scalings
+    unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
+    later = [trial.run for one in unsettled for trial in one.kept]
+    joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
+    progress.expect(joint + sum(last - run.n_epochs for run in later))
+    pretrain(later, last, **ways)
+    chosen = [one.sound() for one in chosen]
+    train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     return [one.best() for one in chosen]
 
 
@@ -201,7 +201,7 @@ class _Chosen(NamedTuple):
         trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].prepared.reference
         confidence = confidence_decision(labels[best], reference, n_clusters)
         clusters = _taught(trial, labels[best], embeddings[best])
-        model = calibrated(trial.model(), embeddings[best], confidence["chosen"])
+        model = calibrated(trial.model(), embeddings[best], confidence.chosen)
         soft = model.assign(embeddings[best])
         placed = soft.argmax(axis=1)
         # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
@@ -209,23 +209,23 @@ class _Chosen(NamedTuple):
         final = np.array_equal(own, labels[best])
         agreed = agreement(own, others or [reference])
         assert agreed is not None
-        compared = others or [labels[best] if clusters["chosen"] == "k-means" else reference]
+        compared = others or [labels[best] if clusters.chosen == "k-means" else reference]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
-        decisions = {
-            **trial.prepared.source.decisions,
-            "scaling": scaling_decision(model.scaler.kind, self.evidence, whole, self.failed, **facts),
-            "pretraining": pretraining_decision(run, None if self.clear else self.agreed),
-            "joint_stage": joint_stage_decision(run),
-            "clusters": clusters,
-            "confidence": confidence if _calibrates(model) else plain_confidence(soft),
-            "reliability": reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
-        }
+        decisions = records(
+            *trial.prepared.source.decisions,
+            ScalingChoice(model.scaler.kind, self.evidence, whole, self.failed, **facts),
+            pretraining_decision(run, None if self.clear else self.agreed),
+            joint_stage_decision(run),
+            clusters,
+            confidence if _calibrates(model) else plain_confidence(soft),
+            reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
+        )
         objectives, steady = [one.objective for one in candidates], stability(placed, compared)
-        return Fitted(model, embeddings[best], run.history, run.seed, objectives, told(decisions), steady)
+        return Fitted(model, embeddings[best], run.history, run.seed, objectives, decisions, steady)
 
 
-def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decision:
+def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
     """Teach the network the clusters of k-means on the filled views where these score higher, if it can learn them.
 
     Parameters
@@ -235,11 +235,11 @@ def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> Decis
     method, stored, reference = trial.run.method, trial.prepared.stored, trial.prepared.reference
     assert isinstance(method, URRLMethod)
     own, other = (partition_score(found, stored.neighbor_ids, method.n_clusters) for found in (labels, reference))
-    decision = clusters_decision(own, other if method.config.center_start == "best" else None)
-    if decision["chosen"] == "k-means":
+    decision = cluster_source(own, other if method.config.center_start == "best" else None)
+    if decision.chosen == "k-means":
         centers = centers_of(embedding, reference, method.n_clusters)
         if centers is None:
-            return {**decision, "chosen": "network"}
+            return replace(decision, chosen="network")
         trial.run.network.centers.data.copy_(centers)
     return decision
 

@@ -1,32 +1,50 @@
-"""URRL-IMVC as the engine sees it: what a step learns from, its losses, embeddings and clusters."""
+"""URRL-IMVC: what a step learns from, its losses, and how samples are placed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Generator, Tensor
-from torch.nn import Parameter
 
-from viewfuse.engine.method import Number, Optimization
-from viewfuse.methods.urrl.augment import draws_per_sample
+from viewfuse.methods.urrl import losses
+from viewfuse.methods.urrl.augment import draws_per_sample, two_branches
 from viewfuse.methods.urrl.batches import empty_batch, members_of, plain_batch
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.losses import Sizes, soft_assignment, soft_sizes, total
 from viewfuse.methods.urrl.network import Input, Network, adaptive_mask, build_network, empty_network
-from viewfuse.methods.urrl.step import StepBatch
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.attention import Mask
+from viewfuse.nn.streams import in_parallel
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")
+Number = TypeVar("Number", Tensor, float)
+
+
+class StepBatch(NamedTuple):
+    """What is learned from in a step.
+
+    Attributes
+    ----------
+    given : the samples as they are and, where there is augmentation, augmented
+    values : per view what is to be rebuilt, of shape (replicates, samples of each, columns)
+    present : boolean tensor of shape (replicates, samples of each, views)
+    """
+
+    given: Input
+    values: list[Tensor]
+    present: Tensor
 
 
 @dataclass(frozen=True)
 class URRLMethod:
-    """URRL-IMVC under one configuration; see `viewfuse.engine.method.Method` and `viewfuse.fitted.model`.
+    """URRL-IMVC under one configuration.
+
+    Networks may be stacked: then their weights have a leading axis for the replicates, and so have rows, random numbers
+    and losses.
 
     Attributes
     ----------
@@ -34,7 +52,7 @@ class URRLMethod:
     """
 
     config: Config
-    sizes: Sizes = field(default=soft_sizes, compare=False, repr=False)
+    sizes: losses.Sizes = field(default=losses.soft_sizes, compare=False, repr=False)
     terms = TERMS
     name = "urrl"
     shows_rounding = True  # neighbours are found before
@@ -54,12 +72,6 @@ class URRLMethod:
         return self.config.n_clusters
 
     @property
-    def optimization(self) -> Optimization:
-        """How steps are made."""
-        config = self.config
-        return Optimization(config.batch_size, config.learning_rate, config.weight_decay, config.joint_factor)
-
-    @property
     def neighbor_depth(self) -> int:
         """Neighbours that are kept of each sample and view: for the lists, and for the choice of clusters."""
         return max(self.config.search_depth, AGREEMENT_DEPTH)
@@ -72,35 +84,51 @@ class URRLMethod:
         """A network without memory for its weights."""
         return empty_network(widths, self.config)
 
-    def trained_weights(self, network: Network, *, joint: bool) -> list[Parameter]:
-        """All weights; the centres in the joint stage only."""
-        return [one for one in network.parameters() if joint or one is not network.centers]
-
-    def view_weights(self, network: Network) -> list[Parameter]:
-        """The weights of the neighbour encoders and of each view's fully connected layers."""
-        return network.view_weights()
-
     def draws_per_sample(self, stored: Samples) -> int:
         """How many random numbers the augmentation of a sample needs."""
         return sum(draws_per_sample(stored, self.config))
 
-    def prepare(self, stored: Samples, rows: Tensor, numbers: Mapping[str, Tensor], draws: Tensor) -> StepBatch:
-        """The samples as they are and, where there is augmentation, augmented."""
-        return StepBatch.of(stored, rows, self.config, numbers["view_dropout"].view(-1, 1, 1), draws)
+    def prepare(self, stored: Samples, rows: Tensor, view_dropout: float | Tensor, draws: Tensor) -> StepBatch:
+        """The samples as they are and, where there is augmentation, augmented.
 
-    def encode_views(self, network: Network, batch: StepBatch) -> Tensor:
-        """The views, each on its own, as tokens."""
-        return network.tokens(batch.given)
+        Parameters
+        ----------
+        rows : int64 tensor of shape (replicates, samples of each)
+        view_dropout : a number, or a tensor of shape (replicates, 1, 1)
+        draws : uniform numbers of shape (replicates, samples of each, `draws_per_sample`)
+        """
+        if self.config.augmentation:
+            samples, batch = two_branches(stored, rows, self.config, view_dropout, draws)
+        else:
+            samples = stored.take(rows.flatten())
+            batch = plain_batch(samples, stored, self.config)
+        shape = (len(rows), -1, rows.shape[1])
+        values = [torch.unflatten(view, 0, shape)[:, 0].contiguous() for view in samples.values]
+        return StepBatch(Input.of(batch, self.config), values, torch.unflatten(samples.present, 0, shape)[:, 0])
 
-    def losses(
-        self, network: Network, encoded: Tensor, batch: StepBatch, *, joint: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """L_rec, L_aug and L_clu of each replicate."""
-        return batch.losses(network, encoded, self.config, joint=joint, sizes=self.sizes)
+    def losses(self, network: Network, batch: StepBatch, *, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero."""
+        count, n = batch.present.shape[:2]
+        branches = torch.unflatten(network(batch.given), 0, (count, -1, n)).unbind(dim=1)
+        plain, last = branches[0], branches[-1]  # one and the same without augmentation
+        zero = plain.new_zeros(count)
 
-    def total(self, terms: Sequence[Number], numbers: Mapping[str, Number]) -> Number:
+        def error(v: int) -> Tensor:
+            return losses.squared_error(network.decoders[v](last), batch.values[v])
+
+        def robustness() -> Tensor:
+            return losses.robustness(plain, last) if self.config.augmentation else zero
+
+        def clustering() -> Tensor:
+            return losses.clustering(last, network.centers, self.sizes) if joint else zero
+
+        works: list[Callable[[], Tensor]] = [partial(error, v) for v in range(len(batch.values))]
+        *errors, robust, clustered = in_parallel([*works, robustness, clustering])
+        return losses.reconstruction(errors, batch.present), robust, clustered
+
+    def total(self, terms: Sequence[Number], clustering_weight: Number) -> Number:
         """L in the paper."""
-        return total(terms, self.config.robustness_weight, numbers["clustering_weight"])
+        return losses.total(terms, self.config.robustness_weight, clustering_weight)
 
     def embed(self, network: Network, samples: Samples, stored: Samples) -> Tensor:
         """Z in the paper: embeddings of samples as they are."""
@@ -108,7 +136,7 @@ class URRLMethod:
 
     def assign(self, network: Network, embedding: Tensor) -> Tensor:
         """Q in the paper."""
-        return soft_assignment(embedding, network.centers)
+        return losses.soft_assignment(embedding, network.centers)
 
     def decode(self, network: Network, embedding: Tensor) -> list[Tensor]:
         """x-hat in the paper: per view what is expected there, of shape (samples, columns)."""

@@ -15,7 +15,7 @@ from viewfuse.methods.urrl.batches import Batch
 from viewfuse.methods.urrl.config import ORDINALS, Config
 from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.layers import Linear, PReLU
-from viewfuse.nn.streams import map_parts, map_views
+from viewfuse.nn.streams import map_views
 
 
 def cosine_distances(tokens: Tensor) -> Tensor:
@@ -135,6 +135,8 @@ class Network(nn.Module):
     widths : columns per view
     """
 
+    stackable = True
+
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
         self.config = config
@@ -145,10 +147,14 @@ class Network(nn.Module):
         self.decoders = nn.ModuleList(fully_connected([size, hidden, hidden, hidden, width]) for width in widths)
         self.centers = Parameter(torch.zeros(config.n_clusters, size))
 
-    def encode(self, batch: Batch) -> Tensor:
-        """Z = f(x-bar, m-bar): a batch to embeddings of shape (batch, embedding)."""
-        given = Input.of(batch, self.config)
+    def forward(self, given: Input) -> Tensor:
+        """Z = f(x-bar, m-bar): embeddings of shape (batch, embedding)."""
         return self.fuse(self.tokens(given), given.view_mask)
+
+    def encode(self, batch: Batch) -> Tensor:
+        """The same of a batch."""
+        embedding: Tensor = self(Input.of(batch, self.config))
+        return embedding
 
     def tokens(self, given: Input) -> Tensor:
         """The views, each on its own, as tokens of shape (batch, views, embedding)."""
@@ -156,16 +162,12 @@ class Network(nn.Module):
         def token(v: int) -> Tensor:
             return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], given.list_mask.view(v)))
 
-        return torch.stack(map_parts(token, [()] * len(given.lists)), dim=1)
+        return torch.stack(map_views(token, len(given.lists)), dim=1)
 
     def fuse(self, tokens: Tensor, mask: Mask) -> Tensor:
         """The tokens, with a mask of shape (batch, views), as embeddings of shape (batch, embedding)."""
         fused: Tensor = self.view_encoder(tokens, mask)
         return fused
-
-    def view_weights(self) -> list[Parameter]:
-        """The weights that `tokens` uses."""
-        return [*self.neighbor_encoders.parameters(), *self.view_encoder.embed.parameters()]
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""

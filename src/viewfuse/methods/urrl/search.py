@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.footprint import free_bytes
-from viewfuse.engine.loop import TrainState, check_diverged
 from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.engine.stacking import free_bytes
+from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
@@ -23,6 +23,7 @@ from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import init_state
 from viewfuse.selection.rules import SCALINGS, are_clear
 from viewfuse.selection.scores import Candidate, matched_share
+from viewfuse.utils.settings import Setting
 
 _LONG = 60.0
 """Seconds from which on people are told how long they will wait."""
@@ -166,6 +167,9 @@ def check_memory(views: Views, config: Config, device: torch.device, n_waiting: 
     if needed > free:
         widths = ", ".join(f"{name} {width:,}" for name, width in zip(views.names, views.widths, strict=True))
         raise NotEnoughMemory(
-            f"training on {len(views):,} samples with columns {widths} and n_neighbors={config.n_neighbors} needs "
-            f"about {needed:,} bytes, but only {free:,} are free; use reduction='auto', fewer columns or neighbours"
+            f"training on {len(views):,} samples with columns {widths} and ",
+            Setting("n_neighbors", config.n_neighbors),
+            f" needs about {needed:,} bytes, but only {free:,} are free; use ",
+            Setting("reduction", "auto"),
+            ", fewer columns or neighbours",
         )

@@ -1,9 +1,9 @@
-"""Training in two stages (Algorithm 2): pre-train, initialise the centres, train jointly."""
+"""URRL's schedule (Algorithm 2): pre-train, place the centres, train jointly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,23 +12,24 @@ from torch import Tensor
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.graphed_step import tensor_cores
-from viewfuse.engine.loop import Learned, TrainState, broken_embedding, check_diverged, run_epoch, stacked_groups
-from viewfuse.engine.passes import clusters
-from viewfuse.engine.progress import SILENT, Progress, Reported
+from viewfuse.engine.passes import clusters, embed, fixed_rows, rows_for_all
+from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import generator_for_start
-from viewfuse.engine.stacked_replicates import Replicates
+from viewfuse.engine.stacking import max_stacked
+from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes, step_seconds
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
-from viewfuse.parallel import Job, in_worker
-from viewfuse.parallel import run as run_jobs
 from viewfuse.selection.centers import initial_centers, paper_centers
-from viewfuse.selection.rules import Decision, clustering_weight
+from viewfuse.selection.decisions import JointStageLength, PretrainingLength
+from viewfuse.selection.rules import clustering_weight
+from viewfuse.utils.jobs import run_jobs
 
 _EVALUATIONS = 8
 """How often a joint stage is evaluated."""
+_MOST_ROWS, _LEAST_ROWS = 4096, 64
+"""Of a pass on a GPU, of all networks and of each."""
 
 
 def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
@@ -37,84 +38,195 @@ def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
     network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
     rate = config.view_dropout
     rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
-    return TrainState(network, stored, method, seed, {"view_dropout": rate, "clustering_weight": 0.0})
+    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0})
+    run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
+    return run
 
 
 def pretrain(
     runs: Sequence[TrainState],
     until: int,
     *,
+    n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
-    Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that go on from
-    there begin with a new Adam.
+    Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that continue
+    from there begin with a new Adam.
 
     Parameters
     ----------
-    threads : of each training on a CPU, see `viewfuse.parallel`; None leaves all
+    n_jobs : trainings side by side in processes, see `viewfuse.utils.jobs.run_jobs`
+    threads : of each training on a CPU; None leaves all
     """
-    waiting = [one for one in runs if one.clusters is None or one.n_epochs < until]
-    groups = list(stacked_groups(waiting))
+    groups = list(stacked_groups([one for one in runs if one.clusters is None or one.n_epochs < until]))
     if any(group[0].n_epochs < until for group in groups):
         progress.begin("pre-training" if len(groups) == 1 else f"pre-training of {len(groups)}")
-    jobs = [_job(_pretrain_together, group, until, checkpoint, threads) for group in groups]
-    _learn(groups, jobs, progress, checkpoint)
+    _train(_pretrained, [(group, until, progress, checkpoint) for group in groups], n_jobs, threads)
+
+
+def _pretrained(
+    group: Sequence[TrainState], until: int, progress: Progress, checkpoint: Checkpoint
+) -> Sequence[TrainState]:
+    training = Training(group)
+    training.run(pretraining_stage(training, until - group[0].n_epochs), progress, checkpoint)
+    for run, embedding in zip(group, embed_all(training), strict=True):
+        run.diverged = run.diverged or broken_embedding(embedding, run.n_epochs)
+        if not run.diverged:
+            _prepare_joint_stage(run, embedding)
+    return group
 
 
 def train_jointly(
     runs: Sequence[TrainState],
     *,
+    n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> None:
-    """The second stage of trainings that have had the first, with equal configurations; see `pretrain`."""
+    """The second stage of trainings that have had the first, with equal configurations; see `pretrain`.
+
+    Where the stage is watched, every training ends with the best clusters that it had.
+    """
     groups = [group for group in stacked_groups(runs) if planned_epochs(group[0])[1]]
     if groups:
         progress.begin("joint training" if len(groups) == 1 else f"joint training of {len(groups)}")
-    last = [group[0].n_epochs + planned_epochs(group[0])[1] for group in groups]
-    jobs = [
-        _job(_train_jointly_together, group, until, checkpoint, threads)
-        for group, until in zip(groups, last, strict=True)
-    ]
-    _learn(groups, jobs, progress, checkpoint)
+    _train(_trained_jointly, [(group, progress, checkpoint) for group in groups], n_jobs, threads)
 
 
-_Training = Callable[[Sequence[TrainState], range, Progress, Checkpoint], None]
+def _trained_jointly(group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> Sequence[TrainState]:
+    training, watches = Training(group), _watches(group)
+    training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
+    for watch in watches:
+        watch.restore_best()
+    if not watches:
+        check_diverged(group)
+        for run in group:
+            run.joint_stage.kept = run.n_epochs
+    return group
 
 
-def _job(train: _Training, group: Sequence[TrainState], until: int, checkpoint: Checkpoint, threads: int | None) -> Job:
-    """A stage of trainings that are stacked, for whoever runs it."""
-    first, epochs = group[0], range(group[0].n_epochs, until)
-    config, widths, n = _config(first), [view.shape[1] for view in first.stored.values], len(first.stored)
-    seconds = len(epochs) * max(1, n // config.batch_size) * step_seconds(widths, config)
-    args = (train, group, epochs, checkpoint)
-    return Job(_learned, args, threads, int(first.device.type == "cuda"), seconds, fit_bytes(n, widths, config))
-
-
-def _learned(train: _Training, group: Sequence[TrainState], epochs: range, checkpoint: Checkpoint) -> list[Learned]:
-    """Train, in this process or in a worker, where Ctrl-C has to wait for the end of the epoch as well."""
-    with checkpoint.interruptible() if in_worker() else nullcontext():
-        train(group, epochs, Reported(), checkpoint)
-    return [Learned.of(one) for one in group]
-
-
-def _learn(
-    groups: Sequence[Sequence[TrainState]], jobs: Sequence[Job], progress: Progress, checkpoint: Checkpoint
+def _train(
+    work: Callable[..., Sequence[TrainState]], jobs: Sequence[tuple[Any, ...]], n_jobs: int | None, threads: int | None
 ) -> None:
-    found: Any = run_jobs(jobs, listener=progress.advance, stopping=checkpoint.is_stopping)
-    for group, learned in zip(groups, found, strict=True):
-        for one, own in zip(group, learned, strict=True):
-            own.into(one)
+    """Do a stage of each group, which comes first in a job, and keep what was learned, also in other processes."""
+    shown = 0
+
+    def keep(place: int, found: tuple[int, Sequence[TrainState]]) -> None:
+        nonlocal shown
+        (group, *_, progress, _), (epochs, trained) = jobs[place], found
+        for run, learned in zip(group, trained, strict=True):
+            if learned is not run:  # it comes from another process
+                run.take_over(learned)
+        shown += epochs
+        progress.reach(shown, group[0].objective)
+
+    run_jobs(partial(_counted, work), jobs, n_jobs, threads=threads, done=keep)
 
 
-def _config(run: TrainState) -> Config:
-    assert isinstance(run.method, URRLMethod)
-    return run.method.config
+def _counted(work: Callable[..., Sequence[TrainState]], *job: Any) -> tuple[int, Sequence[TrainState]]:
+    """Do a job; how many epochs that took, and what was trained."""
+    progress = job[-2]
+    before, trained = progress.epochs, work(*job)
+    return progress.epochs - before, trained
+
+
+def pretraining_stage(training: Training, epochs: int) -> Stage:
+    """Reconstruction and robustness; the centres are not trained."""
+    config, network = _config(training.runs[0]), training.network
+    weights = [one for one in network.parameters() if one is not network.centers]
+    return Stage(
+        "pre-training",
+        epochs,
+        config.batch_size,
+        config.learning_rate,
+        loss_of(training, joint=False),
+        last="drop short",
+        weight_decay=config.weight_decay,
+        weights=weights,
+    )
+
+
+def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping] = ()) -> Stage:
+    """All three losses; the clusters are evaluated several times where the stage is watched."""
+    config, first = _config(training.runs[0]), training.runs[0].n_epochs
+    due = {first + round(epochs * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
+
+    def evaluate(epoch: int) -> None:
+        if watches and epoch in due:
+            training.unstack()
+            for watch, run, embedding in zip(watches, training.runs, embed_all(training), strict=True):
+                watch.evaluate(epoch, embedding, run.diverged)
+
+    return Stage(
+        "joint",
+        epochs,
+        config.batch_size,
+        config.learning_rate * config.joint_factor,
+        loss_of(training, joint=True),
+        last="drop short",
+        weight_decay=config.weight_decay,
+        after_epoch=evaluate,
+        watches=watches,
+    )
+
+
+def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[str, Tensor]]:
+    """From a batch of rows to the terms of the loss and their weighted sum."""
+    method, stored, first = training.runs[0].method, training.pooled, training.first_rows
+    count = method.draws_per_sample(stored)
+    view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
+
+    def loss(rows: Tensor) -> dict[str, Tensor]:
+        draws = torch.unflatten(training.random.uniform(rows.shape[1] * count), 1, (rows.shape[1], -1))
+        batch = method.prepare(stored, rows + first, view_dropout, draws)
+        terms = method.losses(training.network, batch, joint=joint)
+        return {**dict(zip(TERMS, terms, strict=True)), "total": method.total(terms, weight)}
+
+    return loss
+
+
+def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
+    """The trainings that run together: those that had as many epochs, on samples of equal shapes."""
+    groups: dict[tuple[int, ...], list[TrainState]] = {}
+    for run in runs:
+        widths = [view.shape[1] for view in run.stored.values]
+        groups.setdefault((run.n_epochs, len(run.stored), *widths), []).append(run)
+    for group in groups.values():
+        count = -(-len(group) // max_stacked(group[0].network, group[0].device))
+        size = -(-len(group) // count)
+        yield from (group[start : start + size] for start in range(0, len(group), size))
+
+
+@torch.no_grad()
+def embed_all(training: Training) -> Tensor:
+    """Embeddings of the samples of each network as they are, of shape (networks, samples, embedding)."""
+    method, stored, n, device = training.runs[0].method, training.pooled, training.n_samples, training.device
+    size = rows_for_all(n, device) or max(_LEAST_ROWS, _MOST_ROWS // len(training.runs))
+    parts = []
+    with tensor_cores(device):
+        for own in fixed_rows(n, size, device):
+            rows = own + training.first_rows
+            found = method.embed(training.network, stored.take(rows.flatten()), stored)
+            parts.append(torch.unflatten(found, 0, rows.shape))
+    return torch.cat(parts, dim=1)[:, :n]
+
+
+def embed_stored(run: TrainState) -> Tensor:
+    """Embeddings of the training samples as they are, of shape (samples, embedding); stops if one is not finite."""
+    embedding = embed(run.method, run.network, run.stored, run.stored)
+    run.diverged = broken_embedding(embedding, run.n_epochs)
+    check_diverged([run])
+    return embedding
+
+
+def broken_embedding(embedding: Tensor, epoch: int) -> str:
+    """The last update of an epoch can break the weights without a loss that shows it; empty if it did not."""
+    return "" if torch.isfinite(embedding).all() else f"the embedding is not finite after epoch {epoch}"
 
 
 def planned_epochs(run: TrainState) -> tuple[int, int]:
@@ -122,21 +234,9 @@ def planned_epochs(run: TrainState) -> tuple[int, int]:
     return _config(run).epochs(len(run.stored))
 
 
-def _pretrain_together(runs: Sequence[TrainState], epochs: range, progress: Progress, checkpoint: Checkpoint) -> None:
-    replicates = Replicates(runs, joint=False)
-    stage = checkpoint.stage(f"pretraining-{epochs.stop}", runs, replicates)
-    with tensor_cores(runs[0].device):
-        for epoch in stage.left(epochs):
-            run_epoch(runs, replicates, epoch, "pre-training", progress)
-            stage.keep(epoch + 1, last=epoch + 1 == epochs.stop)
-            if all(run.diverged for run in runs):
-                break
-        replicates.finish()
-        embeddings = replicates.embed()
-    for run, own in zip(runs, embeddings, strict=True):
-        run.diverged = run.diverged or broken_embedding(own, epochs.stop)
-        if not run.diverged:
-            _prepare_joint_stage(run, own)
+def _config(run: TrainState) -> Config:
+    config: Config = run.method.config
+    return config
 
 
 def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
@@ -154,60 +254,21 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     run.joint_stage.kept = run.n_epochs
 
 
-def _train_jointly_together(
-    runs: Sequence[TrainState], epochs: range, progress: Progress, checkpoint: Checkpoint
-) -> None:
-    """The joint stage; where it is watched, every training ends with the best clusters that it had."""
-    first, second = epochs.start, len(epochs)
-    replicates, watches = Replicates(runs, joint=True), _watches(runs)
-    stage = checkpoint.stage("joint", runs, replicates, watches)
-    due = {first + round(second * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
-    with tensor_cores(runs[0].device):
-        if stage.epoch is None:
-            _judge_start(watches, runs, first)
-        for epoch in stage.left(epochs):
-            if watches and _all_stopped(runs):
-                break
-            run_epoch(runs, replicates, epoch, "joint", progress)
-            if not watches:
-                check_diverged(runs)
-            elif epoch + 1 in due:
-                _evaluate(watches, runs, replicates, epoch + 1)
-            stage.keep(epoch + 1, last=epoch + 1 == epochs.stop or _all_stopped(runs))
-        replicates.finish()
-    for watch in watches:
-        watch.restore_best()
-    for run in runs if not watches else ():
-        run.joint_stage.kept = epochs.stop
-
-
-def _all_stopped(runs: Sequence[TrainState]) -> bool:
-    return all(run.joint_stage.stopped for run in runs)
-
-
 def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
-    """One for each training; none where the user said how long the stage lasts."""
-    if not _config(runs[0]).watched:
+    """One for each training, which has judged the clusters at the start; none where the user set the epochs."""
+    config = _config(runs[0])
+    if not config.watched:
         return []
-    settles = _config(runs[0]).settles
-    return [EarlyStopping(r.method, r.network, r.stored.neighbor_ids, r.joint_stage, settles=settles) for r in runs]
-
-
-def _judge_start(watches: Sequence[EarlyStopping], runs: Sequence[TrainState], epoch: int) -> None:
-    """The clusters before the joint stage, which are known."""
-    for watch, run in zip(watches, runs, strict=False):  # there may be no watches
+    watches = []
+    for run in runs:
         assert run.clusters is not None
-        watch.judge(epoch, run.clusters)
+        watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, settles=config.settles)
+        watch.judge(run.n_epochs, run.clusters)
+        watches.append(watch)
+    return watches
 
 
-def _evaluate(watches: Sequence[EarlyStopping], runs: Sequence[TrainState], replicates: Replicates, epoch: int) -> None:
-    if watches:
-        replicates.unstack()
-        for watch, run, embedding in zip(watches, runs, replicates.embed(), strict=True):
-            watch.evaluate(epoch, embedding, run.diverged)
-
-
-def pretraining_decision(run: TrainState, agreed: float | None) -> Decision:
+def pretraining_decision(run: TrainState, agreed: float | None) -> PretrainingLength:
     """How long the first stage of a training lasted.
 
     Parameters
@@ -216,10 +277,10 @@ def pretraining_decision(run: TrainState, agreed: float | None) -> Decision:
     """
     evidence = {} if agreed is None else {"agreement": agreed}
     lasted = run.history["stage"].count("pre-training")
-    return {"chosen": lasted, "planned": planned_epochs(run)[0], "evidence": evidence}
+    return PretrainingLength(lasted, evidence, planned_epochs(run)[0])
 
 
-def joint_stage_decision(run: TrainState) -> Decision:
+def joint_stage_decision(run: TrainState) -> JointStageLength:
     """After how many epochs of the joint stage the network is kept, and what was seen."""
     stage, before = run.joint_stage, run.history["stage"].count("pre-training")
     evidence = {
@@ -227,10 +288,5 @@ def joint_stage_decision(run: TrainState) -> Decision:
         "size_entropy_after_epoch": {str(epoch): score for epoch, score in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
-    facts = {
-        "lasted": run.n_epochs - before,
-        "planned": planned_epochs(run)[1],
-        "ended": stage.ended,
-        "merged": stage.merged,
-    }
-    return {"chosen": stage.kept - before, "evidence": evidence, **facts}
+    lasted, planned = run.n_epochs - before, planned_epochs(run)[1]
+    return JointStageLength(stage.kept - before, evidence, lasted, planned, stage.ended, stage.merged)

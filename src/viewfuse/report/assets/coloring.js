@@ -31,13 +31,13 @@ function byNumber(name, values) {
   const step = (high - low) / 5, edge = (i) => Number((low + i * step).toPrecision(3));
   const groups = SCALE.light.map((light, i) => ({ name: `${edge(i)} to ${edge(i + 1)}`, light, dark: SCALE.dark[i], mark: "o" }));
   const of = values.map((value) => (value === null ? 5 : Math.min(4, Math.floor((value - low) / (step || 1)))));
-  return { name, of, groups: [...groups, { name: "not known", ...GREY }], told: (i) => `${name}: ${values[i] ?? "not known"}` };
+  return { name, of, groups: [...groups, { name: "not known", ...GREY }], text: (i) => `${name}: ${values[i] ?? "not known"}` };
 }
 
 function byLevel({ name, levels, values }, look) {
   const groups = [...levels.map((level, i) => ({ name: level, ...look(i) })), { name: "not known", ...GREY }];
   const of = values.map((value) => value ?? levels.length);
-  return { name, of, groups, told: (i) => `${name}: ${groups[of[i]].name}` };
+  return { name, of, groups, text: (i) => `${name}: ${groups[of[i]].name}` };
 }
 
 // Samples with all views are grey, and so are those with a rare pattern.

@@ -46,7 +46,7 @@ class Lookup {
     return all ? "No sample has this id." : "No sample on this page has this id; labels.csv holds all samples.";
   }
 
-  // Whoever asks from elsewhere on the page sees the answer: with the map where both fit the screen, else alone.
+  // A look-up from elsewhere on the page scrolls to the answer: with the map where both fit the screen, else alone.
   lead(id) {
     this.show(id);
     const card = byId("lookup"), both = card.parentElement;

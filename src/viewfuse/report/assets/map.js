@@ -111,7 +111,7 @@ class SampleMap {
   describe(index) {
     const { id, label, confidence, pattern } = this.run.points;
     const lines = [id[index], `Cluster ${label[index]}, ${percent(confidence[index])} sure`, this.run.patterns[pattern[index]]];
-    return this.coloring.told && this.coloring.name !== "confidence" ? [...lines, this.coloring.told(index)] : lines;
+    return this.coloring.text && this.coloring.name !== "confidence" ? [...lines, this.coloring.text(index)] : lines;
   }
 
   // ---- where samples are on the screen

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from threading import Barrier, BrokenBarrierError
 
+import joblib
 import pytest
 import torch
 
-from viewfuse.parallel import cores
-from viewfuse.parallel.threads import ahead, side_by_side, turns
+from viewfuse.utils.threads import ahead, side_by_side, turns
 
 
 @pytest.fixture
 def four_threads(monkeypatch):
-    monkeypatch.setattr(cores, "_quota", lambda: 4)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 4)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     yield
@@ -53,7 +53,7 @@ def test_what_is_asked_for_inside_of_an_item_is_done_in_turn(four_threads):
 
 
 def test_a_container_gets_no_more_threads_than_it_may_use(four_threads, monkeypatch):
-    monkeypatch.setattr(cores, "_quota", lambda: 2)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 2)
     together = Barrier(3)
 
     def work(item):

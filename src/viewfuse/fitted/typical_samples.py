@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 N_TYPICAL = 5
 _DIGITS = 4
-"""As many as files have, so that whoever reads these finds the same samples."""
+"""Digits that files have, so that samples are ranked alike from files."""
 
 
 def typical_samples(rows: NDArray[np.int64], confidence: NDArray[np.floating]) -> NDArray[np.int64]:

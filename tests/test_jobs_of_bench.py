@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from conftest import write_tiny_plan
-from viewfuse import parallel
 from viewfuse.bench.experiments import launch
 from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet
 from viewfuse.bench.experiments.run_folders import done_folders, read_arrays
+from viewfuse.cli.options import on_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
@@ -40,7 +40,7 @@ def start(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CATALOGUE, "tiny", TINY)
 
-        def begin(log=len):
+        def begin(log=len, n_jobs=None):
             written, whole = Counter(), launch.run_plan.__globals__["write_run"]
             with pytest.MonkeyPatch.context() as counting:
                 counting.setitem(
@@ -48,7 +48,8 @@ def start(tmp_path_factory):
                     "write_run",
                     lambda folder, *rest: (written.update([folder.name]), whole(folder, *rest)),
                 )
-                folder = launch.bench(root / "tiny.toml", root, tmp_path_factory.mktemp("out"), device="cpu", log=log)
+                out = tmp_path_factory.mktemp("out")
+                folder = launch.bench(root / "tiny.toml", root, out, device="cpu", n_jobs=n_jobs, log=log)
             return folder, written
 
         yield begin
@@ -56,8 +57,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(start):
-    with parallel.use(jobs=1):
-        return start()[0]
+    return start()[0]
 
 
 def contents(folder):
@@ -99,9 +99,8 @@ def killing(which, after):
 
 
 def test_a_worker_that_is_killed_changes_nothing(start, whole):
-    log, killed = killing(lambda line: "viewfuse.parallel.worker" in line, after=4)
-    with parallel.use(jobs=2):
-        folder, written = start(log)
+    log, killed = killing(lambda line: "loky.backend.popen" in line, after=4)
+    folder, written = start(log, n_jobs=2)
     assert killed
     assert contents(folder) == contents(whole)
     assert set(written.values()) == {1}
@@ -110,10 +109,10 @@ def test_a_worker_that_is_killed_changes_nothing(start, whole):
 
 def test_a_worker_of_ray_that_is_killed_changes_nothing(start, whole):
     pytest.importorskip("ray", reason="needs Ray, which is not installed: pip install -e '.[ray]'")
-    log, killed = killing(lambda line: line.startswith("ray::_task"), after=3)
+    log, killed = killing(lambda line: line.startswith("ray::PoolActor"), after=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray has some of its own
-        with parallel.use("ray"):
+        with on_engine("ray", None, "cpu"):
             folder, written = start(log)
     assert killed
     assert contents(folder) == contents(whole)

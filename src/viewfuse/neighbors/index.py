@@ -1,8 +1,9 @@
-"""Nearest neighbours of one view: exact for some rows, exact among likely candidates for many."""
+"""Nearest neighbours of samples in every view: exact among some rows, among likely candidates for many."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,8 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.exact_search import NO_NEIGHBOR, Points, grain, nearest, nearest_points, ranked
-from viewfuse.neighbors.lots import Lots
+from viewfuse.neighbors.search import (
+    NO_NEIGHBOR,
+    Points,
+    TieKeys,
+    content_keys,
+    fingerprints,
+    grain,
+    nearest,
+    nearest_points,
+    ranked,
+    row_keys,
+)
 from viewfuse.utils.optional import how_to_install
 
 _CELLS_AMONG_CANDIDATES = 4_000_000
@@ -31,7 +42,7 @@ class ViewIndex:
     Parameters
     ----------
     view : tensor of shape (samples, columns)
-    keys : of the rows of the pool, see `lots.row_keys`
+    keys : of the rows of the pool, see `row_keys`
     rows : of the view that are the pool; None if all are
     """
 
@@ -49,19 +60,19 @@ class ViewIndex:
 
         Parameters
         ----------
-        keys : of the queries, see `row_lookup.content_keys`
+        keys : of the queries, see `content_keys`
         """
-        kind, lots, wanted = self._view.device.type, Lots(keys, self._keys), count + same + _SPARE_CANDIDATES
+        kind, ties, wanted = self._view.device.type, TieKeys(keys, self._keys), count + same + _SPARE_CANDIDATES
         if len(self._keys) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
             if same or not len(queries) or not 0 < len(self._keys) * self._view.shape[1] <= _CELLS_KEPT:
-                return nearest(queries, self.pool, lots, count, same=same)
-            return nearest_points(queries, self._points, lots, count, same=False)
+                return nearest(queries, self.pool, ties, count, same=same)
+            return nearest_points(queries, self._points, ties, count, same=False)
         if kind == "cuda":
-            return self.among(queries, _roughly_nearest(queries, self.pool, wanted), lots, count, same=same)
+            return self.among(queries, _roughly_nearest(queries, self.pool, wanted), ties, count, same=same)
         lists = self._inverted_lists()
         if lists is None:
-            return nearest(queries, self.pool, lots, count, same=same)
-        return self.among(queries, lists.candidates(queries, wanted), lots, count, same=same)
+            return nearest(queries, self.pool, ties, count, same=same)
+        return self.among(queries, lists.candidates(queries, wanted), ties, count, same=same)
 
     @cached_property
     def _points(self) -> Points:
@@ -73,7 +84,7 @@ class ViewIndex:
         """The largest square of a row, found once: for a single query it would take longer than the search."""
         return max(float(part.square().sum(dim=1).max()) for part in torch.split(self.pool, _ROWS_AT_A_TIME))
 
-    def among(self, queries: Tensor, candidates: Tensor, lots: Lots, count: int, *, same: bool) -> Tensor:
+    def among(self, queries: Tensor, candidates: Tensor, ties: TieKeys, count: int, *, same: bool) -> Tensor:
         """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NO_NEIGHBOR if there is none."""
         device, width = self._view.device, self._view.shape[1]
         neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
@@ -88,7 +99,7 @@ class ViewIndex:
             whole.masked_fill_(rows == NO_NEIGHBOR, torch.inf)
             if same:
                 whole[rows == torch.arange(start, start + len(rows), device=device)[:, None]] = torch.inf
-            ranks, found = ranked(whole, some, lots.take(slice(start, start + step)))
+            ranks, found = ranked(whole, some, ties.take(slice(start, start + step)))
             found = found.masked_fill_(ranks.isinf(), NO_NEIGHBOR)[:, :count]
             neighbor_ids[start : start + step, : found.shape[1]] = found
         return neighbor_ids
@@ -143,7 +154,7 @@ class _InvertedLists:
 
     def _tune(self, pool: Tensor, keys: Tensor, rows: Tensor) -> None:
         count = 9
-        truth = nearest(pool[rows], pool, Lots(keys[rows], keys), count, same=False)
+        truth = nearest(pool[rows], pool, TieKeys(keys[rows], keys), count, same=False)
         self._index.nprobe = 4
         while self._index.nprobe < self._index.nlist:
             found = self.candidates(pool[rows], count + _SPARE_CANDIDATES)
@@ -156,3 +167,44 @@ class _InvertedLists:
         """Rows near each query, of shape (queries, count); NO_NEIGHBOR where too few were found."""
         _, rows = self._index.search(np.ascontiguousarray(queries.numpy(), dtype=np.float32), count)
         return torch.from_numpy(rows)
+
+
+class MultiViewIndex:
+    """Finds the neighbours of samples in every view, among the samples that have the view.
+
+    Parameters
+    ----------
+    values : per view a tensor of shape (samples, columns)
+    present : boolean tensor of shape (samples, views)
+    """
+
+    def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
+        self.values, self.present = values, present
+        self._rows = [present[:, v].nonzero().squeeze(1) for v in range(len(values))]
+        self._keys = content_keys(values, present)
+        self._searchers = [
+            ViewIndex(view, row_keys(self._keys[rows], v), None if len(rows) == len(view) else rows)
+            for v, (view, rows) in enumerate(zip(values, self._rows, strict=True))
+        ]
+
+    def __reduce__(self) -> tuple[type[MultiViewIndex], tuple[Sequence[Tensor], Tensor]]:
+        """Copies and pickles hold the samples, and what finds them is made anew."""
+        return MultiViewIndex, (self.values, self.present)
+
+    def neighbors_of_own(self, depth: int) -> Tensor:
+        """Neighbours of the samples, none of which is its own, see `table`."""
+        return self._table(self.values, self.present, self._keys, depth, same=True)
+
+    def neighbors_of_new(self, values: Sequence[Tensor], present: Tensor, depth: int) -> Tensor:
+        """Neighbours of other samples."""
+        return self._table(values, present, fingerprints(values, present), depth, same=False)
+
+    def _table(self, values: Sequence[Tensor], present: Tensor, keys: Tensor, depth: int, *, same: bool) -> Tensor:
+        """Int64 tensor of shape (samples, views, depth); NO_NEIGHBOR where the view is missing or the list ends."""
+        table = torch.full((*present.shape, depth), NO_NEIGHBOR, dtype=torch.int64, device=present.device)
+        for v, (rows, searcher) in enumerate(zip(self._rows, self._searchers, strict=True)):
+            asked = present[:, v].nonzero().squeeze(1)
+            neighbor_ids = searcher.nearest(values[v][asked], keys[asked], depth, same=same)
+            if len(rows):
+                table[asked, v] = torch.where(neighbor_ids == NO_NEIGHBOR, NO_NEIGHBOR, rows[neighbor_ids.clamp(min=0)])
+        return table

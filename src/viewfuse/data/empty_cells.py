@@ -1,11 +1,11 @@
-"""Where the empty cells are, how many there may be, and both in words. Rows that are wholly empty do not count."""
+"""Empty cells of rows that have other values: where they are, how many there may be, and both in words."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
 from viewfuse.utils.caller import outside
+from viewfuse.utils.settings import Setting
 
 MOST_OF_VIEW = 0.3
 """Share of a view's cells that may be empty in training samples."""
@@ -162,14 +163,50 @@ def refuse_any(views: Views) -> None:
         for rows, empty in empty_parts(views.arrays[v]):
             place = f"view {name!r}, row {labelled(int(rows[0]), views.ids)}, column "
             raise DataError(
-                f"{place}{called(columns, int(empty[0].argmax()))}: the cell is empty, and nothing fills it "
-                "(fill='error', or a model of an older viewfuse); fill it, fit with fill='neighbors', or empty the "
-                "whole row to say that this sample lacks the view"
+                f"{place}{called(columns, int(empty[0].argmax()))}: the cell is empty, and nothing fills it (",
+                Setting("fill", "error"),
+                ", or a model of an older viewfuse); fill it, fit with ",
+                Setting("fill", "neighbors"),
+                ", or empty the whole row to say that this sample lacks the view",
             )
 
 
 def warn_of_filled(found: Sequence[EmptyCells]) -> None:
-    """Tell in one warning what was filled."""
+    """Warn once of all cells that were filled."""
     if found:
-        told = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
-        warnings.warn(f"empty cells were filled: {told}", EmptyCellsWarning, stacklevel=outside())
+        filled = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
+        warnings.warn(f"empty cells were filled: {filled}", EmptyCellsWarning, stacklevel=outside())
+
+
+class _Completes(Protocol):
+    """What a fitted estimator offers here."""
+
+    def complete(self, X: Any) -> tuple[Views, list[EmptyCells]]:
+        """New samples as the model takes them, and what was filled."""
+        ...
+
+
+class Filled:
+    """Counts what a model fills in empty cells of new samples."""
+
+    def __init__(self, fitted: _Completes) -> None:
+        self._fitted = fitted
+        self._cells: dict[str, EmptyCells] = {}
+
+    def complete(self, views: Views) -> Views:
+        """Samples as the model takes them."""
+        complete, found = self._fitted.complete(views)
+        for cells in found:
+            self._cells[cells.view] = self._cells[cells.view] + cells if cells.view in self._cells else cells
+        return complete
+
+    def totals(self) -> dict[str, int]:
+        """Per view that had empty cells, how many."""
+        return {name: cells.total for name, cells in self._cells.items()}
+
+    def facts(self, as_json: bool) -> dict[str, Any]:
+        """For the output of a verb; nothing where no cell was empty."""
+        facts = {name: cells.facts() for name, cells in self._cells.items()}
+        if not facts:
+            return {}
+        return {"filled_cells": facts if as_json else [in_words(*pair) for pair in facts.items()]}

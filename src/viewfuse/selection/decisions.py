@@ -1,0 +1,159 @@
+"""What a fit decided without labels, as data. `viewfuse.selection.messages` turns these objects into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was chosen, and from which evidence; `name` is its key in ``decisions_``."""
+
+    name: ClassVar[str]
+    chosen: Any
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ClusterNumber(Decision):
+    """How many clusters there are; the evidence is the score of the highest peaks.
+
+    Attributes
+    ----------
+    candidates : numbers whose peak is nearly as high as the highest, in rising order
+    runner_up : the next best number; None without another peak
+    structured : whether the data hold together better than a Gaussian of the same covariance
+    curve : per number of clusters ("k") its "score", and what it is made of
+    """
+
+    name = "n_clusters"
+    candidates: Sequence[int]
+    runner_up: int | None
+    structured: bool
+    curve: Sequence[Mapping[str, Any]]
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """The score of every number of clusters."""
+        return {int(one["k"]): float(one["score"]) for one in self.curve}
+
+
+@dataclass(frozen=True)
+class CellFilling(Decision):
+    """How empty cells were filled; the evidence counts them by view, see `EmptyCells.facts`."""
+
+    name = "empty_cells"
+
+
+@dataclass(frozen=True)
+class ViewReduction(Decision):
+    """How each view was reduced.
+
+    Attributes
+    ----------
+    chosen, evidence : by view the name of the reduction, and what was found in its values
+    columns : by view the number of columns before and after
+    asked : views whose reduction the user named
+    """
+
+    name = "reduction"
+    columns: Mapping[str, Sequence[int]]
+    asked: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ScalingChoice(Decision):
+    """Which scaling was chosen; the evidence is the score of the clusters under each.
+
+    Attributes
+    ----------
+    as_a_whole : views whose columns share one scale
+    diverged : scalings under which every training diverged
+    asked : whether the user named the scaling
+    clear, quick : why no other scaling was tried: its clusters were clear, or to save time
+    """
+
+    name = "scaling"
+    as_a_whole: Sequence[str]
+    diverged: Sequence[str]
+    asked: bool
+    clear: bool = False
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class PretrainingLength(Decision):
+    """How many epochs pre-training lasted; the evidence is the agreement of trainings, if there were several."""
+
+    name = "pretraining"
+    planned: int
+
+
+@dataclass(frozen=True)
+class JointStageLength(Decision):
+    """After how many epochs of the joint stage the network was kept.
+
+    Attributes
+    ----------
+    lasted, planned : epochs
+    ended : what went wrong, if that ended the stage; else empty
+    merged : whether the clusters would have been the best ones, had they not been merged
+    """
+
+    name = "joint_stage"
+    lasted: int
+    planned: int
+    ended: str
+    merged: bool
+
+
+@dataclass(frozen=True)
+class ClusterSource(Decision):
+    """Whose clusters were kept, "network" or "k-means"; the evidence is the score of each."""
+
+    name = "clusters"
+
+
+@dataclass(frozen=True)
+class MeanConfidence(Decision):
+    """How sure the clusters are on average; no evidence where the paper's soft labels stay as they are."""
+
+    name = "confidence"
+    n_clusters: int
+
+
+@dataclass(frozen=True)
+class Reliability(Decision):
+    """Whether independent trainings, or a training and k-means on the filled views, found the same clusters.
+
+    Attributes
+    ----------
+    evidence : "agreement", the mean adjusted Rand index
+    trainings : how many were compared; 1 was compared with k-means
+    final : whether they were compared at their end, and not when the scaling was chosen
+    alone : whether a single training continued after the scaling was chosen
+    """
+
+    name = "reliability"
+    trainings: int
+    final: bool
+    alone: bool
+
+
+@dataclass(frozen=True)
+class SavedSentence(Decision):
+    """A decision in the form of an older viewfuse, of which the saved sentence is used; `key` is its name."""
+
+    key: str
+    why: str
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
+        MeanConfidence, Reliability,
+    )
+}  # fmt: skip
