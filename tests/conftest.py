@@ -82,16 +82,12 @@ def quick_map():
 @pytest.fixture(scope="module")
 def few_starts():
     """For the rest of a module k-means begins once or twice and ends soon: that clusters are good does not matter."""
-    from sklearn.cluster import KMeans
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.selection.centers._DRAWN_STARTS", 2)
-        patch.setattr("viewfuse.selection.partitions_by_k._STARTS", 1)
-        patch.setattr("viewfuse.selection.partitions_by_k._ROUNDS", 4)
-        patch.setattr("viewfuse.selection.cluster_evidence._DRAWS", 2)
+        patch.setattr("viewfuse.selection.kmeans._DRAWN_STARTS", 2)
+        patch.setattr("viewfuse.selection.kmeans._STARTS_BY_K", 1)
+        patch.setattr("viewfuse.selection.kmeans._ROUNDS_BY_K", 4)
+        patch.setattr("viewfuse.selection.cluster_number._DRAWS", 2)
         patch.setattr("viewfuse.fitted.cluster_stability._DRAWS", 1)
-        once = lambda n_clusters, n_init, random_state: KMeans(n_clusters, n_init=1, random_state=random_state)  # noqa: E731
-        patch.setattr("viewfuse.methods.published.filled_kmeans.KMeans", once)
         yield
 
 

@@ -196,30 +196,13 @@ def principal(table, most=24):
 
 def partitions(points, ks, generator, weights=None):
     """Of four k-means solutions for each number of clusters that with the least squares."""
-    n, weights, chosen = len(points), np.ones(len(points)) if weights is None else weights, []
-    far = np.ones((4, n))
-    for number in range(max(ks)):
-        times = torch.empty(4, n).exponential_(generator=generator).numpy().astype(float)
-        rows = [int((weights * (far[s] + 1e-12) / times[s]).argmax()) for s in range(4)]
-        chosen.append(points[rows])
-        from_it = ((points[None] - points[rows][:, None]) ** 2).sum(axis=2)
-        far = np.minimum(far, from_it) if number else from_it
-    return [best_of_four(points, weights, [np.stack([c[s] for c in chosen[:k]]) for s in range(4)]) for k in ks]
-
-
-def best_of_four(points, weights, centers):
-    """At most 24 rounds; every fourth asks whether any centre of any start still moves."""
-    for number in range(1, 25):
-        moved = [means_of(points, weights, assigned(points, own), own) for own in centers]
-        still = all(np.abs(new - old).max() < 1e-4 for new, old in zip(moved, centers, strict=True))
-        centers = moved
-        if still and number % 4 == 0:
-            break
-    labels = [assigned(points, own) for own in centers]
-    squares = [
-        (weights * ((points - own[found]) ** 2).sum(axis=1)).sum() for found, own in zip(labels, centers, strict=True)
-    ]
-    return labels[int(np.argmin(squares))]
+    weights = np.ones(len(points)) if weights is None else weights
+    state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
+    starts, labels = drawn_centers(points, weights, max(ks), state, 4), []
+    for k in ks:
+        centers, squares = lloyd(points, weights, starts[:, :k], 24, 1e-4)
+        labels.append(nearest(points, centers[int(np.argmin(squares))]))
+    return labels
 
 
 def resampled(points, ks, generator):

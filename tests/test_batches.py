@@ -14,8 +14,14 @@ import reference
 from test_neighbors import incomplete_data
 from training_tools import index_samples
 from viewfuse.methods.urrl import augment
-from viewfuse.methods.urrl.augment import add_noise, draws_per_sample, drop_views, two_branches
-from viewfuse.methods.urrl.batches import gather_neighbors, plain_batch
+from viewfuse.methods.urrl.augment import (
+    add_noise,
+    draws_per_sample,
+    drop_views,
+    gather_neighbors,
+    plain_batch,
+    two_branches,
+)
 from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import paper_mask
 from viewfuse.neighbors.samples import index_new_samples

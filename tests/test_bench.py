@@ -29,7 +29,7 @@ from viewfuse.bench.speed.reference import PlainModel, PlainNetwork, PlainTraini
 from viewfuse.bench.speed.wide import WideSize
 from viewfuse.cli import main
 from viewfuse.methods.urrl.augment import draws_per_sample, view_dropout_rate
-from viewfuse.methods.urrl.batches import plain_batch as as_they_are
+from viewfuse.methods.urrl.augment import plain_batch as as_they_are
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import build_network
 

@@ -15,9 +15,7 @@ from viewfuse.fitted.prepared import Source
 from viewfuse.methods import choosing_k
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.selection.cluster_evidence import Look, measured
-from viewfuse.selection.cluster_number import curve_of
-from viewfuse.selection.structureless import structureless, with_half_the_views
+from viewfuse.selection.cluster_number import Look, curve_of, measured, structureless, with_half_the_views
 
 
 @pytest.mark.parametrize(("within", "alone"), [((1, 30), True), ((2, 30), True), ((3, 30), False)])

@@ -9,12 +9,12 @@ from click.testing import CliRunner
 from sklearn.datasets import make_blobs
 
 from viewfuse.bench.clusters.criteria import OTHERS, other_choices
-from viewfuse.bench.clusters.experiment import Cell, Choice, choices_of, masked, read_choices, write_choices
+from viewfuse.bench.clusters.experiment import Cell, NumberChoice, choices_of, masked, read_choices, write_choices
 from viewfuse.bench.clusters.summary import is_clear, summary, write_summary
 from viewfuse.bench.clusters.synthetic_sets import all_sets
 from viewfuse.cli import main
 from viewfuse.methods.urrl.config import Config
-from viewfuse.selection.partitions_by_k import partitions
+from viewfuse.selection.kmeans import partitions
 
 KS = [2, 3, 4, 5, 6]
 
@@ -60,11 +60,11 @@ def test_synthetic_sets_have_the_clusters_that_they_say():
 
 def test_the_tables_count_what_was_found(tmp_path):
     found = [
-        Choice("handwritten", 0.5, 0, 10, "viewfuse", 10, "10 12", 0.9, 0.9),
-        Choice("handwritten", 0.5, 1, 10, "viewfuse", 5, "5 10", 0.5, 0.9),
-        Choice("handwritten", 0.5, 0, 10, "gap", 9, "", 0.8, 0.9),
-        Choice("gauss-1", 0.0, 0, 1, "viewfuse", 2, "2", 0.0, 1.0),
-        Choice("blobs-3", 0.0, 0, 3, "gap", 3, "", 1.0, 1.0),
+        NumberChoice("handwritten", 0.5, 0, 10, "viewfuse", 10, "10 12", 0.9, 0.9),
+        NumberChoice("handwritten", 0.5, 1, 10, "viewfuse", 5, "5 10", 0.5, 0.9),
+        NumberChoice("handwritten", 0.5, 0, 10, "gap", 9, "", 0.8, 0.9),
+        NumberChoice("gauss-1", 0.0, 0, 1, "viewfuse", 2, "2", 0.0, 1.0),
+        NumberChoice("blobs-3", 0.0, 0, 3, "gap", 3, "", 1.0, 1.0),
     ]
     real, clear, synthetic, without, listed = write_summary(tmp_path, found)
     assert real.rows == clear.rows
@@ -73,7 +73,7 @@ def test_the_tables_count_what_was_found(tmp_path):
     assert (synthetic.rows[0][0], without.rows[0][1]) == ("gap", "0%")
     assert listed.rows == (("Handwritten", "0.5", "10", "10 5", "9"),)
     assert "within one" in (tmp_path / "clusters.md").read_text()
-    assert not is_clear(Choice("3sources", 0.5, 0, 6, "gap", 3, "", 1.0, 1.0))
+    assert not is_clear(NumberChoice("3sources", 0.5, 0, 6, "gap", 3, "", 1.0, 1.0))
     assert len(summary(found[:1])) == 3
 
 

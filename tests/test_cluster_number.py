@@ -12,13 +12,23 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse.errors import SettingError
+from viewfuse.fitted.cluster_stability import best_overlaps
 from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.selection.cluster_evidence import MEASURES, Look, measured
-from viewfuse.selection.cluster_number import candidate_numbers, curve_of, number_decision
-from viewfuse.selection.filled_kmeans import filled_table
+from viewfuse.selection.cluster_number import (
+    MEASURES,
+    Look,
+    candidate_numbers,
+    contingency,
+    curve_of,
+    measured,
+    number_decision,
+    rand_index,
+    spectrum,
+    structureless,
+    with_half_the_views,
+)
+from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.messages import words
-from viewfuse.selection.partitions_by_k import best_overlaps, contingency, partitions, rand_index
-from viewfuse.selection.structureless import spectrum, structureless, with_half_the_views
 
 
 def generator(seed=0):

@@ -15,7 +15,7 @@ from viewfuse import URRL, BadModelFile, load
 from viewfuse.fitted.manifest import checksum
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection.confidence import confidence_decision, confidence_level, sharpened, sharpness
-from viewfuse.selection.filled_kmeans import filled_kmeans, filled_table
+from viewfuse.selection.kmeans import filled_kmeans, filled_table
 from viewfuse.selection.scores import matched_share
 
 QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 1, "learning_rate": 2e-3}
@@ -134,7 +134,7 @@ def test_a_part_of_many_samples_is_enough(monkeypatch):
     present = torch.from_numpy(np.stack([~np.isnan(view).any(axis=1) for view in views], axis=1))
     samples = index_training_set(values, present, 9)
     whole = filled_kmeans(samples, 3, 0)
-    monkeypatch.setattr("viewfuse.selection.filled_kmeans._ROWS", 50)
+    monkeypatch.setattr("viewfuse.selection.kmeans._ROWS", 50)
     assert matched_share(whole.numpy(), filled_kmeans(samples, 3, 0).numpy()) > 0.95
     assert matched_share(labels, whole.numpy()) > 0.95
 

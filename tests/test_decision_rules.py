@@ -12,9 +12,9 @@ import torch
 from torch.nn import functional
 
 import reference_selection as literal
-from viewfuse.fitted.typical_samples import typical_samples
+from viewfuse.fitted.effects import typical_samples
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection import confidence, filled_kmeans, rules, teaching
+from viewfuse.selection import confidence, kmeans, rules, teaching
 from viewfuse.selection.cluster_number import candidate_numbers, curve_of, number_decision
 from viewfuse.selection.decisions import (
     CellFilling,
@@ -240,13 +240,13 @@ def test_what_no_power_makes_sure_is_left_alone():
 
 def kmeans_calls(monkeypatch, n, limit, seed=5):
     """The rows of each table that is filled, and what the centres start from."""
-    monkeypatch.setattr(filled_kmeans, "_ROWS", limit)
-    rows, starts, own, start = [], [], filled_kmeans.filled_table, filled_kmeans.initial_centers
-    monkeypatch.setattr(filled_kmeans, "filled_table", lambda s, some: rows.append(some.tolist()) or own(s, some))
-    monkeypatch.setattr(filled_kmeans, "initial_centers", lambda *args: starts.append(args) or start(*args))
+    monkeypatch.setattr(kmeans, "_ROWS", limit)
+    rows, starts, own, start = [], [], kmeans.filled_table, kmeans.initial_centers
+    monkeypatch.setattr(kmeans, "filled_table", lambda s, some: rows.append(some.tolist()) or own(s, some))
+    monkeypatch.setattr(kmeans, "initial_centers", lambda *args: starts.append(args) or start(*args))
     values = torch.cat([torch.zeros(n // 2, 1), torch.ones(n - n // 2, 1)]) + torch.arange(n)[:, None] / (100 * n)
     samples = index_training_set([values], torch.ones(n, 1, dtype=torch.bool), 9)
-    labels = filled_kmeans.filled_kmeans(samples, 2, seed)
+    labels = kmeans.filled_kmeans(samples, 2, seed)
     assert labels.tolist() == [0] * (n // 2) + [1] * (n - n // 2)
     return samples, values, rows, starts
 
@@ -270,7 +270,7 @@ def test_k_means_on_many_samples_takes_some_at_random(monkeypatch):
 
 
 def test_five_thousand_samples_are_enough_for_k_means():
-    assert (filled_kmeans._ROWS, filled_kmeans._DONORS, teaching._ROWS, confidence._ROWS) == (5_000, 5, 5_000, 20_000)
+    assert (kmeans._ROWS, kmeans._DONORS, teaching._ROWS, confidence._ROWS) == (5_000, 5, 5_000, 20_000)
 
 
 SCALED = ScalingChoice("mixed", {"mixed": 0.5, "minmax": 0.52}, as_a_whole=[], diverged=[], asked=False)

@@ -32,7 +32,7 @@ from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.neighbors.index import MultiViewIndex
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import messages, rules, scores
-from viewfuse.selection.centers import initial_centers
+from viewfuse.selection.kmeans import initial_centers
 from viewfuse.selection.rules import best_of_each
 from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agreement, neighbor_agreements, stability
 

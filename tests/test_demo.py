@@ -12,19 +12,19 @@ from viewfuse import URRL, demo
 from viewfuse.datasets import load_handwritten
 
 
-@pytest.mark.usefixtures("quick_map")
+@pytest.mark.usefixtures("quick_map", "few_starts")
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
 def test_the_demo_writes_its_table_and_files(tmp_path, monkeypatch, capsys):
     views, digits = load_handwritten()
-    monkeypatch.setattr(demo, "load_handwritten", lambda: ([view[::20] for view in views], digits[::20]))
-    monkeypatch.setattr(demo, "URRL", partial(URRL, pretrain_epochs=2, joint_epochs=1, hidden_dim=32))
+    monkeypatch.setattr(demo, "load_handwritten", lambda: ([view[::40] for view in views], digits[::40]))
+    monkeypatch.setattr(demo, "URRL", partial(URRL, pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=8))
     demo.main(tmp_path / "out")
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("accuracy", "NMI", "ARI", "seconds", "k-means after KNN imputation", "URRL"))
     with (tmp_path / "out" / "labels.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["id", "label", "confidence", "uncertain", "views_present"]
-    assert [int(row["id"]) for row in rows] == list(range(100))
+    assert [int(row["id"]) for row in rows] == list(range(50))
     assert {len(row["views_present"].split()) for row in rows} == {2, 6}
     assert all(0 < float(row["confidence"]) <= 1 for row in rows)
     with (tmp_path / "out" / "history.csv").open() as file:

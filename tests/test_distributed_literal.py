@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import reference
 import reference_step
-from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order
+from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
 from sharded_data import write_shards, written
 from viewfuse import URRL
 from viewfuse.distributed import training
@@ -21,7 +21,7 @@ from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows import row_buckets
 from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
+from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.training import train_on_all
@@ -194,8 +194,8 @@ def literal_visits(counts):
 
 def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     model, rows, counts, _ = prepared
-    uniform = RandomNumbers.uniform
-    monkeypatch.setattr(RandomNumbers, "uniform", lambda self, count: uniform(self, count).double())
+    following = RandomNumbers.uniform
+    monkeypatch.setattr(RandomNumbers, "uniform", lambda self, count: following(self, count).double())
     monkeypatch.setattr(EarlyStopping, "restore_best", lambda self: None)
     monkeypatch.setattr(training, "EPOCHS", 2)
     stored = Samples([view.double() for view in model.stored.values], model.stored.present, model.stored.neighbor_ids)
@@ -213,7 +213,7 @@ def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     learner = LargeLearner(network, values, mask, len(bank), twins, model.method.config)
 
     run = TrainState(network, stored, SEED, model.method, {"view_dropout": RATE, "clustering_weight": WEIGHT})
-    plan = Plan.of(counts, GROUP, GROUP * GROUPS, STEPS, SEED)
+    plan = VisitPlan.of(counts, GROUP, GROUP * GROUPS, STEPS, SEED)
     assert (plan.size, plan.groups) == (GROUP, GROUPS)
     train_on_all(run, rows, plan, ALONE, NO_CHECKPOINT, SILENT)
 

@@ -35,7 +35,7 @@ from viewfuse.distributed import training
 from viewfuse.distributed.fit_large import _Job
 from viewfuse.distributed.processes import Processes, was_restarted
 from viewfuse.distributed.rows import prepared_rows, row_buckets, shards
-from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows, Visit
+from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.distributed.rows.row_buckets import Buckets
 from viewfuse.distributed.rows.shards import Layout
 from viewfuse.distributed.training import train_on_all
@@ -62,7 +62,7 @@ BEFORE = 4
     ],
 )  # fmt: skip
 def test_groups_of_a_batch(counts, size, batch_size, expected):
-    plan = Plan.of(counts, size, batch_size, 10, SEED)
+    plan = VisitPlan.of(counts, size, batch_size, 10, SEED)
     assert (plan.size, plan.groups) == expected
     assert [plan.batches_in(b) for b in range(2)] == [count // math.prod(expected) for count in counts]
 
@@ -79,7 +79,7 @@ def literal_visits(counts, per_batch, steps):
 
 
 def test_visits_are_divided_evenly_among_epochs():
-    plan = Plan.of([100, 30, 20], 8, 16, 20, SEED)  # 6, 1 and 1 batches
+    plan = VisitPlan.of([100, 30, 20], 8, 16, 20, SEED)  # 6, 1 and 1 batches
     visits = literal_visits([100, 30, 20], 16, 20)
     ends = list(accumulate(n for _, _, n in visits))
     for count in (1, 3, 8):
@@ -88,12 +88,12 @@ def test_visits_are_divided_evenly_among_epochs():
             parts[min(count - 1, math.floor((end - 1) / 20 * count))].append(Visit(*visit))
         assert plan.epochs(count) == [part for part in parts if part]
     assert len({bucket for _, bucket, _ in visits[:3]}) == 3
-    assert [len(part) for part in Plan([64, 64], 8, 8, 5, SEED).epochs(2)] == [3, 2]
-    assert [len(part) for part in Plan([64, 64], 8, 8, 5, SEED).epochs(8)] == [1] * 5
+    assert [len(part) for part in VisitPlan([64, 64], 8, 8, 5, SEED).epochs(2)] == [3, 2]
+    assert [len(part) for part in VisitPlan([64, 64], 8, 8, 5, SEED).epochs(8)] == [1] * 5
 
 
 def test_every_process_has_its_share_of_every_batch():
-    plan, visit = Plan([100, 60], 4, 5, 9, SEED), Visit(3, 1, 2)
+    plan, visit = VisitPlan([100, 60], 4, 5, 9, SEED), Visit(3, 1, 2)
     shuffled = order(keys(SEED, 3)[1], 15)
     for rank in range(5):
         found = plan.groups_of(visit, Processes(rank, 5, torch.device("cpu")))
@@ -163,7 +163,7 @@ def test_buckets_are_made_once_and_what_they_were_made_of_goes(tmp_path):
 def test_a_checksum_weighs_every_weight_by_its_place(prepared):
     model, _, counts, _ = prepared
     run = state(model)
-    step = training.SharedStep(run, Plan.of(counts, GROUP, 12, 1, SEED), ALONE)
+    step = training.SharedStep(run, VisitPlan.of(counts, GROUP, 12, 1, SEED), ALONE)
     bits = [int(bit) for one in run.network.parameters() for bit in one.detach().numpy().ravel().view(np.int32)]
     expected = sum(bit * (2 * place + 1) for place, bit in enumerate(bits))
     assert step.checksum() % 2**64 == expected % 2**64
@@ -215,7 +215,7 @@ def events(monkeypatch):
 
 def test_a_training_on_all_rows_is_looked_at_kept_and_gone_on_with(prepared, events, tmp_path, monkeypatch):
     model, rows, counts, _ = prepared
-    plan = Plan.of(counts, GROUP, GROUP * GROUPS, 7, SEED)
+    plan = VisitPlan.of(counts, GROUP, GROUP * GROUPS, 7, SEED)
     parts = [[visit.number for visit in part] for part in plan.epochs(3)]
     assert len(parts) == 3
     run, checkpoint = state(model), Checkpoint(tmp_path, {"n": N})
@@ -258,7 +258,7 @@ def test_a_training_that_was_stopped_makes_no_more_epochs(prepared, events):
     run = state(model)
     run.joint_stage.ended = "by somebody"
     with pytest.raises(RuntimeError):  # nothing was looked at, so there is nothing to go back to
-        train_on_all(run, rows, Plan.of(counts, GROUP, 12, 7, SEED), ALONE, NO_CHECKPOINT, Told(events))
+        train_on_all(run, rows, VisitPlan.of(counts, GROUP, 12, 7, SEED), ALONE, NO_CHECKPOINT, Told(events))
     assert [event[0] for event in events] == ["expect", "begin", "look", "end_stage"]
 
 
@@ -270,7 +270,7 @@ def test_the_epoch_that_broke_is_named(prepared, events, monkeypatch):
         "mean_terms",
         lambda self, n: asked.append(n) or [0.1, math.inf if len(asked) > 1 else 0.2, 0],
     )
-    plan = Plan.of(counts, GROUP, 12, 7, SEED)
+    plan = VisitPlan.of(counts, GROUP, 12, 7, SEED)
     with pytest.raises(Diverged, match="a loss is not finite in epoch 6; lower learning_rate"):
         train_on_all(state(model), rows, plan, ALONE, NO_CHECKPOINT, Told(events))
     assert asked == [sum(visit.n_batches for visit in part) for part in plan.epochs(3)][:2]
@@ -329,7 +329,7 @@ def test_columns_that_are_not_looked_at_are_named():
     own = job()
     own.shards.ignored = [f"c{i}" for i in range(9)]
     with pytest.warns(
-        SuspiciousDataWarning, match=r"9 column\(s\) .* not looked at: c0, c1, c2, c3, c4, c5, c6, c7; name"
+        SuspiciousDataWarning, match=r"9 column\(s\) .* are ignored: c0, c1, c2, c3, c4, c5, c6, c7; name"
     ):
         own._tell_ignored()
 
@@ -408,7 +408,7 @@ def test_the_training_on_all_rows_has_what_was_asked_for(prepared, tmp_path, mon
     assert events[:3] == [(tmp_path / "checkpoint" / "prepared", [3, 2], depth), (LAYOUT, model, own.processes), 7]
     given, plan, processes, checkpoint, _ = events[3]
     size = model.method.config.batch_size
-    assert (given, processes, plan) == (rows, own.processes, Plan.of([30, 30], size, 24, 9, 7))
+    assert (given, processes, plan) == (rows, own.processes, VisitPlan.of([30, 30], size, 24, 9, 7))
     assert checkpoint._prefix == "all-"
     assert checkpoint._clock is own.checkpoint._clock
     assert events[4:] == ["finish", tmp_path / "model"]

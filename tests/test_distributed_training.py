@@ -15,7 +15,7 @@ from viewfuse import URRL
 from viewfuse.distributed import training
 from viewfuse.distributed.processes import Processes, joined
 from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
+from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.shared_step import SharedStep
@@ -58,7 +58,7 @@ def train(prepared, processes, steps=4):
     """Global batches of 10 groups of 4 rows."""
     model, found = prepared
     run = state(model)
-    plan = replace(Plan.of(found.counts(1), 4, 40, steps, seed=3), groups=10)
+    plan = replace(VisitPlan.of(found.counts(1), 4, 40, steps, seed=3), groups=10)
     train_on_all(run, found, plan, processes, NO_CHECKPOINT, SILENT)
     return run
 
@@ -129,14 +129,14 @@ def test_the_sizes_of_the_clusters_are_those_of_the_whole_batch(prepared, alone,
 
 def test_different_weights_are_noticed(prepared, monkeypatch):
     monkeypatch.setattr(Processes, "gather", lambda self, value: [value, value + 1])
-    step = SharedStep(state(prepared[0]), Plan.of([150], 4, 40, 1, seed=0), ALONE)
+    step = SharedStep(state(prepared[0]), VisitPlan.of([150], 4, 40, 1, seed=0), ALONE)
     with pytest.raises(Diverged, match="after epoch 1 on all rows the processes have different weights"):
         training._check_equal(step, ALONE, 0)
 
 
 def test_a_checksum_sees_every_weight_and_its_place(prepared):
     run = state(prepared[0])
-    step = SharedStep(run, Plan.of([150], 4, 40, 1, seed=0), ALONE)
+    step = SharedStep(run, VisitPlan.of([150], 4, 40, 1, seed=0), ALONE)
     before, centers = step.checksum(), run.network.centers.data
     centers[0, 0] += 1e-15
     assert step.checksum() != before

@@ -24,9 +24,9 @@ from viewfuse.cli import main
 from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.fitted import effects, explanation
+from viewfuse.fitted.effects import N_TYPICAL, typical_samples
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.typical_samples import N_TYPICAL, typical_samples
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
@@ -85,7 +85,7 @@ def explained(data, fitted):
     return fitted.explain(data[0])
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(incomplete_data(max_rows=7), st.sampled_from([-0.5, -10.0, -np.inf]))
 def test_weights_are_what_a_view_moves(values_and_mask, gamma):
     values, mask, _ = values_and_mask

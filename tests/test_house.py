@@ -8,6 +8,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_unknown_names_are_unknown():
         viewfuse.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("epochs", [(10, 1), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
+@pytest.mark.parametrize("epochs", [(5, 0), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
 def test_readme_example_runs(capsys, monkeypatch, epochs):
     if epochs:
         monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: epochs)
@@ -124,10 +125,21 @@ EXAMPLES = [path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text()]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=module_name)
-def test_examples_of_docstrings_run(path):
+def test_examples_of_docstrings_run(path, monkeypatch):
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
     found = doctest.testmod(importlib.import_module(module_name(path)))
     assert found.attempted > 0
     assert found.failed == 0
+
+
+def test_no_two_classes_have_one_name():
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_files_stay_readable():

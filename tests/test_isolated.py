@@ -18,7 +18,7 @@ from fuzz.seeds import write_seeds
 from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chunks, read_views
 from viewfuse.io import annotation, spool
 from viewfuse.io.isolated import client, limits, server
-from viewfuse.io.isolated.jobs import ENDINGS, Job
+from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
 from viewfuse.io.readers import open_source
 from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import Contents, FileView
@@ -54,7 +54,7 @@ def test_what_another_process_reads_is_the_same_to_the_bit(seeds):
 
 def test_nothing_is_imported_here_and_chunks_go_the_same_way(seeds):
     (path,) = [path for path in seeds if path.name == "table.parquet"]
-    asked: list[Job] = []
+    asked: list[ReadJob] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("viewfuse.io.readers.parse", lambda job: pytest.fail("it was read in this process"))
         patch.setattr(client, "read_isolated", lambda job, real=client.read_isolated: asked.append(job) or real(job))
@@ -128,12 +128,12 @@ def test_the_end_of_a_reader_is_one_line(tmp_path, number, words, monkeypatch):
 def _forked(monkeypatch):
     """Files are read by processes that are forked from this one as it is, monkeypatches and all."""
     client.stop()
-    monkeypatch.setattr(client, "_Server", ForkedServer)
+    monkeypatch.setattr(client, "_ReaderProcess", ForkedServer)
     yield
     client.stop()
 
 
-class ForkedServer(client._Server):
+class ForkedServer(client._ReaderProcess):
     """A server that is this process as it is now, monkeypatches and all."""
 
     def __init__(self, soon):
@@ -170,7 +170,7 @@ def test_real_limits_end_a_reader(tmp_path, monkeypatch):
 
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     monkeypatch.setattr(limits, "_SECONDS", 1)
-    monkeypatch.setattr(client, "_Server", ForkedServer)
+    monkeypatch.setattr(client, "_ReaderProcess", ForkedServer)
     for fault, error, words in (
         (swell, NotEnoughMemory, "trusted=True reads it without limits"),
         (hang, DataError, "1 s of computing"),

@@ -400,7 +400,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(monkeypatch):
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
-    line = "engine='ray' needs the package ray, which is not installed; pip install ray, or in a checkout of viewfuse"
+    line = "--engine ray needs the package ray, which is not installed; pip install ray, or in a checkout of viewfuse"
     with pytest.raises(MissingPackage, match=line), on_engine("ray", None, "cpu"):
         pass
     asked = ["bench", "table2", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--engine", "ray"]

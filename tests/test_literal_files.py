@@ -25,7 +25,7 @@ from viewfuse.io import annotation, escaping, matching, spool, writers
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import blocks, header, mat, mat5, npz
 from viewfuse.io.safety import limits as file_limits
-from viewfuse.io.source import FileView, Source, alike
+from viewfuse.io.source import FileSource, FileView, alike
 from viewfuse.serve import answers, app, gate, replies, worker
 from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.metrics import Metrics
@@ -149,12 +149,12 @@ def test_tables_that_do_not_belong_together_are_told_with_examples():
 
 def test_ids_are_joined_in_the_order_of_their_first_appearance():
     views = [file_view("a", ["c", "a", "b"], range(2)), file_view("b", ["d", "a"])]
-    found = Source(views, order=["b", "zz", "d"]).read()
+    found = FileSource(views, order=["b", "zz", "d"]).read()
     assert found.ids.tolist() == ["b", "d", "c", "a"]
     assert found.mask.tolist() == [[True, False], [False, True], [True, False], [True, True]]
     assert found.arrays[0].tolist() == [[4, 5], [0, 0], [0, 1], [2, 3]]
     assert found.arrays[1].tolist() == [[0], [0], [0], [1]]
-    chunks = list(Source(views).chunks(3))
+    chunks = list(FileSource(views).chunks(3))
     assert [chunk.ids.tolist() for chunk in chunks] == [["c", "a", "b"], ["d"]]
     assert chunks[1].mask.tolist() == [[False, True]]
     assert alike([[1, 2], ["2 ", "e\u0301"]]) == [["1", "2"], ["2", "é"]]
@@ -166,25 +166,25 @@ def test_samples_without_a_view_are_left_out_and_told():
     view = FileView(HERE, "a", values, range(2))
     other = FileView(HERE, "b", np.array([[math.nan], [math.nan], [math.nan], [5.0]]), range(1))
     with pytest.warns(EmptySampleWarning, match=r"here\.csv: sample 'y' has no view at all and is left out"):
-        found = Source([view, other], ids=np.array(list("xyzw"))).read()
+        found = FileSource([view, other], ids=np.array(list("xyzw"))).read()
     assert found.ids.tolist() == ["x", "z", "w"]
     mask = np.array([[1, 1], [1, 1], [0, 1], [1, 1]])
     with pytest.warns(EmptySampleWarning, match="2 samples, such as 'y', have no view at all and are left out"):
-        found = Source([view, other], ids=np.array(list("xyzw")), mask=mask).read()
+        found = FileSource([view, other], ids=np.array(list("xyzw")), mask=mask).read()
     assert found.ids.tolist() == ["x", "w"]
 
 
 def test_memory_is_asked_for_by_what_reading_takes():
     plain = file_view("a", ["p", "q", "r"], range(5))
-    assert Source([plain])._bytes_needed(0) == 3 * 5 * (8 + 4 + 8)
+    assert FileSource([plain])._bytes_needed(0) == 3 * 5 * (8 + 4 + 8)
     nameless = FileView(HERE, "a", np.zeros((3, 5), np.float32), range(5))
-    assert Source([nameless])._bytes_needed(0) == 0
+    assert FileSource([nameless])._bytes_needed(0) == 0
     wide = FileView(HERE, "a", np.zeros((3, 5)), range(5))
-    assert Source([wide])._bytes_needed(0) == 3 * 5 * (8 + 4)
+    assert FileSource([wide])._bytes_needed(0) == 3 * 5 * (8 + 4)
     joined = FileView(HERE, "a", np.zeros((3, 5), np.float32), range(5), ["p", "q", "r"])
-    assert Source([joined])._bytes_needed(0) == 3 * 5 * (4 + 4)
+    assert FileSource([joined])._bytes_needed(0) == 3 * 5 * (4 + 4)
     matrix = sparse.csr_array(np.eye(3, dtype=np.float32))
-    assert Source([FileView(HERE, "a", matrix, range(3))])._bytes_needed(0) == 2 * (12 + 12 + 16) + 4 * 3
+    assert FileSource([FileView(HERE, "a", matrix, range(3))])._bytes_needed(0) == 2 * (12 + 12 + 16) + 4 * 3
 
 
 def test_a_turned_table_has_its_columns_as_samples():
@@ -208,7 +208,7 @@ def test_blocks_of_rows_are_one_table_in_memory_or_on_disk(monkeypatch, most, on
 def test_a_wide_table_is_cut_by_the_views_that_are_known():
     values = np.arange(12.0).reshape(2, 6)
     wide = FileView(HERE, "wide", values, ["b.x", "a.y", "b.z", "a.x.1", "a.z", "a.w"], ["q", "p"])
-    found = split_by_prefix(Source([wide]), ["a", "b", "c"])
+    found = split_by_prefix(FileSource([wide]), ["a", "b", "c"])
     assert found.names == ("a", "b")
     views = found.read()
     assert views.arrays[0].tolist() == values[:, [1, 3, 4, 5]].tolist()
@@ -216,10 +216,10 @@ def test_a_wide_table_is_cut_by_the_views_that_are_known():
     assert views.columns == (["a.y", "a.x.1", "a.z", "a.w"], ["b.x", "b.z"])
     assert views.ids.tolist() == ["q", "p"]
     beside = FileView(HERE, "wide", values, ["b.x", "b.y", "a.1", "a.2", "a.3", "b.z"], ["q", "p"])
-    a, b = split_by_prefix(Source([beside]), ["a", "b"]).read().arrays
+    a, b = split_by_prefix(FileSource([beside]), ["a", "b"]).read().arrays
     assert (a.tolist(), b.tolist()) == (values[:, 2:5].tolist(), values[:, [0, 1, 5]].tolist())
-    assert split_by_prefix(Source([wide]), ["a"]).names == ("wide",)
-    assert split_by_prefix(Source([wide]), ["a", "b", "wide"]).names == ("wide",)
+    assert split_by_prefix(FileSource([wide]), ["a"]).names == ("wide",)
+    assert split_by_prefix(FileSource([wide]), ["a", "b", "wide"]).names == ("wide",)
 
 
 @pytest.mark.parametrize(
@@ -476,7 +476,7 @@ def test_blocks_in_addresses_are_pairs():
 def test_a_mask_is_cut_like_the_rows_of_its_chunk():
     views = [FileView(HERE, name, np.arange(5.0)[:, None], range(1)) for name in "ab"]
     mask = np.array([[1, 1], [0, 1], [1, 0], [1, 1], [0, 1]])
-    chunks = list(Source(views, mask=mask).chunks(2))
+    chunks = list(FileSource(views, mask=mask).chunks(2))
     assert [chunk.mask.astype(int).tolist() for chunk in chunks] == [
         mask[:2].tolist(),
         mask[2:4].tolist(),

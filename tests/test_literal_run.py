@@ -16,10 +16,10 @@ from viewfuse.errors import DataError
 from viewfuse.plots.plane import Places
 from viewfuse.report import page, payload, sections, verdict
 from viewfuse.report.comparison import Column
-from viewfuse.report.csv_table import Table, read_table
+from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.report.page import _fitting
 from viewfuse.report.payload import points_of
-from viewfuse.report.run_folder import Run, read_run, write_evidence
+from viewfuse.report.run_folder import FinishedRun, read_run, write_evidence
 from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, merges_of, tables_of
 from viewfuse.report.verdict import count, number, percent, warnings_of
 from viewfuse.selection.decisions import ClusterNumber
@@ -32,7 +32,7 @@ PRESENT = np.array([[1, 1], [0, 1], [1, 0], [1, 1], [1, 0], [0, 1], [1, 1], [0, 
 
 
 def table(name, **columns):
-    return Table(Path(name), {key: [str(cell) for cell in cells] for key, cells in columns.items()})
+    return CsvTable(Path(name), {key: [str(cell) for cell in cells] for key, cells in columns.items()})
 
 
 FEATURES = [
@@ -50,7 +50,7 @@ def a_run(**changes):
         "merges": None, "found_again": [(0.8, "found again"), (0.0, "dissolves"), (0.6, "partly"), (0.1, "dissolves")],
         "history": None, "versions": {},
     }  # fmt: skip
-    return Run(**(facts | changes))
+    return FinishedRun(**(facts | changes))
 
 
 def test_clusters_are_counted_over_their_own_samples():

@@ -18,13 +18,13 @@ SMALL = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epoch
 @pytest.fixture(scope="module")
 def views():
     rng = np.random.default_rng(0)
-    views = [rng.normal(size=(1500, width)).astype(np.float32) for width in (60, 40)]
-    views[0][:300] = np.nan
+    views = [rng.normal(size=(600, width)).astype(np.float32) for width in (60, 40)]
+    views[0][:120] = np.nan
     return views
 
 
 @pytest.fixture(scope="module")
-def model(views):
+def model(views, few_starts):
     return URRL(2, **SMALL, fill="error", random_state=0).fit(views)
 
 

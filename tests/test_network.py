@@ -12,7 +12,7 @@ import reference
 from test_neighbors import incomplete_data
 from training_tools import drawn, index_samples
 from viewfuse.errors import SettingError
-from viewfuse.methods.urrl.batches import Batch, plain_batch
+from viewfuse.methods.urrl.augment import Batch, plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import Mask, TransformerBlock, attend

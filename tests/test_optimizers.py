@@ -1,4 +1,4 @@
-"""Optimizers and backward passes: the numbers of torch's own, without the import of its compiler or of sympy."""
+"""Adam: the numbers of torch's own, without the import of its compiler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from inspect import unwrap
 import pytest
 import torch
 from torch import optim
-from viewfuse.nn.backward import backward
 
 from viewfuse.nn import optimizers
 
@@ -62,23 +61,3 @@ def test_no_compiler_is_imported(name):
 def test_an_import_of_the_compiler_would_be_noticed():
     with pytest.raises(ImportError, match="_dynamo"):
         stepped(optim.Adam)
-
-
-def gradients_by(go) -> list[torch.Tensor]:
-    """Of two weights, one of which has a gradient already; nothing of the graph is kept."""
-    torch.default_generator.manual_seed(0)
-    first, second, given = torch.randn(4, 3, requires_grad=True), torch.randn(3, requires_grad=True), torch.randn(4, 3)
-    first.grad = torch.ones(4, 3)
-    output = (first * second).exp()
-    go(output, given)
-    with pytest.raises(RuntimeError, match="second time"):
-        go(output, given)
-    return [first.grad, second.grad]
-
-
-def test_gradients_from_given_ones_are_those_of_torch(monkeypatch):
-    theirs = gradients_by(torch.autograd.backward)
-    monkeypatch.setitem(sys.modules, "torch.fx.experimental.symbolic_shapes", None)  # which imports sympy
-    assert all(torch.equal(a, b) for a, b in zip(gradients_by(backward), theirs, strict=True))
-    with pytest.raises(ImportError, match="symbolic_shapes"):
-        gradients_by(torch.autograd.backward)

@@ -472,7 +472,7 @@ def test_other_data_stand_beside_the_papers_without_a_difference():
 
 
 def test_signs_are_escaped_where_a_format_needs_it():
-    table = tables.Table("t", "t", ("a",), (("x & y_1 ± 5 %",),))
+    table = tables.ResultTable("t", "t", ("a",), (("x & y_1 ± 5 %",),))
     assert r"x \& y\_1 $\pm$ 5 \%" in tables.as_latex(table)
     assert "| x & y_1 ± 5 % |" in tables.as_markdown(table)
     assert str(tables.Score(1.0, nan)) == "1.00"
@@ -572,12 +572,12 @@ def test_losses_are_drawn_in_a_panel_each_and_confusion_at_the_shown_rate(tmp_pa
 
 def test_tables_of_a_plan_are_written_beside_its_runs_and_shown(tmp_path, monkeypatch, capsys):
     seen = []
-    monkeypatch.setattr(launch, "bench", lambda name, out, log: out / name)
+    monkeypatch.setattr(launch, "bench", lambda name, out, device, log, n_jobs: out / name)
     monkeypatch.setattr("viewfuse.bench.experiments.records.read_records", lambda folder: [folder])
     monkeypatch.setattr(tables, "write_tables", lambda out, records: seen.append((out, records)) or [1, 2])
     monkeypatch.setattr(tables, "as_text", lambda table: f"table {table}\n")
     monkeypatch.setattr(figures, "draw_figures", lambda *given: seen.append(given))
-    bench_verb._run("tiny", tmp_path, engine="local", jobs=1, address=None)
+    bench_verb._run("tiny", tmp_path, engine="local", n_jobs=1, address=None, device="cpu")
     folder = tmp_path / "tiny"
     assert seen == [(folder / "tables", [folder]), (folder / "tables", [folder], folder)]
     assert capsys.readouterr().out == "table 1\n\ntable 2\n"

@@ -27,7 +27,7 @@ from viewfuse.fitted import persistence
 from viewfuse.fitted.manifest import FORMAT, MANIFEST
 from viewfuse.utils.atomic import TEMPORARY, exclusive, write_file, writing
 
-SMALL = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 32}
+SMALL = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +134,7 @@ def test_a_folder_of_tensors_of_the_user_is_no_half_saved_model(model, tmp_path)
         model.save(tmp_path)
 
 
-def test_a_reader_between_two_writes_reads_again(model, views, saved, monkeypatch):
-    other = URRL(2, **SMALL, random_state=1).fit(views)
+def test_a_reader_between_two_writes_reads_again(other, saved, monkeypatch):
     plain, moments = persistence.read_manifest, []
 
     def read_then_replaced(folder):
@@ -219,7 +218,7 @@ def test_two_writers_leave_one_whole_model(tmp_path, model, other):
     target = tmp_path / "target"
 
     def write(mine):
-        for _ in range(8):
+        for _ in range(4):
             mine.save(target)
             URRL.load(target)
 
@@ -286,14 +285,13 @@ def test_an_unfitted_model_cannot_be_saved(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_missing_cut_mixed_and_newer_models_are_refused(model, views, saved, tmp_path):
+def test_missing_cut_mixed_and_newer_models_are_refused(other, saved, tmp_path):
     with pytest.raises(BadModelFile, match=r"holds no manifest\.json, so it is not a viewfuse model"):
         URRL.load(tmp_path)
     path, content = tensors_of(saved), tensors_of(saved).read_bytes()
     path.write_bytes(content[:-7])
     with pytest.raises(BadModelFile, match=f"{path.name} has .* bytes instead of"):
         URRL.load(saved)
-    other = URRL(2, **SMALL, random_state=1).fit(views)
     other.save(tmp_path / "other")
     path.write_bytes(tensors_of(tmp_path / "other").read_bytes())
     with pytest.raises(BadModelFile, match=path.name):
@@ -368,9 +366,9 @@ def test_a_thousand_flipped_bits(model, views, saved):
     assert all(flip_and_load(saved, views, model.labels_, rng) for _ in range(1000))
 
 
-def kill_while_saving(tmp_path, views, times):
+def kill_while_saving(tmp_path, models, times):
     """Kill a process that saves two models in turn; count how often one of the two was whole, and the files left."""
-    models, target = [URRL(3, **SMALL, random_state=seed).fit(views) for seed in (0, 1)], tmp_path / "target"
+    target = tmp_path / "target"
     models[0].save(target)
     draw, whole = random.Random(0), 0
     for _ in range(times):
@@ -397,23 +395,23 @@ def save_for_ever(models, target):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_kills_while_saving(tmp_path, views):
-    assert kill_while_saving(tmp_path, views, 3) == (3, 2)  # what the kills left behind is swept
+def test_kills_while_saving(tmp_path, model, other):
+    assert kill_while_saving(tmp_path, [model, other], 3) == (3, 2)  # what the kills left behind is swept
 
 
 @pytest.mark.fault
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_two_hundred_kills_while_saving(tmp_path, views):
-    assert kill_while_saving(tmp_path, views, 200) == (200, 2)
+def test_two_hundred_kills_while_saving(tmp_path, model, other):
+    assert kill_while_saving(tmp_path, [model, other], 200) == (200, 2)
 
 
-def test_a_full_disk_keeps_the_old_model(model, views, saved, monkeypatch):
+def test_a_full_disk_keeps_the_old_model(model, other, views, saved, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(CannotWrite, match=r"tensors-.* bytes\) cannot be written: No space left on device"):
-        URRL(2, **SMALL, random_state=1).fit(views).save(saved)
+        other.save(saved)
     monkeypatch.undo()
     assert np.array_equal(URRL.load(saved).predict(views), model.labels_)
     assert len(list(saved.iterdir())) == 2

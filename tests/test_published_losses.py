@@ -353,7 +353,7 @@ def test_batch_normalisation_over_all_rows_is_that_over_rows_that_count(rng):
     ],
 )
 def test_steps_of_an_epoch(last, n, wanted):
-    assert Stage("any", 1, 10, 1e-3, last).steps(n) == wanted
+    assert Stage("any", 1, 10, 1e-3, None, last=last).steps(n) == wanted
 
 
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")

@@ -18,19 +18,19 @@ from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine import stacking
-from viewfuse.engine.graphed_step import GraphedStep
 from viewfuse.engine.passes import embed
 from viewfuse.engine.stacking import pool, stack
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl.batches import plain_batch
+from viewfuse.methods.urrl.augment import plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.nn import streams as streams_module
+from viewfuse.nn import cuda as streams_module
+from viewfuse.nn.cuda import GraphedStep
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU
 from viewfuse.nn.optimizers import Adam
 
@@ -236,7 +236,7 @@ def test_nothing_is_collected_while_a_step_is_recorded(monkeypatch, enabled):
     """Another graph that is cleared away then would spoil the recording."""
     for name in ("CUDAGraph", "device", "stream", "current_stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: nullcontext())
-    monkeypatch.setattr("viewfuse.engine.graphed_step.recording_on", lambda *_: nullcontext())
+    monkeypatch.setattr("viewfuse.nn.cuda.recording_on", lambda *_: nullcontext())
     seen = []
     (gc.enable if enabled else gc.disable)()
     try:

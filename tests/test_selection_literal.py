@@ -9,12 +9,18 @@ import torch
 import reference
 import reference_selection as literal
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection import centers, cluster_evidence, partitions_by_k, scores
-from viewfuse.selection.cluster_evidence import Look, measured
-from viewfuse.selection.filled_kmeans import filled_table
-from viewfuse.selection.partitions_by_k import partitions, principal
+from viewfuse.selection import cluster_number, kmeans, scores
+from viewfuse.selection.cluster_number import (
+    Look,
+    gaussian_like,
+    measured,
+    principal,
+    spectrum,
+    structureless,
+    with_half_the_views,
+)
+from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agreements, partition_agreements
-from viewfuse.selection.structureless import gaussian_like, spectrum, structureless, with_half_the_views
 
 
 def cloud(n=60, width=3, seed=0):
@@ -52,30 +58,30 @@ def lists(n=30, n_views=3, depth=11, seed=0, missing=0.3):
 @pytest.mark.parametrize("k", [2, 4])
 def test_drawn_starts_are_those_of_greedy_k_means_plus_plus(k):
     points, weights = cloud(25), np.random.default_rng(1).integers(1, 9, size=25).astype(float)
-    found = centers.drawn_centers(*map(torch.from_numpy, (points, weights)), k, np.random.RandomState(3))
+    found = kmeans.drawn_centers(*map(torch.from_numpy, (points, weights)), k, np.random.RandomState(3), 20)
     assert np.array_equal(found.numpy(), literal.drawn_centers(points, weights, k, np.random.RandomState(3)))
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3, 100])
 @pytest.mark.parametrize("tolerance", [0.0, 1e-4, 0.03])
 def test_rounds_of_k_means_are_lloyds(monkeypatch, rounds, tolerance):
-    monkeypatch.setattr(centers, "_ROWS_AT_A_TIME", 17)
+    monkeypatch.setattr(kmeans, "_ROWS_AT_A_TIME", 17)
     points, weights = cloud(), np.random.default_rng(1).integers(1, 9, size=60).astype(float)
     starts = np.stack([points[:4], points[[5, 9, 30, 31]], [*points[:3], [999.0, 0.0, 0.0]]])  # one centre is alone
-    found, squares = centers.k_means(*map(torch.from_numpy, (points, weights, starts)), rounds, tolerance)
+    found, squares = kmeans.k_means(*map(torch.from_numpy, (points, weights, starts)), rounds, tolerance)
     expected, scattered = literal.lloyd(points, weights, starts, rounds, tolerance)
     np.testing.assert_allclose(found, np.stack(expected), atol=1e-9)
     np.testing.assert_allclose(squares, scattered, rtol=1e-6)
 
 
 def test_rounds_end_where_centres_move_by_less_than_a_share_of_the_variance(monkeypatch):
-    rounds, own = [], centers._sums
-    monkeypatch.setattr(centers, "_sums", lambda *args: rounds.append(args) or own(*args))
+    rounds, own = [], kmeans._sums
+    monkeypatch.setattr(kmeans, "_sums", lambda *args: rounds.append(args) or own(*args))
     points, starts = torch.tensor([[0.0, 7.0], [2.0, 7.0]]), torch.tensor([[[0.5, 7.0], [2.0, 7.0]]])
     # Columns have variances of 1 and 0, and a centre moves by the square root of 0.25: half of 0.5.
     for tolerance, expected in ((0.51, 1), (0.49, 2)):
         rounds.clear()
-        centers.k_means(points, torch.ones(2), starts, 9, tolerance)
+        kmeans.k_means(points, torch.ones(2), starts, 9, tolerance)
         assert len(rounds) == expected
 
 
@@ -95,57 +101,57 @@ def test_centres_start_where_the_literal_version_does(monkeypatch, n, k, limits)
     limits = {"ward_rows": 1000, "groups": 1000, "rounds": 100, "last_rounds": 20} | limits
     names = {"ward_rows": "_WARD_ROWS", "groups": "_GROUPS", "rounds": "_ROUNDS", "last_rounds": "_ROUNDS_WITH_ALL"}
     for name, value in limits.items():
-        monkeypatch.setattr(centers, names[name], value)
+        monkeypatch.setattr(kmeans, names[name], value)
     points, ids = cloud(n), lists(n, 2)
-    found = centers.initial_centers(torch.from_numpy(points), k, 7, ids)
+    found = kmeans.initial_centers(torch.from_numpy(points), k, 7, ids)
     np.testing.assert_allclose(found, literal.initial_centers(points, k, 7, ids, **limits), rtol=1e-5)
 
 
 def test_the_limits_and_rounds_of_the_start_are_what_they_are_said_to_be(monkeypatch):
-    sizes, rounds, own = [], [], centers.k_means
-    monkeypatch.setattr(centers, "ward_centers", lambda points, k: sizes.append(len(points)) or points[:k].numpy())
-    monkeypatch.setattr(centers, "k_means", lambda *args: rounds.append(args[3]) or own(*args))
+    sizes, rounds, own = [], [], kmeans.k_means
+    monkeypatch.setattr(kmeans, "ward_centers", lambda points, k: sizes.append(len(points)) or points[:k].numpy())
+    monkeypatch.setattr(kmeans, "k_means", lambda *args: rounds.append(args[3]) or own(*args))
     points = torch.arange(10_001.0, dtype=torch.float64)[:, None]
     for n in (1_000, 1_001):
-        centers.initial_centers(points[:n], 2, 0)
+        kmeans.initial_centers(points[:n], 2, 0)
     for n in (10_000, 10_001):
-        centers.paper_centers(points[:n], 2)
-    centers.paper_centers(points, 300)
+        kmeans.paper_centers(points[:n], 2)
+    kmeans.paper_centers(points, 300)
     assert sizes == [1_000, 1_000, 10_000, 1_000, 1_500]
     assert rounds == [100, 100, 20]
-    assert centers._TOLERANCE == 1e-4
+    assert kmeans._TOLERANCE == 1e-4
 
 
 def test_centres_of_the_paper_are_wards_of_all_samples_or_of_small_groups(monkeypatch):
     points = cloud()
     expected = literal.in_order(literal.ward(points, 4), points)
-    np.testing.assert_allclose(centers.paper_centers(torch.from_numpy(points), 4), expected, rtol=1e-6)
-    monkeypatch.setattr(centers, "_WARD_ALL_ROWS", 59)
-    monkeypatch.setattr(centers, "_GROUPS", 12)
+    np.testing.assert_allclose(kmeans.paper_centers(torch.from_numpy(points), 4), expected, rtol=1e-6)
+    monkeypatch.setattr(kmeans, "_WARD_ALL_ROWS", 59)
+    monkeypatch.setattr(kmeans, "_GROUPS", 12)
     few, _ = literal.micro_clusters(points, 20, np.random.RandomState(0))  # five for each cluster
     expected = literal.in_order(literal.ward(few, 4), few)
-    np.testing.assert_allclose(centers.paper_centers(torch.from_numpy(points), 4), expected, rtol=1e-6)
+    np.testing.assert_allclose(kmeans.paper_centers(torch.from_numpy(points), 4), expected, rtol=1e-6)
 
 
 def test_the_nearest_centre_is_so_far_from_the_origin_too(monkeypatch):
-    monkeypatch.setattr(centers, "_ROWS_PER_GROUPING", 7)
+    monkeypatch.setattr(kmeans, "_ROWS_PER_GROUPING", 7)
     points = (cloud(40) + 2e4).astype(np.float32)
     own = points[[3, 8, 20, 21]] + np.float32(0.05)
-    found = centers.nearest_center(torch.from_numpy(points), torch.from_numpy(own))
+    found = kmeans.nearest_center(torch.from_numpy(points), torch.from_numpy(own))
     assert found.tolist() == literal.nearest(points.astype(float), own.astype(float)).tolist()
 
 
 def test_groups_are_the_means_around_drawn_samples(monkeypatch):
-    monkeypatch.setattr(centers, "_ROWS_PER_GROUPING", 7)
+    monkeypatch.setattr(kmeans, "_ROWS_PER_GROUPING", 7)
     points = np.concatenate([cloud(30), np.zeros((9, 3)), cloud(5)])  # equal samples lead one group
-    found = centers.micro_clusters(torch.from_numpy(points), 15, np.random.RandomState(2))
+    found = kmeans.micro_clusters(torch.from_numpy(points), 15, np.random.RandomState(2))
     for own, expected in zip(found, literal.micro_clusters(points, 15, np.random.RandomState(2)), strict=True):
         np.testing.assert_allclose(own, expected, atol=1e-9)
 
 
 def test_a_centre_that_no_point_is_nearest_to_comes_last():
     points, own = np.array([[5.0], [1.0], [5.2]]), np.array([[99.0], [1.0], [5.0]])
-    assert centers.in_order(own, points).tolist() == [[5.0], [1.0], [99.0]]
+    assert kmeans.in_order(own, points).tolist() == [[5.0], [1.0], [99.0]]
 
 
 @pytest.mark.parametrize("limit", [30, 29, 8])
@@ -219,13 +225,6 @@ def test_a_point_that_is_met_again_is_drawn_only_when_nothing_else_is_left():
     points = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
     (found,) = partitions(points, [4], generator())
     assert found[0] == found[1] != found[2] == found[3]
-
-
-def test_whether_centres_still_move_is_asked_every_fourth_round(monkeypatch):
-    rounds, own = [], partitions_by_k._distances
-    monkeypatch.setattr(partitions_by_k, "_distances", lambda *args: rounds.append(args) or own(*args))
-    partitions(torch.tensor([[0.0], [0.0], [1.0], [1.0]]), [2], generator())
-    assert len(rounds) == 4 + 1  # settled at once, and placed at the end
 
 
 def test_a_centre_without_points_stays_where_it_is():
@@ -307,8 +306,8 @@ def test_the_measures_of_every_number_are_written_out():
 
 
 def test_both_the_embedding_and_the_filled_views_are_resampled_as_components(monkeypatch):
-    seen, own = [], cluster_evidence._resampled
-    monkeypatch.setattr(cluster_evidence, "_resampled", lambda points, *rest: seen.append(points) or own(points, *rest))
+    seen, own = [], cluster_number._resampled
+    monkeypatch.setattr(cluster_number, "_resampled", lambda points, *rest: seen.append(points) or own(points, *rest))
     samples, values, mask = gappy(45, (14, 16))
     embedding = torch.from_numpy(cloud(45))
     measured(Look(samples, embedding, embedding), [2], generator())
@@ -341,6 +340,5 @@ def test_only_samples_without_donors_get_that_mean():
 
 
 def test_limits_of_the_evidence_are_what_they_are_said_to_be():
-    assert (cluster_evidence._DRAWS, cluster_evidence._SHARE) == (4, 0.8)
-    own = partitions_by_k
-    assert (own._STARTS, own._ROUNDS, own._LOOK_EVERY, own._STILL, own._DIMENSIONS) == (4, 24, 4, 1e-4, 24)
+    assert (cluster_number._DRAWS, cluster_number._SHARE) == (4, 0.8)
+    assert (kmeans._STARTS_BY_K, kmeans._ROUNDS_BY_K, cluster_number._DIMENSIONS) == (4, 24, 24)

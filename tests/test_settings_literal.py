@@ -171,11 +171,8 @@ def test_seconds_by_hand():
 
 
 def test_the_loss_has_the_weights_of_the_configuration():
-    method = URRLMethod(
-        Config(robustness_weight=0.25, learning_rate=0.1, weight_decay=0.2, batch_size=7, effort="quick")
-    )
-    assert method.total((1.0, 2.0, 4.0), {"clustering_weight": 0.125}) == 1.0 + 0.25 * 2.0 + 0.125 * 4.0
-    assert tuple(method.optimization) == (7, 0.1, 0.2, 3.0)
+    method = URRLMethod(Config(robustness_weight=0.25))
+    assert method.total((1.0, 2.0, 4.0), 0.125) == 1.0 + 0.25 * 2.0 + 0.125 * 4.0
     assert [URRLMethod(Config(n_neighbors=k)).neighbor_depth for k in (4, 11, 20)] == [9, 10, 19]
 
 

@@ -23,7 +23,7 @@ from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io.prefixed_columns import split_by_prefix
-from viewfuse.io.source import FileView, Source
+from viewfuse.io.source import FileSource, FileView
 
 ROWS = (7, 12, 5)
 TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
@@ -189,15 +189,15 @@ def test_views_are_known_by_the_prefixes_of_columns(dotted, tmp_path):
 
 def test_a_dot_in_a_name_is_no_view_unless_the_model_knows_it():
     table = FileView(Path("genes.parquet"), "genes", np.zeros((2, 3)), ["TP53.1", "TP53.2", "a.1"], ["s1", "s2"])
-    assert split_by_prefix(Source([table]), ["a", "genes2"]).names == ("genes",)
-    assert split_by_prefix(Source([table]), ["a", "TP53", "genes"]).names == ("genes",)
-    assert split_by_prefix(Source([table]), ["b", "a", "TP53"]).names == ("a", "TP53")
+    assert split_by_prefix(FileSource([table]), ["a", "genes2"]).names == ("genes",)
+    assert split_by_prefix(FileSource([table]), ["a", "TP53", "genes"]).names == ("genes",)
+    assert split_by_prefix(FileSource([table]), ["b", "a", "TP53"]).names == ("a", "TP53")
 
 
 def test_samples_of_a_wide_table_keep_their_order_and_what_is_known_of_them():
     table = FileView(Path("w.h5mu"), "w", np.zeros((2, 2)), ["a.1", "b.1"], ["s2", "s1"])
-    assert split_by_prefix(Source([table], order=["s1", "s2"]), ["a", "b"]).ids.tolist() == ["s1", "s2"]
-    bare = Source([replace(table, ids=None)], ids=np.array(["p", "q"]), labels=np.array([1, 2]))
+    assert split_by_prefix(FileSource([table], order=["s1", "s2"]), ["a", "b"]).ids.tolist() == ["s1", "s2"]
+    bare = FileSource([replace(table, ids=None)], ids=np.array(["p", "q"]), labels=np.array([1, 2]))
     split = split_by_prefix(bare, ["a", "b"])
     assert (split.names, split.ids.tolist(), split.labels.tolist()) == (("a", "b"), ["p", "q"], [1, 2])
 

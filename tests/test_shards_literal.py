@@ -26,7 +26,7 @@ from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.shard_progress import ShardProgress, _spelled
-from viewfuse.distributed.sharded_predict import Asked, Shard, predict_shard, predict_shards, shards_of
+from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
 from viewfuse.utils.sealed import sealed
 
@@ -383,7 +383,7 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sharded_predict, "ROWS_AT_A_TIME", 3)
     np.savez(tmp_path / "x.npz", a=np.linspace(0, 1, 8, dtype=np.float32)[:, None])
     (shard,) = shards_of([tmp_path / "x.npz"], tmp_path / "out")
-    told, asked = [], Asked(tmp_path, "mark", reading={"trusted": True})
+    told, asked = [], ShardTask(tmp_path, "mark", reading={"trusted": True})
     found = predict_shard(Placing(), asked, shard, lambda rows, size: told.append((rows, size)))
     size = (tmp_path / "x.npz").stat().st_size
     assert told == [(3, round(size * 3 / 8)), (3, round(size * 3 / 8)), (2, round(size * 2 / 8))]
@@ -395,8 +395,8 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
         "view": None, "reading": {}, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
     } | {"uncertain_below": asked.uncertain_below}  # fmt: skip
     for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": {"header": False}}):
-        assert shard.known(Asked(**{**vars(asked), **change})) is None
-    assert shard.known(Asked(**{**vars(asked), "device": "cuda"})) == found
+        assert shard.known(ShardTask(**{**vars(asked), **change})) is None
+    assert shard.known(ShardTask(**{**vars(asked), "device": "cuda"})) == found
     touched = Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record)
     assert touched.known(asked) == touched.known(asked, trust=True) == found
     assert Shard(shard.file, size + 1, shard.changed, shard.labels, shard.record).known(asked) is None

@@ -31,7 +31,7 @@ from viewfuse.data.checks import data_warnings, suspicious_columns
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.tables import column_bounds, present_parts
-from viewfuse.io.source import FileView, Source
+from viewfuse.io.source import FileSource, FileView
 from viewfuse.missing import apply_mask
 from viewfuse.utils import memory
 
@@ -293,7 +293,7 @@ def test_a_few_values_that_count_up_are_no_ids_among_zeros():
 
 def test_samples_of_files_that_store_only_nan_are_left_out():
     matrix = sparse.csr_array(([1.0, NAN], ([0, 2], [1, 0])), shape=(3, 4))
-    source = Source([FileView("set.h5mu", "rna", matrix, range(4), ["x", "y", "z"])])
+    source = FileSource([FileView("set.h5mu", "rna", matrix, range(4), ["x", "y", "z"])])
     with pytest.warns(EmptySampleWarning, match="sample 'z' has no view at all and is left out"):
         assert source.read().ids.tolist() == ["x", "y"]
 
@@ -309,7 +309,7 @@ def wide():
 def test_wide_views_are_never_made_dense(wide, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 80_000_000)
     ids = [f"cell {i}" for i in range(8_000)]
-    source = Source([FileView("wide.h5mu", "rna", wide.tocsr(), range(10_000), ids[::-1])], order=ids)
+    source = FileSource([FileView("wide.h5mu", "rna", wide.tocsr(), range(10_000), ids[::-1])], order=ids)
     tracemalloc.start()
     try:
         for views in (Views([wide]), source.read(), next(source.chunks(3_600))):
@@ -351,7 +351,7 @@ def test_wide_files_are_never_made_dense(tmp_path, wide, monkeypatch, ending, wr
 
 
 def test_the_bytes_of_sparse_files_are_counted(wide, monkeypatch):
-    source = Source([FileView("wide.h5mu", "rna", wide.tocsr(), range(10_000))])
+    source = FileSource([FileView("wide.h5mu", "rna", wide.tocsr(), range(10_000))])
     monkeypatch.setattr(memory, "available", lambda: 2_000_000)
     with pytest.raises(NotEnoughMemory, match=r"rna 10,000 needs [23],"):
         source.read()

@@ -13,7 +13,7 @@ from test_decisions import SMALL, FixedClusters, Looked, samples_for
 from training_tools import train, train_replicates
 from viewfuse.engine import early_stopping, stacking
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
@@ -191,7 +191,7 @@ def test_agreement_is_the_mean_over_the_others():
     [(1.0, "stable"), (0.8, "stable"), (0.79, "partly stable"), (0.5, "partly stable"), (0.49, "doubtful")],
 )
 def test_trainings_are_stable_or_doubtful_from_a_bound_on(agreed, name):
-    assert rules.reliability(agreed, 3, final=True, alone=False)["chosen"] == name
+    assert rules.reliability(agreed, 3, final=True, alone=False).chosen == name
 
 
 def test_a_sum_of_squares_that_is_half_a_percent_larger_is_larger():

@@ -14,7 +14,6 @@ from conftest import make_blobs
 from training_tools import index_samples, train
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.passes import embed
 from viewfuse.engine.rng import epoch_keys
 from viewfuse.engine.training import Training, TrainState
@@ -25,8 +24,9 @@ from viewfuse.methods.urrl.losses import soft_assignment, total
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.selection import centers as centers_module
-from viewfuse.selection.centers import drawn_centers, in_order, initial_centers, ward_centers
+from viewfuse.nn.cuda import tensor_cores
+from viewfuse.selection import kmeans as centers_module
+from viewfuse.selection.kmeans import drawn_centers, in_order, initial_centers, ward_centers
 
 SMALL = {"embedding_dim": 16, "hidden_dim": 16, "n_heads": 2, "pretrain_epochs": 2, "joint_epochs": 2, "batch_size": 16}
 
@@ -188,18 +188,18 @@ def test_a_bad_start_from_ward_is_noticed(monkeypatch):
 
 def test_drawn_starts_are_samples_far_apart():
     points = three_groups()
-    starts = drawn_centers(points, torch.ones(len(points)), 3, np.random.RandomState(0))
+    starts = drawn_centers(points, torch.ones(len(points)), 3, np.random.RandomState(0), 20)
     assert starts.shape == (20, 3, 2)
     assert (starts[:, :, None] == points).all(dim=3).any(dim=2).all()
     assert all(sorted(start.sum(dim=1).round().tolist()) == pytest.approx([0, 9, 9], abs=1.1) for start in starts)
     assert len({tuple(start.flatten().tolist()) for start in starts}) > 1
-    same = drawn_centers(points, torch.ones(len(points)), 3, np.random.RandomState(0))
+    same = drawn_centers(points, torch.ones(len(points)), 3, np.random.RandomState(0), 20)
     assert torch.equal(starts, same)
 
 
 def test_equal_points_have_starts_too():
     points = torch.ones(5, 2)
-    assert torch.equal(drawn_centers(points, torch.ones(5), 3, np.random.RandomState(0)), torch.ones(20, 3, 2))
+    assert torch.equal(drawn_centers(points, torch.ones(5), 3, np.random.RandomState(0), 7), torch.ones(7, 3, 2))
 
 
 def test_a_good_start_from_ward_is_kept(monkeypatch):

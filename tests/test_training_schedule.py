@@ -201,13 +201,13 @@ def test_what_is_said_of_the_stages_of_a_training(monkeypatch):
     run.history["stage"][3:] = ["joint"] * 5
     run.numbers["clustering_weight"], stage = 0.25, run.joint_stage
     stage.kept, stage.seen, stage.size_entropy, stage.ended = 6, {3: 0.1, 6: 0.2}, {3: 1.0, 6: 0.9}, "it broke"
-    assert training.pretraining_decision(run, 0.5) == {"chosen": 3, "planned": 7, "evidence": {"agreement": 0.5}}
-    assert training.pretraining_decision(run, None)["evidence"] == {}
-    assert training.joint_stage_decision(run) == {
-        "chosen": 3, "lasted": 5, "planned": 9, "ended": "it broke", "merged": False,
-        "evidence": {
-            "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},
-            "size_entropy_after_epoch": {"3": 1.0, "6": 0.9},
-            "clustering_weight": 0.25,
-        },
-    }  # fmt: skip
+    pretraining = training.pretraining_decision(run, 0.5)
+    assert (pretraining.chosen, pretraining.planned, pretraining.evidence) == (3, 7, {"agreement": 0.5})
+    assert training.pretraining_decision(run, None).evidence == {}
+    joint = training.joint_stage_decision(run)
+    assert (joint.chosen, joint.lasted, joint.planned, joint.ended, joint.merged) == (3, 5, 9, "it broke", False)
+    assert joint.evidence == {
+        "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},
+        "size_entropy_after_epoch": {"3": 1.0, "6": 0.9},
+        "clustering_weight": 0.25,
+    }

@@ -24,9 +24,9 @@ from viewfuse import Views, metrics
 from viewfuse.bench.experiments.catalogue import CATALOGUE, load
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.methods import PIMVC
-from viewfuse.methods.network import kmeans_centers
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.selection.kmeans import kmeans_centers
 
 ENTRY, RATE, SEEDS = CATALOGUE["bdgp"], 0.5, range(10)
 COLUMNS = ("seed", "imml", "imml_kmeans20", "ours_from_imml", "ours", "ours_4_rounds", "ours_random_start",

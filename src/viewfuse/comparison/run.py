@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.cluster import KMeans
+from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse import __version__
 from viewfuse.comparison import arguments
@@ -251,8 +251,8 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
 
 @cache
 def _load_libraries() -> None:
-    """Use k-means once: the first run of a process would pay for what it loads."""
-    KMeans(1, n_init=1).fit(np.zeros((2, 1)))
+    """Compute distances once: the first run of a process would pay for the libraries that this loads."""
+    euclidean_distances(np.zeros((2, 1)))
 
 
 def _checked(labels: Any, n: int) -> NDArray[np.int64]:

@@ -20,10 +20,12 @@ from viewfuse.data.digits import (
     TOO_CLOSE,
     Offset,
     are_one_as_floats,
+    exact,
     exact_frame,
     has_long_numbers,
     lossy_columns,
     lost_in_words,
+    measured,
     single,
 )
 from viewfuse.data.numerals import is_number, is_too_small, objects_as_numbers
@@ -212,7 +214,7 @@ def present_rows(
         _raise_for_row(table._replace(values=given), int(wrong[0]), ids)
     present = allowed & filled
     if placed and given.dtype != np.float32:
-        return _exact(given, present), present, 0.0
+        return exact(given, present), present, 0.0
     offset = 0.0 if placed else _offset(table, given, present)
     return measured(given, present, offset), present, offset
 
@@ -241,30 +243,6 @@ def _present_sparse_rows(
     shown = values.data.view()
     shown.flags.writeable = False  # it may be the caller's own memory
     return with_data(values, shown), present, 0.0
-
-
-def measured(given: NDArray[Any], present: NDArray[np.bool_], offset: Offset) -> NDArray[np.float32]:
-    """In float32, measured from `offset`, with zeros where a row is missing; the same memory where that is possible."""
-    if not np.any(offset) and given.dtype == np.float32 and given.flags.c_contiguous and present.all():
-        return _locked(given)
-    values = memory.room((given.shape[0], given.shape[1]))
-    for rows in memory.parts(len(given)):
-        part = given[rows].astype(np.float64) - offset if np.any(offset) else given[rows]
-        values[rows] = np.where(present[rows, None], single(part), np.float32(0))
-    return _locked(values)
-
-
-def _exact(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """In float64, with zeros where a row is missing; the same memory where that is possible."""
-    values = given.astype(np.float64, copy=False)
-    return _locked(values if present.all() else np.where(present[:, None], values, 0.0))
-
-
-def _locked(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers, which cannot be written to: they may be the caller's own memory."""
-    shown = values.view()
-    shown.flags.writeable = False
-    return shown
 
 
 def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -302,8 +280,8 @@ def _offset(table: Table, given: Any, present: NDArray[np.bool_]) -> Offset:
     lost = np.flatnonzero(~lossy.kept | (low == high)[lossy.columns])
     if len(lost):
         column = int(lossy.columns[lost[0]])
-        told = TOO_CLOSE if alike[column] else lost_in_words(float(lossy.near[lost[0]]))
-        raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {told}")
+        why = TOO_CLOSE if alike[column] else lost_in_words(float(lossy.near[lost[0]]))
+        raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {why}")
     if not len(lossy.columns):
         return 0.0
     offset = np.zeros(given.shape[1])

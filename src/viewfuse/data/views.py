@@ -19,12 +19,12 @@ from viewfuse.data.alignment import (
 )
 from viewfuse.data.annotated import Use, opened
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
+from viewfuse.data.digits import Offset, measured
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
-from viewfuse.data.tables import Table, called, labelled, measured, present_rows, read_table, renamed_columns
+from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
 
 if TYPE_CHECKING:
-    from viewfuse.data.digits import Offset
     from viewfuse.data.sparse_tables import Values
 
 _ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets")

@@ -28,8 +28,8 @@ from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles
 from viewfuse.distributed.processes import Processes, joined, was_restarted
 from viewfuse.distributed.rows.contents import changed_shard, read_contents
-from viewfuse.distributed.rows.pass_zero import ColumnFacts, read_offset, run_pass_zero, saved_offset
-from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows
+from viewfuse.distributed.rows.pass_zero import ColumnFacts, read_offset, run_pass_zero
+from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shard_paths import check_apart
 from viewfuse.distributed.rows.shards import Shards
@@ -37,7 +37,7 @@ from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, 
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.progress import Progress
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks
@@ -286,8 +286,8 @@ class _Job:
             progress.tell("finding the neighbours of all rows in the bank")
             rows.prepare(reader, self.shards.layout, model, processes)
         run = _state(start, self.seed)
-        size = run.method.optimization.batch_size
-        plan = Plan.of(rows.counts(reader.buckets.number), size, self.batch_size, self.steps, self.seed)
+        size = run.method.config.batch_size
+        plan = VisitPlan.of(rows.counts(reader.buckets.number), size, self.batch_size, self.steps, self.seed)
         with self.timed("training"):
             train_on_all(run, rows, plan, processes, self.checkpoint.part("all"), progress)
         if processes.is_first:
@@ -311,7 +311,7 @@ class _Job:
             "peak_memory_mb": round(max(self.processes.gather(memory_peak()))),
             "decisions": fitted.decisions_,
             "fit": self._facts(),
-            "offset": saved_offset(facts.offset),
+            "offset": facts.saved()["offset"],
             "contents": {name: list(own) for name, own in facts.contents.items()},
         }
 

@@ -29,7 +29,7 @@ from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
 from viewfuse.io.safety.guard import guarded
-from viewfuse.io.source import ROWS_AT_A_TIME, Source
+from viewfuse.io.source import ROWS_AT_A_TIME, FileSource
 from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.methods.registry import load
 from viewfuse.utils.atomic import exclusive, write_file
@@ -45,7 +45,7 @@ Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ShardTask:
     """What is done with every shard.
 
     Attributes
@@ -68,7 +68,7 @@ class Asked:
         known = {"model": self.mark, "uncertain_below": self.uncertain_below, "view": self.view, "reading": reading}
         return {**known, "version": __version__}
 
-    def open(self, file: Path) -> Source:
+    def open(self, file: Path) -> FileSource:
         """The samples of one shard."""
         return open_source(file if self.view is None else {self.view: file}, **self.reading)
 
@@ -83,7 +83,7 @@ class Shard:
     labels: Path
     record: Path
 
-    def known(self, asked: Asked, trust: bool = False) -> Found | None:
+    def known(self, asked: ShardTask, trust: bool = False) -> Found | None:
         """What was found when the labels were written; None where they have to be written.
 
         With `trust` a file that was not written to since is taken for the same, else its content is compared.
@@ -109,7 +109,7 @@ class Shard:
         with guarded(self.file), self.file.open("rb") as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
-    def facts(self, asked: Asked) -> dict[str, Any]:
+    def facts(self, asked: ShardTask) -> dict[str, Any]:
         """What tells these labels from those of a longer file, of another model or other options, or from a part."""
         own = {"file": self.file.name, "bytes": self.n_bytes}
         return json.loads(as_json({**own, **asked.facts(), "bytes_of_labels": self.labels.stat().st_size}))
@@ -138,14 +138,14 @@ def predict_shards(
     trust_unchanged : whether files of the same size and time as those that were done count as the same; by default
         they are read, to compare their contents
     verbose : whether rows per second and the time left are shown
-    asked : other attributes of `Asked`
+    asked : other attributes of `ShardTask`
 
     Returns
     -------
     dict
         How many shards, samples, samples per cluster, uncertain and out of range; rows per second of what was done now.
     """
-    wanted = Asked(model.absolute(), model_mark(model), **asked)
+    wanted = ShardTask(model.absolute(), model_mark(model), **asked)
     shards = shards_of(files, out)
     with exclusive(out, patience=0):
         if not again:
@@ -190,7 +190,7 @@ def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
     return shards
 
 
-def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = lambda rows, size: None) -> Found:
+def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Advance = lambda rows, size: None) -> Found:
     """Write the labels of one shard, and then that they are there."""
     shard.record.unlink(missing_ok=True)  # whatever was there is true no longer
     content = shard.content()  # before it is read: a file that changes meanwhile is done again
@@ -208,7 +208,9 @@ def predict_shard(fitted: Any, asked: Asked, shard: Shard, advance: Advance = la
     return found
 
 
-def _outcome(fitted: Any, asked: Asked, shard: Shard, advance: Advance = lambda rows, size: None) -> Found | DataError:
+def _outcome(
+    fitted: Any, asked: ShardTask, shard: Shard, advance: Advance = lambda rows, size: None
+) -> Found | DataError:
     """As `predict_shard`; what is wrong with one file does not stop the others, but a full disk does."""
     try:
         with guarded(shard.file):
@@ -225,7 +227,7 @@ def _loaded(model: Path, mark: str, device: str) -> Any:
     return fitted
 
 
-def _in_turn(asked: Asked, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None]) -> None:
+def _in_turn(asked: ShardTask, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None]) -> None:
     """Predict one file after the other."""
     fitted = _loaded(asked.model, asked.mark, asked.device)
     for shard in todo:
@@ -235,7 +237,7 @@ def _in_turn(asked: Asked, todo: Sequence[Shard], progress: ShardProgress, keep:
 
 
 def _side_by_side(
-    asked: Asked, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None], n_jobs: int | None
+    asked: ShardTask, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None], n_jobs: int | None
 ) -> None:
     """Predict several files at a time, in other processes."""
 
@@ -247,7 +249,7 @@ def _side_by_side(
     run_jobs(_in_another_process, [(asked, shard) for shard in todo], n_jobs, threads=None, done=finish)
 
 
-def _in_another_process(asked: Asked, shard: Shard) -> Found | DataError:
+def _in_another_process(asked: ShardTask, shard: Shard) -> Found | DataError:
     """What comes of a shard in another process, which keeps the model for the next one."""
     return _outcome(_loaded_once(asked.model, asked.mark, asked.device), asked, shard)
 
@@ -255,7 +257,7 @@ def _in_another_process(asked: Asked, shard: Shard) -> Found | DataError:
 _loaded_once = lru_cache(maxsize=1)(_loaded)
 
 
-def _predicted(asked: Asked, todo: Sequence[Shard], n_jobs: int | None, verbose: bool) -> list[Found]:
+def _predicted(asked: ShardTask, todo: Sequence[Shard], n_jobs: int | None, verbose: bool) -> list[Found]:
     """What was found in shards; an error at the end where some have no labels."""
     outcomes: list[Found | DataError] = []
     try:

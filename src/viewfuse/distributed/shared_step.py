@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.prepared_rows import Plan, Visit
-from viewfuse.engine.graphed_step import GraphedStep
+from viewfuse.distributed.rows.prepared_rows import Visit, VisitPlan
 from viewfuse.engine.rng import RandomNumbers, epoch_keys, segments
 from viewfuse.engine.training import TrainState
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.cuda import GraphedStep
 from viewfuse.nn.optimizers import Adam
 
 _FACTOR = 2.0
@@ -38,7 +38,7 @@ class SharedStep:
     run : whose samples are the bank
     """
 
-    def __init__(self, run: TrainState, plan: Plan, processes: Processes) -> None:
+    def __init__(self, run: TrainState, plan: VisitPlan, processes: Processes) -> None:
         assert isinstance(run.method, URRLMethod)
         self.network: Any = run.network
         self._processes, self._plan, self._bank = processes, plan, len(run.stored)

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.prepared_rows import Plan, PreparedRows, Visit
+from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.distributed.shared_step import SharedStep
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.method import TERMS
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.cuda import tensor_cores
 from viewfuse.utils.threads import ahead
 
 EPOCHS = 8
@@ -31,7 +31,7 @@ STAGE = "all rows"
 def train_on_all(
     run: TrainState,
     rows: PreparedRows,
-    plan: Plan,
+    plan: VisitPlan,
     processes: Processes,
     checkpoint: Checkpoint,
     progress: Progress,
@@ -70,7 +70,7 @@ def _run_epoch(
     visits: list[Visit],
     epoch: int,
     rows: PreparedRows,
-    plan: Plan,
+    plan: VisitPlan,
     processes: Processes,
 ) -> None:
     began = time.perf_counter()
@@ -86,7 +86,7 @@ def _run_epoch(
 
 
 def _loaded(
-    visits: list[Visit], rows: PreparedRows, plan: Plan, processes: Processes
+    visits: list[Visit], rows: PreparedRows, plan: VisitPlan, processes: Processes
 ) -> Iterator[tuple[Visit, NDArray[np.int64], Samples]]:
     for visit in visits:
         groups = plan.groups_of(visit, processes)

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.graphed_step import GraphedStep, tensor_cores
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import RandomNumbers, epoch_keys, shuffled
 from viewfuse.engine.stacking import can_stack, pool, stack, unstack
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.cuda import GraphedStep, tensor_cores
 from viewfuse.nn.optimizers import Adam
 
 _CURE = "lower learning_rate, or use scaling='minmax' or 'standard' if the data have extreme values"
@@ -266,7 +266,7 @@ class Epoch:
         self._order = torch.zeros(steps, len(training.runs), size, dtype=torch.int64, device=device)
         self._done = torch.zeros(1, dtype=torch.int64, device=device)
         self._names: list[str] = []
-        self._terms = torch.empty(0)
+        self._terms = torch.empty(0, 0, 0)
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step: Callable[[], None] = lambda: own._update()
         if device.type == "cuda" and training.is_stacked:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from viewfuse.engine.passes import clusters, embed, rows_for_all
 from viewfuse.fitted.model import Model
-from viewfuse.selection.partitions_by_k import best_overlaps, contingency, partitions, principal
-from viewfuse.selection.structureless import with_half_the_views
+from viewfuse.selection.cluster_number import contingency, principal, with_half_the_views
+from viewfuse.selection.kmeans import partitions
 
 _ROWS = 2_500
 _DRAWS = 3
@@ -69,3 +69,13 @@ def _thinned(points: Tensor, n_clusters: int, draws: torch.Generator) -> list[Te
 
 def _mean_overlap(labels: Tensor, others: list[Tensor], n_clusters: int) -> Tensor:
     return torch.stack([best_overlaps(contingency(labels, other, n_clusters)) for other in others]).mean(dim=0)
+
+
+def best_overlaps(shared: Tensor) -> Tensor:
+    """Per cluster of the first partition the best Jaccard index with one of the second, of shape (..., clusters).
+
+    NaN for empty clusters.
+    """
+    first, second = shared.sum(dim=-1), shared.sum(dim=-2)
+    union = first[..., :, None] + second[..., None, :] - shared
+    return torch.where(first > 0, (shared / union.clamp(min=1)).amax(dim=-1), torch.nan)

@@ -1,4 +1,4 @@
-"""What sets clusters apart: how far every feature of a cluster lies from the other samples."""
+"""What sets clusters apart: how far every feature of a cluster lies from the other samples; and typical samples."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _CELLS_PER_CHUNK = 4_000_000
 """Values held in float64 at a time: 32 MB."""
+N_TYPICAL = 5
+_DIGITS = 4
+"""As many as files have, so that who reads these finds the same samples."""
 
 
 class Difference(NamedTuple):
@@ -108,3 +111,15 @@ def _sums(
         sums += (labels[chunk] == np.arange(n_clusters)[:, None]) @ apart
         squares += (apart**2).sum(axis=0)
     return sums, squares
+
+
+def typical_samples(rows: NDArray[np.int64], confidence: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The rows that are surest of their cluster, the surest first; of equals those that come first.
+
+    Parameters
+    ----------
+    rows : row numbers of a cluster's samples, of shape (members,)
+    confidence : of all samples, of shape (samples,)
+    """
+    sure = np.round(confidence[rows].astype(np.float64), _DIGITS)
+    return rows[np.argsort(-sure, kind="stable")[:N_TYPICAL]]

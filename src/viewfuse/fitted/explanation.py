@@ -15,10 +15,9 @@ from viewfuse.data.views import Views
 from viewfuse.engine.passes import passes
 from viewfuse.errors import MissingPackage
 from viewfuse.fitted.cluster_stability import in_a_word
-from viewfuse.fitted.effects import Difference, ViewEffects, differences, view_effects
+from viewfuse.fitted.effects import Difference, ViewEffects, differences, typical_samples, view_effects
 from viewfuse.fitted.merge_tree import Merge
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.typical_samples import typical_samples
 from viewfuse.io.writers import Sheet
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR

@@ -18,7 +18,7 @@ from viewfuse.fitted.model import FittedMethod, Model, scaled_tensors
 from viewfuse.neighbors.samples import RowIndex, Samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
-from viewfuse.selection.filled_kmeans import filled_kmeans
+from viewfuse.selection.kmeans import filled_kmeans
 from viewfuse.selection.rules import SCALINGS
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from viewfuse.data.annotated import is_annotated, is_mudata
 from viewfuse.errors import DataError, SettingError
 from viewfuse.io.isolated import client
-from viewfuse.io.isolated.jobs import Job
+from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.safety.guard import guarded
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.optional import needed
@@ -63,14 +63,14 @@ def write_annotated(source: Path, target: Path, results: Results, *, trusted: bo
         shutil.copyfile(source, temporary)
         names = np.array([str(name) for name in results.ids.tolist()])
         np.savez(Path(folder) / "results.npz", **results._replace(ids=names)._asdict())
-        job = Job(source, copy=str(temporary.absolute()), results=str(Path(folder) / "results.npz"))
+        job = ReadJob(source, copy=str(temporary.absolute()), results=str(Path(folder) / "results.npz"))
         if trusted or not client.POSSIBLE:
             annotate_copy(job)
         else:
             client.read_isolated(job)
 
 
-def annotate_copy(job: Job) -> None:
+def annotate_copy(job: ReadJob) -> None:
     """Write results, which lie in a .npz file, into the copy of an .h5mu or .h5ad file."""
     anndata, h5py = needed("anndata.io", "omics", job.path), needed("h5py", "omics", job.path)
     with guarded(job.path), np.load(str(job.results)) as arrays, h5py.File(job.copy, "r+") as file:

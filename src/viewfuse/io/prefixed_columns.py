@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from viewfuse.io.source import FileView, Source
+from viewfuse.io.source import FileSource, FileView
 
 
-def split_by_prefix(source: Source, names: Collection[str]) -> Source:
+def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
     """The views of one wide table; anything else as it is.
 
     Only views that are known are looked for, as dots are common in names of columns, such as those of genes.
@@ -24,7 +24,7 @@ def split_by_prefix(source: Source, names: Collection[str]) -> Source:
         return source
     places = {name: [i for i, (view, *_) in enumerate(heads) if view == name] for name in names}
     parts = [_part(table, name, own) for name, own in places.items() if own]
-    return Source(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
+    return FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
 
 
 def _part(table: FileView, name: str, places: Sequence[int]) -> FileView:

@@ -59,7 +59,7 @@ class FileView:
 
 @dataclass(frozen=True)
 class Contents:
-    """What one file holds; the attributes are the parameters of `Source`."""
+    """What one file holds; the attributes are the parameters of `FileSource`."""
 
     views: Sequence[FileView]
     ids: NDArray[Any] | None = None
@@ -67,12 +67,12 @@ class Contents:
     mask: NDArray[Any] | None = None
     labels: NDArray[Any] | None = None
 
-    def source(self) -> Source:
+    def source(self) -> FileSource:
         """The views of the file as they belong together."""
-        return Source(self.views, ids=self.ids, order=self.order, mask=self.mask, labels=self.labels)
+        return FileSource(self.views, ids=self.ids, order=self.order, mask=self.mask, labels=self.labels)
 
 
-class Source:
+class FileSource:
     """Views in files that belong together.
 
     Parameters

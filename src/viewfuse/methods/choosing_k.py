@@ -15,7 +15,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import SILENT, Progress
-from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.engine.rng import seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.fitted.prepared import Source, scalers_of
@@ -26,11 +26,19 @@ from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import Asked
-from viewfuse.selection.cluster_evidence import Look, measured
-from viewfuse.selection.cluster_number import Curve, candidate_numbers, checked_range, curve_of, number_decision
+from viewfuse.selection.cluster_number import (
+    Curve,
+    Look,
+    candidate_numbers,
+    checked_range,
+    curve_of,
+    measured,
+    number_decision,
+    structureless,
+    with_half_the_views,
+)
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.rules import SCALINGS
-from viewfuse.selection.structureless import structureless, with_half_the_views
 
 RANGE = (2, 30)
 """The default range of numbers of clusters."""

@@ -21,8 +21,7 @@ from viewfuse.data.filling import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import generator_for_start
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import generator_for_start, replicate_seeds
 from viewfuse.engine.stacking import can_stack, max_stacked, network_bytes
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError

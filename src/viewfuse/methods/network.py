@@ -7,21 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from viewfuse.engine import passes
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
-from viewfuse.selection.centers import drawn_centers, in_order, k_means
+from viewfuse.selection.kmeans import kmeans_centers
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
     from viewfuse.methods.estimator import PublishedMethod
-
-_KMEANS_ROUNDS = 300
 
 
 class ClusterNetwork(nn.Module, ABC):
@@ -89,15 +86,6 @@ def masked_mse(found: Tensor, wanted: Tensor, shown: Tensor) -> Tensor:
     """
     errors = (found - wanted).square().mean(dim=2) * shown
     return errors.sum(dim=1) / shown.sum(dim=1).clamp(min=1)
-
-
-def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
-    """The centres of shape (clusters, embedding) with the least sum of squares, of twenty starts of k-means."""
-    state = np.random.RandomState(np.random.SeedSequence([seed, 4]).generate_state(1)[0])
-    ones = torch.ones_like(points[:, 0])
-    found, spread = k_means(points, ones, drawn_centers(points, ones, n_clusters, state), _KMEANS_ROUNDS)
-    best = found[int(spread.argmin())].cpu().numpy().astype(np.float32)
-    return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from viewfuse.nn.streams import side_stream
+from viewfuse.nn.cuda import side_stream
 
 
 def times(x: Tensor, matrix: Tensor) -> Tensor:

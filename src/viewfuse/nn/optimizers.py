@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import optim
 
-from viewfuse.nn.streams import join_streams
+from viewfuse.nn.cuda import join_streams
 
 _step = torch.no_grad()(unwrap(optim.Adam.step))
 

@@ -17,8 +17,8 @@ from viewfuse.data.numerals import is_number
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import Sheet
-from viewfuse.report.csv_table import Table, read_table
-from viewfuse.report.run_folder import Run
+from viewfuse.report.csv_table import CsvTable, read_table
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.utils.caller import outside
 
 MOST_LEVELS = 50
@@ -89,19 +89,19 @@ class Crossing:
         return Sheet((first, *self.columns), [(name, *counts) for name, counts in rows])
 
 
-def read_known(path: Path) -> Table:
+def read_known(path: Path) -> CsvTable:
     """A CSV file with ids in the column "id", or in the first one, and anything else in the others."""
     table = read_table(path)
     if "id" not in table.columns:
         first = next(iter(table.columns))
-        table = Table(path, {"id": table.columns[first], **{n: c for n, c in table.columns.items() if n != first}})
+        table = CsvTable(path, {"id": table.columns[first], **{n: c for n, c in table.columns.items() if n != first}})
         check_ids(path, table.ids())
     if len(table.columns) == 1:
         raise DataError(f"{path} has one column only; it needs ids in the first, and what is known in others")
     return table
 
 
-def columns_for(run: Run, known: Table) -> list[Column]:
+def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
     """What is known of the samples of a run, in their order."""
     row = {name: place for place, name in enumerate(known.ids())}
     places = [row.get(name) for name in run.ids]
@@ -112,7 +112,7 @@ def columns_for(run: Run, known: Table) -> list[Column]:
     ]
 
 
-def _check_shared(run: Run, known: Table, shared: int) -> None:
+def _check_shared(run: FinishedRun, known: CsvTable, shared: int) -> None:
     if not shared:
         raise DataError(
             f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
@@ -139,7 +139,7 @@ def _order(level: str) -> tuple[bool, float, str]:
     return (False, float(level), level) if is_number(level) else (True, 0.0, level)
 
 
-def crossed_with(run: Run, column: Column) -> Crossing | None:
+def crossed_with(run: FinishedRun, column: Column) -> Crossing | None:
     """The clusters beside the classes of a column, over the samples whose class is known; None where it has none."""
     known = np.isfinite(column.values)
     if not 2 <= len(column.levels) <= MOST_LEVELS:
@@ -149,7 +149,7 @@ def crossed_with(run: Run, column: Column) -> Crossing | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class RunPair:
     """Two runs over the same samples.
 
     Attributes
@@ -157,7 +157,7 @@ class Pair:
     first, second : int64 arrays of shape (shared,): the rows of the samples that both have
     """
 
-    runs: tuple[Run, Run]
+    runs: tuple[FinishedRun, FinishedRun]
     first: NDArray[np.int64]
     second: NDArray[np.int64]
     crossing: Crossing
@@ -179,7 +179,7 @@ class Pair:
         return Sheet(header, facts)
 
 
-def pair_of(one: Run, two: Run) -> Pair:
+def pair_of(one: FinishedRun, two: FinishedRun) -> RunPair:
     """Match the samples of two runs by id, and their clusters by the samples in them."""
     row = {name: place for place, name in enumerate(two.ids)}
     shared = [(place, row[name]) for place, name in enumerate(one.ids) if name in row]
@@ -189,4 +189,4 @@ def pair_of(one: Run, two: Run) -> Pair:
     if one.name == two.name:
         one, two = (replace(run, title=f"{run.folder.resolve().parent.name}/{run.name}") for run in (one, two))
     names = [tuple(map(str, range(run.n_clusters))) for run in (one, two)]
-    return Pair((one, two), first, second, Crossing(one.labels[first], two.labels[second], names[0], names[1]))
+    return RunPair((one, two), first, second, Crossing(one.labels[first], two.labels[second], names[0], names[1]))

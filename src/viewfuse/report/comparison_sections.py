@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewfuse.report import charts
-from viewfuse.report.comparison import Column, Crossing, Pair, crossed_with
+from viewfuse.report.comparison import Column, Crossing, RunPair, crossed_with
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
-from viewfuse.report.run_folder import Run
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of
 from viewfuse.report.verdict import count, headline, how_sure, percent
@@ -18,7 +18,7 @@ _MOST_MOVED = 200
 _SHADES = 5
 
 
-def known_section(run: Run, columns: Sequence[Column], marks: Sequence[str]) -> Section | None:
+def known_section(run: FinishedRun, columns: Sequence[Column], marks: Sequence[str]) -> Section | None:
     """The clusters beside every known column of classes."""
     if not columns:
         return None
@@ -68,7 +68,7 @@ def _crossing_row(crossing: Crossing, row: int, shown: Sequence[int], marks: Seq
     return [cell(join([charts.swatch(row, marks[row]), tag("b", crossing.rows[row])]), crossing.rows[row]), *cells]
 
 
-def pair_verdict(pair: Pair, spell: Spell) -> Html:
+def pair_verdict(pair: RunPair, spell: Spell) -> Html:
     """The first screen of two runs: how many samples moved, and what each run says of itself."""
     n, moved = len(pair.first), len(pair.moved)
     title = f"{count(moved, 'sample')} of {n:,} moved" if moved else f"None of {n:,} samples moved"
@@ -87,7 +87,7 @@ def pair_verdict(pair: Pair, spell: Spell) -> Html:
     return tag("header", tag("h1", title), paragraphs(words, extra), tag("div", *runs, class_="pair"), id="verdict")
 
 
-def pair_sections(pair: Pair, marks: Sequence[str]) -> list[Section]:
+def pair_sections(pair: RunPair, marks: Sequence[str]) -> list[Section]:
     """How the clusters of two runs belong together, and who moved."""
     one, two = pair.runs
     words = (
@@ -102,7 +102,7 @@ def pair_sections(pair: Pair, marks: Sequence[str]) -> list[Section]:
     ]
 
 
-def _facts_table(pair: Pair) -> Html:
+def _facts_table(pair: RunPair) -> Html:
     first, second = (clusters_of(run) for run in pair.runs)
     header = ["Cluster before", "Cluster after", "Samples before", "Samples after"]
     rows = []
@@ -114,7 +114,7 @@ def _facts_table(pair: Pair) -> Html:
     return table("matched", "Matched clusters", [*header, "Confidence before", "Confidence after"], rows)
 
 
-def _moved_table(pair: Pair) -> Html:
+def _moved_table(pair: RunPair) -> Html:
     sheet = list(pair.sheet().rows)
     if not sheet:
         return tag("p", "No sample moved: each is in the matched cluster.")

@@ -22,7 +22,7 @@ _BYTES_PER_BYTE = 15
 
 
 @dataclass(frozen=True)
-class Table:
+class CsvTable:
     """Columns of text.
 
     Attributes
@@ -64,7 +64,7 @@ class Table:
         return found.astype(np.int64)
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> CsvTable:
     """Read a CSV file with a header; a column "id" has an id in every row, none of them twice."""
     rows = _rows(path)
     header = [unmarked(name.strip()) for name in rows[0]] if rows else []
@@ -76,7 +76,7 @@ def read_table(path: Path) -> Table:
     columns = {name: [unmarked(row[c]) for row in rows[1:]] for c, name in enumerate(header)}
     if "id" in columns:
         check_ids(path, columns["id"])
-    return Table(path, columns)
+    return CsvTable(path, columns)
 
 
 def _rows(path: Path) -> Sequence[Sequence[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewfuse.report.html import Html, join, tag
-from viewfuse.report.run_folder import Run
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.verdict import count
 
@@ -19,7 +19,7 @@ _KEYS = (
 )
 
 
-def map_section(runs: Sequence[Run]) -> Section:
+def map_section(runs: Sequence[FinishedRun]) -> Section:
     """Find a sample, see it on the map, and read why it is there."""
     maps = [_map(number, run) for number, run in enumerate(runs) if run.map is not None]
     without = [f"“{run.name}” was written without a map; fit it again to get one." for run in runs if run.map is None]
@@ -45,7 +45,7 @@ def _button(name: str, title: str, text: str) -> Html:
     return tag("button", text, type="button", data_do=name, title=title, aria_label=title)
 
 
-def _map(number: int, run: Run) -> Html:
+def _map(number: int, run: FinishedRun) -> Html:
     words = f"Map of {count(len(run.ids), 'sample')} in {count(run.n_clusters, 'cluster')}"
     words += "; the table of clusters says the same in numbers"
     select = tag("label", "Colour by ", tag("select", class_="by"))

@@ -21,11 +21,11 @@ from viewfuse.errors import SettingError
 from viewfuse.io.writers import Sheet, file_names, write_sheets
 from viewfuse.report import comparison_sections as compared
 from viewfuse.report import sections
-from viewfuse.report.comparison import MOST_LEVELS, Column, Pair, columns_for, crossed_with, pair_of, read_known
+from viewfuse.report.comparison import MOST_LEVELS, Column, RunPair, columns_for, crossed_with, pair_of, read_known
 from viewfuse.report.html import Html, join, paragraphs, tag
 from viewfuse.report.map_section import map_section
 from viewfuse.report.payload import pack, palette, points_of
-from viewfuse.report.run_folder import Run, read_run
+from viewfuse.report.run_folder import FinishedRun, read_run
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import tables_of
 from viewfuse.report.verdict import headline
@@ -78,7 +78,7 @@ def tables_beside(out: Path) -> Path:
     return out.with_name(f"{out.stem}_data")
 
 
-def run_page(run: Run, spell: Spell = str) -> str:
+def run_page(run: FinishedRun, spell: Spell = str) -> str:
     """The page of a run, for those who show it without writing it."""
     return _fitting(_run_content(run, [], spell), [])
 
@@ -98,7 +98,7 @@ class _Content(NamedTuple):
     points: Callable[[int, bool], list[dict[str, Any]]]
 
 
-def _run_content(run: Run, columns: Sequence[Column], spell: Spell) -> _Content:
+def _run_content(run: FinishedRun, columns: Sequence[Column], spell: Spell) -> _Content:
     levels = [len(one.levels) for one in columns if len(one.levels) <= MOST_LEVELS]
     colors = palette(max([run.n_clusters, _LEAST_COLORS, *levels]))
     marks = colors["marks"]
@@ -121,7 +121,7 @@ def _run_content(run: Run, columns: Sequence[Column], spell: Spell) -> _Content:
     return _Content(f"{headline(run)}: {run.name}", top, shown, colors, points)
 
 
-def _pair_content(pair: Pair, spell: Spell) -> _Content:
+def _pair_content(pair: RunPair, spell: Spell) -> _Content:
     one, two = pair.runs
     second = _colors_of_second(pair)
     colors = palette(max([one.n_clusters, _LEAST_COLORS, *(color + 1 for color in second)]))
@@ -136,7 +136,7 @@ def _pair_content(pair: Pair, spell: Spell) -> _Content:
     return _Content(f"{one.name} and {two.name}", compared.pair_verdict(pair, spell), found, colors, points)
 
 
-def _colors_of_second(pair: Pair) -> list[int]:
+def _colors_of_second(pair: RunPair) -> list[int]:
     """Per cluster of the second run the colour of its match in the first, or a new one."""
     partner = {after: before for before, after in pair.crossing.matched.items()}
     spare = iter(range(pair.runs[0].n_clusters, pair.runs[0].n_clusters + pair.runs[1].n_clusters))
@@ -188,7 +188,7 @@ def _asset(name: str) -> str:
     return (resources.files("viewfuse.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _known_tables(run: Run, columns: Sequence[Column]) -> dict[str, Sheet]:
+def _known_tables(run: FinishedRun, columns: Sequence[Column]) -> dict[str, Sheet]:
     crossings = {column.name: crossed_with(run, column) for column in columns}
     known = {name: crossing for name, crossing in crossings.items() if crossing is not None}
     files = file_names([f"known_{name}" for name in known], ".csv")
@@ -197,7 +197,7 @@ def _known_tables(run: Run, columns: Sequence[Column]) -> dict[str, Sheet]:
     return sheets | ({"scores.csv": Sheet(("column", "samples", "accuracy", "NMI", "ARI"), rows)} if rows else {})
 
 
-def _pair_tables(pair: Pair) -> dict[str, Sheet]:
+def _pair_tables(pair: RunPair) -> dict[str, Sheet]:
     scores = Sheet(("samples", "accuracy", "NMI", "ARI"), [(len(pair.first), *pair.crossing.scores().values())])
     names = ("clusters_before.csv", "clusters_after.csv")
     clusters = {name: tables_of(run)["clusters.csv"] for name, run in zip(names, pair.runs, strict=True)}
@@ -205,7 +205,7 @@ def _pair_tables(pair: Pair) -> dict[str, Sheet]:
     return {"moved.csv": pair.sheet(), "crossing.csv": crossing, "scores.csv": scores, **clusters}
 
 
-def _moved_column(run: Run, rows: NDArray[np.int64]) -> Column:
+def _moved_column(run: FinishedRun, rows: NDArray[np.int64]) -> Column:
     values = np.zeros(len(run.ids))
     values[rows] = 1
     return Column("stayed or moved", ("stayed", "moved"), values)

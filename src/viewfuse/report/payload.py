@@ -15,7 +15,7 @@ from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report.charts import CORNERS
 from viewfuse.report.comparison import Column
-from viewfuse.report.run_folder import Run
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.verdict import apart_in_words
 
 _GRID = 4096
@@ -35,7 +35,7 @@ def palette(n: int) -> dict[str, Any]:
 
 
 def points_of(
-    run: Run, columns: Sequence[Column], most: int, *, others: bool, colors: Sequence[int] | None = None
+    run: FinishedRun, columns: Sequence[Column], most: int, *, others: bool, colors: Sequence[int] | None = None
 ) -> dict[str, Any]:
     """Samples for the map and the look-up.
 
@@ -64,7 +64,7 @@ def points_of(
     return facts
 
 
-def _shown(run: Run, most: int) -> tuple[NDArray[np.int64], dict[str, list[int]]]:
+def _shown(run: FinishedRun, most: int) -> tuple[NDArray[np.int64], dict[str, list[int]]]:
     """Rows of the samples that are shown, and their places on the map where there is one."""
     if run.map is None:
         return _choice(np.arange(len(run.ids)), most), {}
@@ -83,7 +83,7 @@ def _choice(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return rows if len(rows) <= most else np.sort(np.random.default_rng(0).permutation(rows)[:most])
 
 
-def _facts(run: Run, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
+def _facts(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
     """Id, cluster, confidence and stability of samples; the last is None where it is not known."""
     return {
         "id": [run.ids[row] for row in rows.tolist()],
@@ -93,7 +93,7 @@ def _facts(run: Run, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
     }
 
 
-def _why(run: Run, rows: NDArray[np.int64]) -> dict[str, Any]:
+def _why(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Second-best cluster, weights of views and donors of missing ones, where the run says so."""
     table = run.explained
     if table is None:

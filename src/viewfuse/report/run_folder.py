@@ -15,7 +15,7 @@ from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.manifest import read_manifest
 from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
 from viewfuse.plots.plane import Places
-from viewfuse.report.csv_table import Table, read_table
+from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.selection.decisions import ClusterNumber, Decision
 from viewfuse.selection.messages import restored
 from viewfuse.utils.sealed import parsed
@@ -29,7 +29,7 @@ _CURE = "run viewfuse fit again, with another --out"
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class FinishedRun:
     """What stands in the folder of a run; parts that an older viewfuse did not write are None or empty.
 
     Attributes
@@ -55,12 +55,12 @@ class Run:
     uncertain: NDArray[np.bool_]
     stability: NDArray[np.float64]
     present: NDArray[np.bool_]
-    map: Table | None
-    explained: Table | None
-    features: Table | None
-    merges: Table | None
+    map: CsvTable | None
+    explained: CsvTable | None
+    features: CsvTable | None
+    merges: CsvTable | None
     found_again: list[tuple[float, str]]
-    history: Table | None
+    history: CsvTable | None
     versions: dict[str, str]
     title: str = ""
 
@@ -115,7 +115,7 @@ def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places
     write_sheets(folder / "explanation", found)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> FinishedRun:
     """Read the folder that `viewfuse fit` wrote."""
     summary = _read_summary(folder / "summary.json")
     labels = read_table(folder / "labels.csv")
@@ -124,7 +124,7 @@ def read_run(folder: Path) -> Run:
     numbers = labels.whole_numbers("label")
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
         raise DataError(f"{labels.path} has labels that {folder / 'summary.json'} does not know; {_CURE}")
-    return Run(
+    return FinishedRun(
         folder=folder,
         summary=summary,
         ids=labels.ids(),
@@ -157,23 +157,23 @@ def _read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def _optional(path: Path) -> Table | None:
+def _optional(path: Path) -> CsvTable | None:
     return read_table(path) if path.exists() else None
 
 
-def _stability(table: Table, labels: Table) -> NDArray[np.float64]:
+def _stability(table: CsvTable, labels: CsvTable) -> NDArray[np.float64]:
     if table.ids() != labels.ids():
         raise DataError(f"{table.path} and {labels.path} have other samples; {_CURE}")
     return table.numbers("stability")
 
 
-def _found_again(clusters: Table | None, n_clusters: int) -> list[tuple[float, str]]:
+def _found_again(clusters: CsvTable | None, n_clusters: int) -> list[tuple[float, str]]:
     if clusters is None or "again" not in clusters.columns or len(clusters) != n_clusters:
         return []
     return list(zip(clusters.numbers("stability").tolist(), clusters.column("again"), strict=True))
 
 
-def _presence(labels: Table, names: Sequence[str]) -> NDArray[np.bool_]:
+def _presence(labels: CsvTable, names: Sequence[str]) -> NDArray[np.bool_]:
     """Which views the samples have, of shape (samples, views)."""
     texts = labels.column("views_present")
     known = {text: _subset(text, names) for text in set(texts)}

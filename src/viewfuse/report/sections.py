@@ -12,7 +12,7 @@ from viewfuse.io.writers import as_json
 from viewfuse.plots.patterns import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
-from viewfuse.report.run_folder import Run
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
 from viewfuse.report.verdict import (
     apart_in_words,
@@ -56,14 +56,14 @@ class Section(NamedTuple):
         return tag("section", heading, self.body, id=self.key, aria_labelledby=f"{self.key}-title")
 
 
-def verdict(run: Run, spell: Spell, marks: Sequence[str]) -> Html:
+def verdict(run: FinishedRun, spell: Spell, marks: Sequence[str]) -> Html:
     """The first screen: what was found, how sure that is, what sets the clusters apart, what to look at."""
     parts = [tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run")]
     parts += [paragraphs(how_many(run), *how_sure(run, spell)), _warnings(warnings_of(run))]
     return tag("header", *parts, paragraphs(missing_views(run)), _apart_list(run, marks), id="verdict")
 
 
-def _apart_list(run: Run, marks: Sequence[str]) -> Html | None:
+def _apart_list(run: FinishedRun, marks: Sequence[str]) -> Html | None:
     found = {label: words for label, words in apart_in_words(run).items() if words}
     if not found or run.n_clusters > _MOST_LISTED:
         return None
@@ -83,7 +83,7 @@ def _warnings(lines: Sequence[str]) -> Html:
     return tag("div", heading, tag("ul", *(tag("li", line) for line in lines)), class_="warnings", id="warnings")
 
 
-def cluster_section(run: Run, marks: Sequence[str]) -> Section:
+def cluster_section(run: FinishedRun, marks: Sequence[str]) -> Section:
     """A row per cluster."""
     header = ["Cluster", "Samples", "Confidence", "Uncertain", "Stability"]
     header += ["Found again", "Have the view"] if run.found_again else ["Have the view"]
@@ -99,7 +99,7 @@ def cluster_section(run: Run, marks: Sequence[str]) -> Section:
     return Section("clusters", "Clusters", body)
 
 
-def _cluster_row(run: Run, one: Cluster, marks: Sequence[str]) -> list[Html]:
+def _cluster_row(run: FinishedRun, one: Cluster, marks: Sequence[str]) -> list[Html]:
     label = join([charts.swatch(one.label, marks[one.label]), tag("b", str(one.label))])
     typical = [tag("button", name, type="button", class_="sample", data_sample=name) for name in one.typical]
     return [
@@ -137,7 +137,7 @@ def _share(share: float, what: str, shown: str = "") -> Html:
     return cell(join([tag("span", words), bar, word]), f"{share:.4f}", number=True)
 
 
-def feature_section(run: Run, marks: Sequence[str]) -> Section | None:
+def feature_section(run: FinishedRun, marks: Sequence[str]) -> Section | None:
     """Bars per cluster and view."""
     features = features_of(run)
     if not features:
@@ -155,7 +155,7 @@ def feature_section(run: Run, marks: Sequence[str]) -> Section | None:
 
 
 def _features_of(
-    run: Run, label: int, features: Sequence[Feature], top: int, most: float, marks: Sequence[str]
+    run: FinishedRun, label: int, features: Sequence[Feature], top: int, most: float, marks: Sequence[str]
 ) -> Html | None:
     own = [one for one in features if one.label == label]
     kept = set(sorted(own, key=lambda one: -abs(one.difference))[:top])
@@ -191,7 +191,7 @@ def _difference(value: float, most: float) -> Html:
     return join([tag("span", words), charts.difference_bar(value, most, f"{words} standard deviations")])
 
 
-def missing_section(run: Run) -> Section | None:
+def missing_section(run: FinishedRun) -> Section | None:
     """Which views are missing for whom."""
     if len(run.views) < 2:
         return None
@@ -210,7 +210,7 @@ def missing_section(run: Run) -> Section | None:
     return Section("missing", "Missing views", join([tag("p", note, class_="note"), charts.side_by_side(tables)]))
 
 
-def _views_by_cluster(run: Run) -> Html:
+def _views_by_cluster(run: FinishedRun) -> Html:
     """Shares, darker where more samples have the view."""
     rows = [
         [cell(f"Cluster {one.label}", one.label), *(
@@ -221,7 +221,7 @@ def _views_by_cluster(run: Run) -> Html:
     return table("views-by-cluster", "Share that has the view, by cluster", ("Cluster", *run.views), rows)
 
 
-def _pattern_table(run: Run) -> Html:
+def _pattern_table(run: FinishedRun) -> Html:
     present, sizes, _ = find_patterns(run.present)
     rows = [
         [cell(charts.present_boxes(there, run.views), " ".join(map(str, map(int, there)))),
@@ -234,7 +234,7 @@ def _pattern_table(run: Run) -> Html:
     return table("patterns", caption, ("Views", "Which", "Samples", "Share"), rows)
 
 
-def k_section(run: Run) -> Section | None:
+def k_section(run: FinishedRun) -> Section | None:
     """How the number of clusters was chosen, if it was, and which clusters join when there are fewer."""
     merges, number = merges_of(run), run.number
     tree = [charts.merge_tree(merges, run.n_clusters)] if len(merges) > 1 else []
@@ -255,7 +255,7 @@ def _k_numbers(number: ClusterNumber) -> Html:
     return tag("details", tag("summary", "The numbers"), table("k", "By number of clusters", header, rows))
 
 
-def decision_section(run: Run, spell: Spell) -> Section | None:
+def decision_section(run: FinishedRun, spell: Spell) -> Section | None:
     """What was decided, and from which evidence."""
     if not run.decisions:
         return None
@@ -277,7 +277,7 @@ def _flat(name: str, value: Any) -> Iterator[str]:
         yield f"{name}: {shown}"
 
 
-def loss_section(run: Run) -> Section | None:
+def loss_section(run: FinishedRun) -> Section | None:
     """The losses of training."""
     if run.history is None or not len(run.history) or "epoch" not in run.history.columns:
         return None
@@ -298,7 +298,7 @@ def loss_section(run: Run) -> Section | None:
     return Section("losses", "Training", join([note, charts.side_by_side(drawn)]))
 
 
-def reproduce_section(run: Run) -> Section:
+def reproduce_section(run: FinishedRun) -> Section:
     """How to get the same again."""
     summary = run.summary
     params = summary.get("params") or {}

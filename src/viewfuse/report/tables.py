@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from viewfuse.errors import DataError
-from viewfuse.fitted.typical_samples import typical_samples
+from viewfuse.fitted.effects import typical_samples
 from viewfuse.io.writers import Sheet, as_json
 from viewfuse.plots.patterns import find_patterns, lacking
-from viewfuse.report.run_folder import Run
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.messages import label, words
 
@@ -49,12 +49,12 @@ class Cluster(NamedTuple):
     typical: tuple[str, ...]
 
 
-def clusters_of(run: Run) -> list[Cluster]:
+def clusters_of(run: FinishedRun) -> list[Cluster]:
     """The clusters by number."""
     return [_cluster(run, label) for label in range(run.n_clusters)]
 
 
-def _cluster(run: Run, label: int) -> Cluster:
+def _cluster(run: FinishedRun, label: int) -> Cluster:
     rows = run.of_cluster(label)
     mean = run.confidence[rows].mean() if len(rows) else math.nan
     stability = run.stability[rows].mean() if len(rows) else math.nan
@@ -65,7 +65,7 @@ def _cluster(run: Run, label: int) -> Cluster:
     return Cluster(*facts, float(stability), again, tuple(has.tolist()), typical)
 
 
-def features_of(run: Run) -> list[Feature]:
+def features_of(run: FinishedRun) -> list[Feature]:
     """What sets the clusters apart, by cluster and view, the largest difference first."""
     found = run.features
     if found is None:
@@ -79,7 +79,7 @@ def features_of(run: Run) -> list[Feature]:
     ]
 
 
-def tables_of(run: Run) -> dict[str, Sheet]:
+def tables_of(run: FinishedRun) -> dict[str, Sheet]:
     """The tables by the names of their files."""
     sheets = {
         "clusters.csv": _cluster_sheet(run),
@@ -96,7 +96,7 @@ def tables_of(run: Run) -> dict[str, Sheet]:
     return sheets
 
 
-def merges_of(run: Run) -> list[tuple[list[int], list[int], float]]:
+def merges_of(run: FinishedRun) -> list[tuple[list[int], list[int], float]]:
     """Which clusters join first: the labels of both groups, and how far apart these are."""
     if run.merges is None:
         return []
@@ -123,13 +123,13 @@ def k_sheet(number: ClusterNumber) -> Sheet:
     return Sheet(("clusters", "score", *names), rows)
 
 
-def _cluster_sheet(run: Run) -> Sheet:
+def _cluster_sheet(run: FinishedRun) -> Sheet:
     header = ["cluster", "samples", "share", "confidence", "uncertain", "stability", "found_again", "in_a_word"]
     rows = [(*one[:6], *one.found_again, *one.has, " ".join(one.typical)) for one in clusters_of(run)]
     return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows)
 
 
-def _pattern_sheet(run: Run) -> Sheet:
+def _pattern_sheet(run: FinishedRun) -> Sheet:
     present, sizes, _ = find_patterns(run.present)
     words = [lacking(one, run.views, longest=10_000) for one in present]
     facts = zip(words, present.astype(int).tolist(), sizes.tolist(), strict=True)
@@ -137,7 +137,7 @@ def _pattern_sheet(run: Run) -> Sheet:
     return Sheet(["views", *(f"has_{name}" for name in run.views), "samples", "share"], rows)
 
 
-def _decision_sheet(run: Run) -> Sheet:
+def _decision_sheet(run: FinishedRun) -> Sheet:
     rows = [
         (name, as_json(one.chosen), f"{label(one)}: {words(one)}", as_json(one.evidence))
         for name, one in run.decisions.items()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from viewfuse.report.run_folder import Run
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
 from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength, Reliability
 from viewfuse.selection.messages import words
@@ -33,13 +33,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def headline(run: Run) -> str:
+def headline(run: FinishedRun) -> str:
     """How many clusters there are."""
     found = len(np.unique(run.labels))
     return f"{count(len(run.ids), 'sample')} in {count(found, 'cluster')}"
 
 
-def how_many(run: Run) -> str:
+def how_many(run: FinishedRun) -> str:
     """Who chose the number of clusters."""
     decision = run.decisions.get(ClusterNumber.name)
     if decision is None:
@@ -47,14 +47,14 @@ def how_many(run: Run) -> str:
     return f"The number of clusters: {words(decision)}."
 
 
-def how_sure(run: Run, spell: Spell) -> list[str]:
+def how_sure(run: FinishedRun, spell: Spell) -> list[str]:
     """Whether the clusters would be found again, and how sure the samples are of theirs."""
     if run.n_clusters < 2:
         return []  # nothing to be unsure of
     return [line for line in (_reliability(run, spell), _confidence(run)) if line]
 
 
-def _reliability(run: Run, spell: Spell) -> str:
+def _reliability(run: FinishedRun, spell: Spell) -> str:
     decision = run.decisions.get(Reliability.name)
     if not isinstance(decision, Reliability):
         return ""
@@ -62,7 +62,7 @@ def _reliability(run: Run, spell: Spell) -> str:
     return f"The clusters are {words(decision, spell)}.{advice}"
 
 
-def _confidence(run: Run) -> str:
+def _confidence(run: FinishedRun) -> str:
     if not len(run.ids):
         return ""
     doubtful = int(run.uncertain.sum())
@@ -74,7 +74,7 @@ def _confidence(run: Run) -> str:
     return f"On average, viewfuse is {mean} sure of a sample's cluster; {few}{share} {verb} {below}."
 
 
-def missing_views(run: Run) -> str:
+def missing_views(run: FinishedRun) -> str:
     """How much is missing."""
     lacking = int((~run.present.all(axis=1)).sum())
     if len(run.views) == 1:
@@ -98,20 +98,20 @@ def _in_words(one: Feature) -> str:
     return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
 
 
-def warnings_of(run: Run) -> list[str]:
+def warnings_of(run: FinishedRun) -> list[str]:
     """What a reader must not miss, the gravest first."""
     found = [*_on_reliability(run), *_doubts(run, clusters_of(run)), *_on_joint_stage(run), *_led_by_missing(run)]
     return [*found, *_on_cells(run), *(_sentence(str(one)) for one in run.summary.get("remarks") or [])]
 
 
-def _on_reliability(run: Run) -> list[str]:
+def _on_reliability(run: FinishedRun) -> list[str]:
     decision = run.decisions.get(Reliability.name)
     if decision is None or decision.chosen != "doubtful":
         return []
     return ["Check these clusters in another way before you rely on them, or try another number of clusters."]
 
 
-def _doubts(run: Run, clusters: Sequence[Cluster]) -> list[str]:
+def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
     found = []
     empty = [str(one.label) for one in clusters if not one.samples]
     if empty:
@@ -135,19 +135,19 @@ def _listed(labels: Sequence[str]) -> str:
     return f"cluster {shown[0]}" if len(shown) == 1 else f"clusters {', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _on_joint_stage(run: Run) -> list[str]:
+def _on_joint_stage(run: FinishedRun) -> list[str]:
     decision = run.decisions.get(JointStageLength.name)
     if not isinstance(decision, JointStageLength) or not decision.ended:
         return []
     return [f"The joint stage {words(decision)}."]
 
 
-def _on_cells(run: Run) -> list[str]:
+def _on_cells(run: FinishedRun) -> list[str]:
     decision = run.decisions.get(CellFilling.name)
     return [f"Empty cells were {words(decision)}."] if decision is not None and decision.evidence else []
 
 
-def _led_by_missing(run: Run) -> list[str]:
+def _led_by_missing(run: FinishedRun) -> list[str]:
     """Clusters whose samples lack a view far more often than the others do."""
     found = []
     for label in range(run.n_clusters):
@@ -166,7 +166,7 @@ def _sentence(text: str) -> str:
     return (text[:1].upper() + text[1:]).rstrip(".") + "."
 
 
-def apart_in_words(run: Run) -> dict[int, list[str]]:
+def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
     """Per cluster the features that set it apart most."""
     features = features_of(run)
     return {label: apart(features, label) for label in range(run.n_clusters)}

@@ -13,9 +13,8 @@ from sklearn.metrics import calinski_harabasz_score, silhouette_score
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from viewfuse.selection.cluster_number import Curve
-from viewfuse.selection.partitions_by_k import partitions
-from viewfuse.selection.structureless import gaussian_like
+from viewfuse.selection.cluster_number import Curve, gaussian_like
+from viewfuse.selection.kmeans import partitions
 
 OTHERS = ("silhouette", "Calinski-Harabasz", "BIC", "gap", "eigengap")
 _REFERENCES = 3

@@ -26,8 +26,8 @@ from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.selection.cluster_number import candidate_numbers, number_decision
-from viewfuse.selection.partitions_by_k import partitions, principal
+from viewfuse.selection.cluster_number import candidate_numbers, number_decision, principal
+from viewfuse.selection.kmeans import partitions
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.devices import chosen_device
 
@@ -38,7 +38,7 @@ _TINY = Config(n_clusters=1)
 
 
 @dataclass(frozen=True)
-class Choice:
+class NumberChoice:
     """What one criterion says of one data set under one mask.
 
     Attributes
@@ -81,7 +81,7 @@ def bench_clusters(
     data: Sequence[str] = (),
     config: Config = _TINY,
     log: Callable[[str], None] = print,
-) -> list[Choice]:
+) -> list[NumberChoice]:
     """Ask every criterion about every data set; what stands in `out`/clusters.csv already is left alone.
 
     Parameters
@@ -127,7 +127,7 @@ def masked(views: Sequence[NDArray[np.float32]], rate: float, most: int, mask: i
     return Views(apply_mask(views, paper_mask(len(views[0]), len(views), rate, most, random_state=_FIRST_MASK + mask)))
 
 
-def choices_of(cell: Cell, config: Config, device: torch.device) -> list[Choice]:
+def choices_of(cell: Cell, config: Config, device: torch.device) -> list[NumberChoice]:
     """What each criterion says of the same embedding."""
     views, labels = cell.views, cell.labels
     with warnings.catch_warnings():
@@ -143,20 +143,22 @@ def choices_of(cell: Cell, config: Config, device: torch.device) -> list[Choice]
         rand = dict.fromkeys(rand, 0.0) | {1: 1.0}
     held = {OURS: " ".join(map(str, decision.candidates))}
     where = (cell.dataset, cell.missing_rate, cell.mask, true_k)
-    return [Choice(*where, name, k, held.get(name, ""), rand[k], rand.get(true_k, 0.0)) for name, k in chosen.items()]
+    return [
+        NumberChoice(*where, name, k, held.get(name, ""), rand[k], rand.get(true_k, 0.0)) for name, k in chosen.items()
+    ]
 
 
-def write_choices(path: Path, found: Sequence[Choice]) -> None:
+def write_choices(path: Path, found: Sequence[NumberChoice]) -> None:
     """One line per criterion, data set, rate and mask."""
     rows = [[round(cell, 4) if isinstance(cell, float) else cell for cell in asdict(one).values()] for one in found]
-    write_file(path, as_csv([[one.name for one in fields(Choice)], *rows]).encode())
+    write_file(path, as_csv([[one.name for one in fields(NumberChoice)], *rows]).encode())
 
 
-def read_choices(path: Path) -> list[Choice]:
+def read_choices(path: Path) -> list[NumberChoice]:
     """What `write_choices` wrote; nothing where there is no file."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
         kinds = {"missing_rate": float, "mask": int, "true_k": int, "chosen": int, "ari": float, "ari_at_true_k": float}
         rows = [{name: kinds.get(name, str)(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
-    return [Choice(**row) for row in rows]
+    return [NumberChoice(**row) for row in rows]

@@ -29,7 +29,7 @@ _FIRST_JUDGED = 5
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ChoiceComparison:
     """Accuracies on one data set at one missing rate.
 
     Attributes
@@ -74,7 +74,7 @@ class Comparison:
         return found is not None and best is not None and found.value < self.simple[best].value - _CLEARLY
 
 
-def comparisons(records: Sequence[Record]) -> list[Comparison]:
+def comparisons(records: Sequence[Record]) -> list[ChoiceComparison]:
     """One per data set and missing rate of a plan; none where nothing was decided, or nothing stands beside it."""
     found = []
     for dataset, rate in dict.fromkeys((record.dataset, record.missing_rate) for record in records):
@@ -86,7 +86,9 @@ def comparisons(records: Sequence[Record]) -> list[Comparison]:
             fixed = {condition: _accuracy(own) for condition, own in ours.items()}
             beside = {name: _accuracy(own) for name, own in simple.items() if own}
             found.append(
-                Comparison(dataset, rate, _accuracy(deciding), fixed, beside, dict(kept.most_common()), len(deciding))
+                ChoiceComparison(
+                    dataset, rate, _accuracy(deciding), fixed, beside, dict(kept.most_common()), len(deciding)
+                )
             )
     return found
 
@@ -120,8 +122,8 @@ class Summary:
     count: int
     mean: float
     worst: float
-    where: Comparison
-    below: Sequence[Comparison]
+    where: ChoiceComparison
+    below: Sequence[ChoiceComparison]
     with_simple: int
 
 
@@ -146,14 +148,14 @@ def summaries(records: Sequence[Record]) -> Iterator[Summary]:
             yield _summary(part, ELSEWHERE, elsewhere)
 
 
-def _best_elsewhere(here: Comparison, compared: Sequence[Comparison]) -> str:
+def _best_elsewhere(here: ChoiceComparison, compared: Sequence[ChoiceComparison]) -> str:
     """The fixed choice with the highest mean over all other data sets; empty where there are none."""
     others = [one.fixed for one in compared if one.dataset != here.dataset]
     known = [choice for choice in here.fixed if others and all(choice in fixed for fixed in others)]
     return max(known, key=lambda choice: sum(fixed[choice].value for fixed in others), default="")
 
 
-def _summary(part: str, name: str, own: Sequence[tuple[Comparison, str]]) -> Summary:
+def _summary(part: str, name: str, own: Sequence[tuple[ChoiceComparison, str]]) -> Summary:
     differences = [one.difference(choice) for one, choice in own]
     worst = min(differences)
     below = [one for one, choice in own if one.below_simple(choice)]

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
 
 from viewfuse.bench.experiments.catalogue import title_of
-from viewfuse.bench.experiments.choices import Comparison, comparisons
+from viewfuse.bench.experiments.choices import ChoiceComparison, comparisons
 from viewfuse.bench.experiments.plans import OURS
 from viewfuse.bench.experiments.records import METRICS, Record
 from viewfuse.bench.experiments.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
@@ -195,7 +195,7 @@ def _height(line: Line, lines: Sequence[Line], names: Sequence[str]) -> float:
     return names.index(line.condition) + 0.22 * (same.index(line) - (len(same) - 1) / 2)
 
 
-def _choices(stem: Path, compared: Sequence[Comparison]) -> Iterator[Path]:
+def _choices(stem: Path, compared: Sequence[ChoiceComparison]) -> Iterator[Path]:
     """Accuracy of what is decided beside every fixed choice: a panel per missing rate, a row per data set."""
     rates = sorted({one.missing_rate for one in compared})
     rows = list(dict.fromkeys(one.dataset for one in compared))
@@ -218,7 +218,7 @@ def _choices(stem: Path, compared: Sequence[Comparison]) -> Iterator[Path]:
     return _saved(stem, figure)
 
 
-def _draw_choices(axes: Any, compared: Sequence[Comparison], rows: Sequence[str]) -> None:
+def _draw_choices(axes: Any, compared: Sequence[ChoiceComparison], rows: Sequence[str]) -> None:
     """Later marks lie on earlier ones: what was decided lies on top."""
     fixed = [(score.value, rows.index(one.dataset)) for one in compared for score in one.fixed.values()]
     best = [(one.fixed[one.best].value, rows.index(one.dataset)) for one in compared]

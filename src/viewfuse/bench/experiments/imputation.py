@@ -19,7 +19,7 @@ from viewfuse.baselines import filled_by_mean, filled_by_nearest
 from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load, title_of
 from viewfuse.bench.experiments.plans import check_known
 from viewfuse.bench.experiments.records import Score
-from viewfuse.bench.experiments.tables import Table, as_markdown
+from viewfuse.bench.experiments.tables import ResultTable, as_markdown
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.escaping import as_csv
@@ -164,7 +164,7 @@ def _correlation(found: Array, known: Array) -> float:
     return float(np.where(np.ptp(found, axis=0)[varies] > 0, each, 0.0).mean()) if varies.any() else nan
 
 
-def write_fillings(folder: Path, found: Sequence[Filling]) -> Table:
+def write_fillings(folder: Path, found: Sequence[Filling]) -> ResultTable:
     """`impute.csv` with a line per filling, and `impute.md` with their means, which are returned as well."""
     rows = [list(asdict(one).values()) for one in found]
     write_file(folder / "impute.csv", as_csv([[one.name for one in fields(Filling)], *rows]).encode())
@@ -173,7 +173,7 @@ def write_fillings(folder: Path, found: Sequence[Filling]) -> Table:
     return table
 
 
-def table_of(found: Sequence[Filling]) -> Table:
+def table_of(found: Sequence[Filling]) -> ResultTable:
     """Means and deviations over seeds, per data set, view and way to fill."""
     groups: dict[tuple[str, int, str], list[Filling]] = {}
     for one in found:
@@ -181,7 +181,7 @@ def table_of(found: Sequence[Filling]) -> Table:
     keys = sorted(groups, key=lambda key: list(dict.fromkeys((k[0], k[1]) for k in groups)).index(key[:2]))
     header = ("data set", "view", "columns", "filled by", "correlation, columns", "samples", "error", "runs")
     title = f"Hidden views, filled: mean and deviation over masks, {RATE:.0%} of the samples incomplete"
-    return Table("impute", title, header, tuple(_row(key, groups[key]) for key in keys))
+    return ResultTable("impute", title, header, tuple(_row(key, groups[key]) for key in keys))
 
 
 def _row(key: tuple[str, int, str], runs: Sequence[Filling]) -> tuple[str, ...]:

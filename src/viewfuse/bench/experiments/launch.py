@@ -13,7 +13,7 @@ from pathlib import Path
 from viewfuse.bench.experiments.catalogue import CATALOGUE
 from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, check_known, read_plan
 from viewfuse.bench.experiments.records import read_records, write_records
-from viewfuse.bench.experiments.runner import Choice, Log, run_plan
+from viewfuse.bench.experiments.runner import Log, SettingChoice, run_plan
 from viewfuse.bench.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
 from viewfuse.utils.devices import chosen_device
@@ -51,7 +51,7 @@ def bench(
     if seeds is not None and seeds < 1:
         raise SettingError(f"seeds must be at least 1; got {seeds}")
     chosen = chosen_device(device)
-    choice = Choice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data), n_jobs)
+    choice = SettingChoice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data), n_jobs)
     folder = run_plan(plan, choice, f"viewfuse bench {plan.name} --device {chosen.type}", log)
     records = read_records(folder)
     write_records(folder / RESULTS, records)

@@ -78,7 +78,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One clustering of one masked data set.
 
     Attributes
@@ -177,7 +177,7 @@ def check_known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
             raise SettingError(f"{what} {name!r} is unknown; choose from {', '.join(known)}")
 
 
-class Setting(NamedTuple):
+class MaskSetting(NamedTuple):
     """How a training is done."""
 
     config: Config
@@ -185,7 +185,7 @@ class Setting(NamedTuple):
     reduction: str
 
 
-def settings_for(setting: str, entry: DataSet, condition: Condition) -> Setting:
+def settings_for(setting: str, entry: DataSet, condition: Condition) -> MaskSetting:
     """Configuration, scaling and reduction of a training."""
     chosen: dict[str, Any] = {"n_clusters": entry.classes}
     scaling, reduction = DEFAULT_SCALING, DEFAULT_REDUCTION
@@ -197,7 +197,7 @@ def settings_for(setting: str, entry: DataSet, condition: Condition) -> Setting:
     settings = Config(**{**chosen, **condition.settings})
     watched = condition.watched and setting != "paper"  # the paper runs every joint stage to its end
     config = _with_epochs(settings, entry.n, condition.trained, watched)
-    return Setting(config, condition.scaling or scaling, condition.reduction or reduction)
+    return MaskSetting(config, condition.scaling or scaling, condition.reduction or reduction)
 
 
 def _params_of(entry: DataSet, condition: Condition) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _with_epochs(settings: Config, n: int, trained: tuple[float, float], watched
 
 def expand(
     plan: Plan, entry: DataSet, *, settings: Sequence[str] = (), seeds: int | None = None, methods: Sequence[str] = ()
-) -> list[Run]:
+) -> list[PlannedRun]:
     """The runs of a plan on one data set.
 
     Parameters
@@ -240,7 +240,7 @@ def expand(
     return runs
 
 
-def _run(plan: Plan, entry: DataSet, number: int, setting: str, rate: float, seed: int) -> Run:
+def _run(plan: Plan, entry: DataSet, number: int, setting: str, rate: float, seed: int) -> PlannedRun:
     condition = plan.conditions[number]
     n_views = min(condition.views or len(entry.widths), len(entry.widths))
     params = None if setting else _params_of(entry, condition)
@@ -249,13 +249,13 @@ def _run(plan: Plan, entry: DataSet, number: int, setting: str, rate: float, see
     )
     chosen, scaling, reduction = ways
     order = (plan.data.index(entry.key), number, SETTINGS.index(setting) if setting else 0, rate, seed)
-    return Run(
+    return PlannedRun(
         plan.name, entry.key, rate, min(entry.missing_number, n_views - 1), n_views, entry.classes, seed,
         condition.method, setting, condition.name, scaling, reduction, chosen, plan.keep_embedding, order, params,
     )  # fmt: skip
 
 
-def grouped(runs: Sequence[Run], at_once: int) -> list[list[Run]]:
+def grouped(runs: Sequence[PlannedRun], at_once: int) -> list[list[PlannedRun]]:
     """Runs that are trained side by side: same samples, views, scaling and settings; masks and seeds may differ.
 
     Parameters
@@ -271,5 +271,5 @@ def grouped(runs: Sequence[Run], at_once: int) -> list[list[Run]]:
     return groups
 
 
-def _training_of(run: Run) -> tuple[Any, ...]:
+def _training_of(run: PlannedRun) -> tuple[Any, ...]:
     return run.dataset, run.n_views, run.method, run.setting, run.scaling, run.reduction, run.settings, run.params

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import viewfuse
-from viewfuse.bench.experiments.plans import Run
+from viewfuse.bench.experiments.plans import PlannedRun
 from viewfuse.errors import DataError
 from viewfuse.io.writers import as_json, write_history
 from viewfuse.utils.atomic import write_file, writing
@@ -26,7 +26,7 @@ _RUN, _RESULT, _ENVIRONMENT, _HISTORY, _ARRAYS = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a run gave.
 
     Attributes
@@ -43,7 +43,7 @@ class Outcome:
     decisions: Mapping[str, Any]
 
 
-def fingerprint(run: Run, group: Sequence[Run], checksum: str, device: str) -> str:
+def fingerprint(run: PlannedRun, group: Sequence[PlannedRun], checksum: str, device: str) -> str:
     """Of all that decides the numbers: the run, those that it is trained with, data, kind of device, code."""
     whole = {
         "run": {name: fact for name, fact in run.facts().items() if name != "place"},
@@ -89,7 +89,7 @@ def unmark(folder: Path) -> None:
     (folder / DONE).unlink(missing_ok=True)
 
 
-def write_run(folder: Path, facts: Mapping[str, Any], outcome: Outcome, environment: Mapping[str, Any]) -> None:
+def write_run(folder: Path, facts: Mapping[str, Any], outcome: RunOutcome, environment: Mapping[str, Any]) -> None:
     """Everything but the mark."""
     result = {**outcome.scores, "decisions": outcome.decisions}
     for name, content in ((_RUN, facts), (_RESULT, result), (_ENVIRONMENT, environment)):

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from viewfuse import metrics
 from viewfuse.bench import machine
 from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load
-from viewfuse.bench.experiments.plans import ON_THE_CPU, OURS, Plan, Run, expand, grouped
+from viewfuse.bench.experiments.plans import ON_THE_CPU, OURS, Plan, PlannedRun, expand, grouped
 from viewfuse.bench.experiments.run_folders import (
-    Outcome,
+    RunOutcome,
     code_checksum,
     fingerprint,
     is_done,
@@ -34,7 +34,7 @@ from viewfuse.bench.experiments.run_folders import (
 )
 from viewfuse.data.views import Views
 from viewfuse.engine import stacking
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models
@@ -45,7 +45,7 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Choice:
+class SettingChoice:
     """Which part of a plan is run, and where.
 
     Attributes
@@ -65,7 +65,7 @@ class Choice:
     n_jobs: int | None = None
 
 
-def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
+def run_plan(plan: Plan, choice: SettingChoice, command: str, log: Log) -> Path:
     """Run what is not done yet; returns the folder of the runs, one folder each."""
     if not choice.data_dir.is_dir():
         raise DataError(f"{choice.data_dir} is no folder; give the folder of the data sets as --data-dir")
@@ -88,11 +88,13 @@ def run_plan(plan: Plan, choice: Choice, command: str, log: Log) -> Path:
     return out
 
 
-def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: Mapping[str, Any], log: Log) -> None:
+def _run_set(
+    plan: Plan, data: Loaded, choice: SettingChoice, out: Path, environment: Mapping[str, Any], log: Log
+) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
     groups = grouped(runs, stacking.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
-    left: list[tuple[Sequence[Run], list[str], str]] = []
+    left: list[tuple[Sequence[PlannedRun], list[str], str]] = []
     for number, group in enumerate(groups):
         kind = "cpu" if group[0].method in ON_THE_CPU else choice.device.type
         marks = [fingerprint(run, group, checksum, kind) for run in group]
@@ -105,7 +107,7 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
         line = f"{data.entry.title}, group {number + 1} of {len(groups)}: {_in_words(group)}"
         left.append((group, marks, line))
 
-    def finish(place: int, outcomes: list[Outcome] | Diverged) -> None:
+    def finish(place: int, outcomes: list[RunOutcome] | Diverged) -> None:
         if isinstance(outcomes, Diverged):
             log(f"not done: {outcomes}")
             return
@@ -124,7 +126,7 @@ def _run_set(plan: Plan, data: Loaded, choice: Choice, out: Path, environment: M
     )
 
 
-def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device) -> list[Outcome] | Diverged:
+def _outcomes(group: Sequence[PlannedRun], data: Loaded, device: torch.device) -> list[RunOutcome] | Diverged:
     """What the runs of a group gave, or why they gave nothing."""
     try:
         return run_group(group, data, device)
@@ -136,9 +138,9 @@ def _outcomes(group: Sequence[Run], data: Loaded, device: torch.device) -> list[
 
 
 def _finish(
-    group: Sequence[Run],
+    group: Sequence[PlannedRun],
     marks: Sequence[str],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[RunOutcome],
     out: Path,
     facts: Mapping[str, Any],
     environment: Mapping[str, Any],
@@ -152,40 +154,40 @@ def _finish(
         mark_done(out / run.folder, mark)
 
 
-def _in_words(group: Sequence[Run]) -> str:
+def _in_words(group: Sequence[PlannedRun]) -> str:
     first = group[0]
     what = ", ".join(part for part in (first.method, first.setting, first.condition) if part)
     return f"{what}, {len(group)} run{'s' * (len(group) > 1)}"
 
 
-def run_group(group: Sequence[Run], data: Loaded, device: torch.device) -> list[Outcome]:
+def run_group(group: Sequence[PlannedRun], data: Loaded, device: torch.device) -> list[RunOutcome]:
     """Cluster, and only then compare with the labels."""
     began = time.perf_counter()
     sets = [masked(run, data.views) for run in group]
     found = (_trained if group[0].method == OURS else _by_others)(group, sets, device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
-        Outcome(_scores(data.labels, one.arrays["found"], seconds), one.history,
+        RunOutcome(_scores(data.labels, one.arrays["found"], seconds), one.history,
                 {**one.arrays, "known": data.labels}, one.decisions)
         for one in found
     ]  # fmt: skip
 
 
-def masked(run: Run, views: Sequence[NDArray[np.float32]]) -> Views:
+def masked(run: PlannedRun, views: Sequence[NDArray[np.float32]]) -> Views:
     """The views of a run; what its mask hides is gone before anything else sees them."""
     mask = paper_mask(len(views[0]), run.n_views, run.missing_rate, run.missing_number, random_state=run.seed)
     return Views(apply_mask(list(views[: run.n_views]), mask))
 
 
 class _Found(NamedTuple):
-    """What is known of a run without labels; see `Outcome`."""
+    """What is known of a run without labels; see `RunOutcome`."""
 
     history: Mapping[str, Sequence[Any]]
     arrays: dict[str, NDArray[Any]]
     decisions: Mapping[str, Any]
 
 
-def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
+def _trained(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch.device) -> list[_Found]:
     settings = group[0].settings
     assert settings is not None
     seeds = [replicate_seeds(run.seed, 1) for run in group]
@@ -199,7 +201,7 @@ def _trained(group: Sequence[Run], sets: Sequence[Views], device: torch.device) 
     return found
 
 
-def _by_others(group: Sequence[Run], sets: Sequence[Views], device: torch.device) -> list[_Found]:
+def _by_others(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch.device) -> list[_Found]:
     params = group[0].params
     assert params is not None
     method = estimator_of(group[0].method)(**params, device=str(device))

@@ -10,7 +10,7 @@ from statistics import mean
 from typing import TypeVar
 
 from viewfuse.bench.experiments.catalogue import title_of
-from viewfuse.bench.experiments.choices import AUTO, SIMPLE, Comparison, Summary, comparisons, summaries
+from viewfuse.bench.experiments.choices import AUTO, SIMPLE, ChoiceComparison, Summary, comparisons, summaries
 from viewfuse.bench.experiments.plans import METHODS
 from viewfuse.bench.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from viewfuse.bench.experiments.records import METRICS, Record, Score, scores
@@ -37,7 +37,7 @@ _METRIC_NAMES = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Text in rows and columns.
 
     Attributes
@@ -78,7 +78,7 @@ class Line:
         return self.ours[metric].value - self.paper[metric].value
 
 
-def make_tables(records: Sequence[Record]) -> list[Table]:
+def make_tables(records: Sequence[Record]) -> list[ResultTable]:
     """For every plan a table by missing rate; before it the mean over rates, or choices, where there are such."""
     tables = []
     for plan in dict.fromkeys(record.plan for record in records):
@@ -89,13 +89,13 @@ def make_tables(records: Sequence[Record]) -> list[Table]:
     return tables
 
 
-def _means(plan: str, records: Sequence[Record]) -> list[Table]:
+def _means(plan: str, records: Sequence[Record]) -> list[ResultTable]:
     if not figures_of(plan, MEAN):
         return []
     return [_table(plan, f"{plan}: mean of the missing rates 0, 0.25, 0.5 and 0.75", pooled(plan, records))]
 
 
-def _choices(plan: str, records: Sequence[Record]) -> list[Table]:
+def _choices(plan: str, records: Sequence[Record]) -> list[ResultTable]:
     """What was decided beside what could be fixed; none for plans that are not about that."""
     compared = comparisons(records)
     if not compared:
@@ -108,8 +108,8 @@ def _choices(plan: str, records: Sequence[Record]) -> list[Table]:
     ]
 
 
-def _choice_columns(compared: Sequence[Comparison]) -> dict[str, Callable[[Comparison], str]]:
-    columns: dict[str, Callable[[Comparison], str]] = {
+def _choice_columns(compared: Sequence[ChoiceComparison]) -> dict[str, Callable[[ChoiceComparison], str]]:
+    columns: dict[str, Callable[[ChoiceComparison], str]] = {
         "data set": lambda one: title_of(one.dataset),
         "missing rate": lambda one: f"{one.missing_rate:g}",
     }
@@ -137,7 +137,7 @@ _SUMMARY_COLUMNS: dict[str, Callable[[Summary], str]] = {
 }
 
 
-def _choice_cell(choice: str, one: Comparison) -> str:
+def _choice_cell(choice: str, one: ChoiceComparison) -> str:
     return str(one.of(choice) or "")
 
 
@@ -145,11 +145,11 @@ def _of(count: int, of: int) -> str:
     return f"{count} of {of}" if of else ""
 
 
-def _simple_cell(method: str, one: Comparison) -> str:
+def _simple_cell(method: str, one: ChoiceComparison) -> str:
     return str(one.simple.get(method) or "")
 
 
-def _place(one: Comparison) -> str:
+def _place(one: ChoiceComparison) -> str:
     return f"{title_of(one.dataset)} at {one.missing_rate:g}"
 
 
@@ -212,7 +212,7 @@ def _papers_own(dataset: str, rate: str, figures: Iterable[Figure]) -> list[Line
     ]  # fmt: skip
 
 
-def _table(name: str, title: str, lines: Sequence[Line]) -> Table:
+def _table(name: str, title: str, lines: Sequence[Line]) -> ResultTable:
     columns: dict[str, Callable[[Line], str]] = {
         "data set": lambda line: title_of(line.dataset),
         "missing rate": lambda line: line.missing_rate,
@@ -228,12 +228,12 @@ def _table(name: str, title: str, lines: Sequence[Line]) -> Table:
     return _filled(name, title, columns, lines)
 
 
-def _filled(name: str, title: str, columns: Mapping[str, Callable[[T], str]], lines: Sequence[T]) -> Table:
+def _filled(name: str, title: str, columns: Mapping[str, Callable[[T], str]], lines: Sequence[T]) -> ResultTable:
     """A table with a row per line, less columns of which no line has anything."""
     filled = {column: [cell(line) for line in lines] for column, cell in columns.items()}
     kept = {column: cells for column, cells in filled.items() if any(cells)}
     rows = zip(*([cell or NOTHING for cell in cells] for cells in kept.values()), strict=True)
-    return Table(name, title, tuple(kept), tuple(rows))
+    return ResultTable(name, title, tuple(kept), tuple(rows))
 
 
 def _our_cell(metric: str, line: Line) -> str:
@@ -253,7 +253,7 @@ def _difference_cell(metric: str, line: Line) -> str:
     return "" if found is None else f"{found:+.2f}"
 
 
-def write_tables(folder: Path, records: Sequence[Record]) -> list[Table]:
+def write_tables(folder: Path, records: Sequence[Record]) -> list[ResultTable]:
     """Every table in four formats."""
     tables = make_tables(records)
     for table in tables:
@@ -262,7 +262,7 @@ def write_tables(folder: Path, records: Sequence[Record]) -> list[Table]:
     return tables
 
 
-def as_text(table: Table) -> str:
+def as_text(table: ResultTable) -> str:
     """Columns side by side."""
     cells = (table.header, *table.rows)
     widths = [max(len(row[c]) for row in cells) for c in range(len(table.header))]
@@ -270,14 +270,14 @@ def as_text(table: Table) -> str:
     return "\n".join([table.title, "", *lines, ""])
 
 
-def as_markdown(table: Table) -> str:
+def as_markdown(table: ResultTable) -> str:
     """A pipe table."""
     rows = [table.header, ("---",) * len(table.header), *table.rows]
     lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return "\n".join([f"**{table.title}**", "", *lines, ""])
 
 
-def as_latex(table: Table) -> str:
+def as_latex(table: ResultTable) -> str:
     """A tabular for the package booktabs."""
     rows = [" & ".join(_escaped(cell) for cell in row) + r" \\" for row in (table.header, *table.rows)]
     layout = "l" * len(table.header)
@@ -293,7 +293,7 @@ def _escaped(cell: str) -> str:
     return cell.replace("±", r"$\pm$")
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
+FORMATS: dict[str, Callable[[ResultTable], str]] = {
     "txt": as_text,
     "csv": lambda table: as_csv([table.header, *table.rows]),
     "md": as_markdown,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from viewfuse.bench.speed.reference import PlainNetwork, copy_weights
 from viewfuse.bench.speed.reference import batch_losses as plain_losses
-from viewfuse.bench.speed.reference_data import Item, Table
+from viewfuse.bench.speed.reference_data import Item, ScaledTable
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.passes import clusters, embed
@@ -22,17 +22,17 @@ from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.methods.urrl.network import Network
 from viewfuse.methods.urrl.training import init_state, joint_stage, pretraining_stage
 from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.selection.centers import initial_centers
+from viewfuse.selection.kmeans import initial_centers
 
 
-def scaled_table(arrays: Sequence[NDArray[np.float32]]) -> Table:
+def scaled_table(arrays: Sequence[NDArray[np.float32]]) -> ScaledTable:
     """Arrays with rows of NaN as scaled samples."""
     views = Views(list(arrays))
     scaled = fit_scaler(views, "minmax").apply(views)
-    return Table([np.array(array) for array in scaled.arrays], np.array(scaled.mask))
+    return ScaledTable([np.array(array) for array in scaled.arrays], np.array(scaled.mask))
 
 
-def stored_samples(table: Table, settings: Config, device: torch.device) -> Samples:
+def stored_samples(table: ScaledTable, settings: Config, device: torch.device) -> Samples:
     """The same samples as the package holds them, with their neighbours."""
     values = [torch.tensor(view, device=device) for view in table.values]
     return index_training_set(values, torch.tensor(table.present, device=device), URRLMethod(settings).neighbor_depth)
@@ -46,7 +46,9 @@ class OurTraining:
     n_replicates : networks that are trained side by side, with seeds from `seed` on
     """
 
-    def __init__(self, table: Table, settings: Config, seed: int, device: torch.device, n_replicates: int = 1) -> None:
+    def __init__(
+        self, table: ScaledTable, settings: Config, seed: int, device: torch.device, n_replicates: int = 1
+    ) -> None:
         self._method = URRLMethod(settings)
         self.stored = stored_samples(table, settings, device)
         self.runs = [init_state(self.stored, settings, s) for s in range(seed, seed + n_replicates)]

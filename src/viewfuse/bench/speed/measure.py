@@ -20,7 +20,7 @@ from viewfuse.bench.speed import roofline
 from viewfuse.bench.speed.adapter import OurTraining, losses_of_both, scaled_table
 from viewfuse.bench.speed.child import N_CLUSTERS, WEIGHT, Fit, handwritten, measured, mixture
 from viewfuse.bench.speed.reference import PlainModel, PlainTraining
-from viewfuse.bench.speed.reference_data import Table
+from viewfuse.bench.speed.reference_data import ScaledTable
 from viewfuse.bench.speed.wide import WideSize, measure_wide
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS
@@ -169,7 +169,7 @@ def _compared(run: OurTraining, settings: Config) -> Facts:
     return {"terms": list(TERMS), **both, "largest_relative_difference": max(gaps)}
 
 
-def _handwritten_table(size: Size, seed: int = 0) -> Table:
+def _handwritten_table(size: Size, seed: int = 0) -> ScaledTable:
     return scaled_table([view[:: size.every] for view in handwritten(seed)[0]])
 
 

@@ -14,7 +14,7 @@ _COLOURS = {"ours": "#1b6ca8", "plain": "#c8a15a"}
 _NAMES = {"ours": "viewfuse", "plain": "plain reference"}
 
 
-class Line(NamedTuple):
+class SpeedLine(NamedTuple):
     """One comparison; `ratio` is how many times better the package is."""
 
     what: str
@@ -24,38 +24,38 @@ class Line(NamedTuple):
     ratio: float
 
 
-def comparisons(found: Mapping[str, Any]) -> list[Line]:
+def comparisons(found: Mapping[str, Any]) -> list[SpeedLine]:
     """What was measured for both, as lines of a table."""
     training, predict, memory = found["training"], found["predict"], found["memory"]
     rates = training["ours"]["steps_per_second"], training["plain"]["steps_per_second"]
-    lines = [Line("training", "steps/s", *rates, training["ratio"])]
+    lines = [SpeedLine("training", "steps/s", *rates, training["ratio"])]
     lines += [
-        Line(f"training, {name.split('_')[1]} networks at once", "steps/s", part["steps_per_second"], rates[1],
+        SpeedLine(f"training, {name.split('_')[1]} networks at once", "steps/s", part["steps_per_second"], rates[1],
              part["steps_per_second"] / rates[1])
         for name, part in training.items() if name.startswith("ours_")
     ]  # fmt: skip
     reached = found["accuracy"]
     if reached and reached["ratio"]:
         what = f"to {reached['target']:.0%} accuracy"
-        lines.append(Line(what, "s", reached["ours_seconds"], reached["plain_seconds"], reached["ratio"]))
+        lines.append(SpeedLine(what, "s", reached["ours_seconds"], reached["plain_seconds"], reached["ratio"]))
     rows = predict["ours_rows_per_second"], predict["plain_rows_per_second"]
     wait = predict["ours_latency_ms"], predict["plain_latency_ms"]
-    lines += [Line("predict, many rows", "rows/s", *rows, predict["throughput_ratio"])]
-    lines += [Line("predict, one row", "ms", *wait, predict["latency_ratio"])]
+    lines += [SpeedLine("predict, many rows", "rows/s", *rows, predict["throughput_ratio"])]
+    lines += [SpeedLine("predict, one row", "ms", *wait, predict["latency_ratio"])]
     lines += [_search(part) for part in found["neighbors"]]
     lines += _memory(memory, "more_than_before_mb", "memory of a fit")
     return lines + _memory(memory, "gpu_peak_mb", "GPU memory of a fit")
 
 
-def _search(part: Mapping[str, Any]) -> Line:
-    return Line(f"neighbours of {part['n']:,}", "s", part["ours_seconds"], part["plain_seconds"], part["ratio"])
+def _search(part: Mapping[str, Any]) -> SpeedLine:
+    return SpeedLine(f"neighbours of {part['n']:,}", "s", part["ours_seconds"], part["plain_seconds"], part["ratio"])
 
 
-def _memory(memory: Mapping[str, Any], key: str, what: str) -> list[Line]:
+def _memory(memory: Mapping[str, Any], key: str, what: str) -> list[SpeedLine]:
     if any(key not in memory[who] for who in ("ours", "plain")):
         return []
     ours, plain = memory["ours"][key], memory["plain"][key]
-    return [Line(what, "MB", ours, plain, plain / max(ours, 1e-9))]
+    return [SpeedLine(what, "MB", ours, plain, plain / max(ours, 1e-9))]
 
 
 def draw_speed(path: Path, found: Mapping[str, Any]) -> None:
@@ -74,7 +74,7 @@ def _title(machine: Mapping[str, Any]) -> str:
     return f"viewfuse {machine['versions']['viewfuse']} beside a plain reference: {where}, {machine['date']}"
 
 
-def _draw_bars(axes: Any, lines: Sequence[Line]) -> None:
+def _draw_bars(axes: Any, lines: Sequence[SpeedLine]) -> None:
     """The plain reference is the line at 1, so that quantities of all units fit one axis."""
     places, ratios = range(len(lines)), [line.ratio for line in lines]
     axes.barh(places, [r - 1 for r in ratios], left=1, height=0.62,

@@ -17,14 +17,14 @@ from sklearn.preprocessing import MinMaxScaler
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from viewfuse.bench.speed.reference_data import Item, NeighborSearch, PlainSamples, Table
+from viewfuse.bench.speed.reference_data import Item, NeighborSearch, PlainSamples, ScaledTable
 from viewfuse.engine.rng import generator_for_start
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
 from viewfuse.nn.attention import TransformerBlock
-from viewfuse.selection.centers import initial_centers
+from viewfuse.selection.kmeans import initial_centers
 
 _HIDDEN = -1e30
 """Finite: minus infinity makes torch's encoder give NaN for a list in which nothing is filled."""
@@ -124,7 +124,7 @@ def _start(widths: Sequence[int], settings: Config, seed: int) -> PlainNetwork:
 class PlainTraining:
     """Training on scaled samples, with a DataLoader and torch's Adam."""
 
-    def __init__(self, stored: Table, settings: Config, seed: int, device: torch.device) -> None:
+    def __init__(self, stored: ScaledTable, settings: Config, seed: int, device: torch.device) -> None:
         self.settings, self._seed, self._device, self.stored = settings, seed, device, stored
         self.search = NeighborSearch(stored, settings.search_depth)
         neighbor_ids = self.search.of_stored(len(stored))
@@ -215,10 +215,10 @@ class PlainModel:
             self.training.run_epoch(epoch)
         self.labels = self.training.labels()
 
-    def _scaled(self, arrays: Sequence[NDArray[np.float32]]) -> Table:
+    def _scaled(self, arrays: Sequence[NDArray[np.float32]]) -> ScaledTable:
         present = np.stack([~np.isnan(array).all(axis=1) for array in arrays], axis=1)
         scaled = [np.nan_to_num(s.transform(array)) for s, array in zip(self._scalers, arrays, strict=True)]
-        return Table([view.astype(np.float32) for view in scaled], present)
+        return ScaledTable([view.astype(np.float32) for view in scaled], present)
 
     def predict(self, arrays: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
         """The cluster of each new sample."""

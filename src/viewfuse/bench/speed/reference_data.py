@@ -19,7 +19,7 @@ Item = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class ScaledTable:
     """Scaled samples.
 
     Attributes
@@ -38,7 +38,7 @@ class Table:
 class NeighborSearch:
     """scikit-learn's search per view, among the stored samples that have it."""
 
-    def __init__(self, stored: Table, depth: int) -> None:
+    def __init__(self, stored: ScaledTable, depth: int) -> None:
         self._depth = depth
         self._rows = [np.flatnonzero(here) for here in stored.present.T]
         self._searches = [
@@ -57,7 +57,7 @@ class NeighborSearch:
                 lists[row][v] = neighbor_ids
         return lists
 
-    def of_new(self, new: Table) -> Lists:
+    def of_new(self, new: ScaledTable) -> Lists:
         """Neighbours of other samples."""
         lists: Lists = [[[] for _ in self._rows] for _ in range(len(new))]
         for v, (search, rows) in enumerate(zip(self._searches, self._rows, strict=True)):
@@ -106,7 +106,13 @@ class PlainSamples(Dataset[Item]):
     """
 
     def __init__(
-        self, samples: Table, stored: Table, neighbor_ids: Lists, settings: Config, rate: float | None, seed: int = 0
+        self,
+        samples: ScaledTable,
+        stored: ScaledTable,
+        neighbor_ids: Lists,
+        settings: Config,
+        rate: float | None,
+        seed: int = 0,
     ) -> None:
         self._samples, self._stored, self._near = samples, stored, neighbor_ids
         self._settings, self._rate = settings, rate

@@ -16,7 +16,7 @@ from viewfuse import URRL
 from viewfuse.bench import machine
 from viewfuse.bench.speed.adapter import OurTraining, scaled_table
 from viewfuse.bench.speed.child import N_CLUSTERS, WEIGHT, costs, in_child, mixture
-from viewfuse.bench.speed.reference_data import Table
+from viewfuse.bench.speed.reference_data import ScaledTable
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.errors import EmptyClusterWarning
@@ -128,12 +128,12 @@ def _epoch(run: OurTraining) -> Callable[[], object]:
     return lambda: run.run_epoch(0)
 
 
-def _reduced_table(size: WideSize) -> Table:
+def _reduced_table(size: WideSize) -> ScaledTable:
     views = Views(mixture(size.rows, size.columns)[0])
     reduction = fit_reduction(views)
     reduced = reduction.apply(views)
     scaled = fit_scaler(reduced, "minmax", reduction.units).apply(reduced)
-    return Table([np.array(array) for array in scaled.arrays], np.array(scaled.mask))
+    return ScaledTable([np.array(array) for array in scaled.arrays], np.array(scaled.mask))
 
 
 def counts(rows: int, columns: int, filled: float, seed: int = 0) -> sp.csr_array:

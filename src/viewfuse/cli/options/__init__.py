@@ -24,7 +24,7 @@ from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.prefixed_columns import split_by_prefix
 from viewfuse.io.readers import open_source
-from viewfuse.io.source import ROWS_AT_A_TIME, Source
+from viewfuse.io.source import ROWS_AT_A_TIME, FileSource
 from viewfuse.utils.folders import replacing
 
 __all__ = [
@@ -104,11 +104,11 @@ class Inputs:
     trusted: bool = False
     names: tuple[str | None, ...] = ()
 
-    def open(self, *, new_samples: bool = False) -> Source:
+    def open(self, *, new_samples: bool = False) -> FileSource:
         """Open them, without reading all."""
         return open_source(self._paths(), **self.reading(), new_samples=new_samples)
 
-    def open_for(self, fitted: Any) -> Source:
+    def open_for(self, fitted: Any) -> FileSource:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
         source, known = split_by_prefix(self.open(new_samples=True), fitted.view_names_), fitted.view_names_
         unknown = [name for name in source.names if name not in known]
@@ -225,7 +225,7 @@ def with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | d
     return named | dict.fromkeys(views, "log1p")
 
 
-def chunks(source: Source, what: str) -> Iterator[Views]:
+def chunks(source: FileSource, what: str) -> Iterator[Views]:
     """The samples a few at a time, with a progress bar where there are many."""
     from tqdm.auto import tqdm
 

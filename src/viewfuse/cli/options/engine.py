@@ -55,7 +55,7 @@ def on_engine(engine: str, address: str | None, device: str) -> Iterator[None]:
             )
         yield
         return
-    ray = needed("ray", "ray", "engine='ray'")
+    ray = needed("ray", "ray", "--engine ray")
     is_own = not ray.is_initialized()
     if is_own:
         _connect(ray, None if address == "auto" else address)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.utils import memory
 
 ROWS_THAT_VARY = 10
 """A few rows may be alike by chance; only from so many on is a column judged."""
@@ -38,6 +39,30 @@ def single(numbers: NDArray[Any]) -> NDArray[np.float32]:
     """In 32 bits; what is too large is infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return numbers.astype(np.float32, copy=False)
+
+
+def measured(given: NDArray[Any], present: NDArray[np.bool_], offset: Offset) -> NDArray[np.float32]:
+    """In float32, measured from `offset`, with zeros where a row is missing; the same memory where that is possible."""
+    if not np.any(offset) and given.dtype == np.float32 and given.flags.c_contiguous and present.all():
+        return _locked(given)
+    values = memory.room((given.shape[0], given.shape[1]))
+    for rows in memory.parts(len(given)):
+        part = given[rows].astype(np.float64) - offset if np.any(offset) else given[rows]
+        values[rows] = np.where(present[rows, None], single(part), np.float32(0))
+    return _locked(values)
+
+
+def exact(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """In float64, with zeros where a row is missing; the same memory where that is possible."""
+    values = given.astype(np.float64, copy=False)
+    return _locked(values if present.all() else np.where(present[:, None], values, 0.0))
+
+
+def _locked(values: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, which cannot be written to: they may be the caller's own memory."""
+    shown = values.view()
+    shown.flags.writeable = False
+    return shown
 
 
 def has_long_numbers(values: Any) -> bool:

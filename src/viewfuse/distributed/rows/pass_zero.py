@@ -73,7 +73,8 @@ class ColumnFacts:
 
     def saved(self) -> dict[str, Any]:
         """In a form that JSON can hold."""
-        bounds = {"low": self.low.tolist(), "high": self.high.tolist(), "offset": saved_offset(self.offset)}
+        offset = None if isinstance(self.offset, float) else self.offset.tolist()
+        bounds = {"low": self.low.tolist(), "high": self.high.tolist(), "offset": offset}
         return {"n_rows": self.n_rows, "counts": self.counts.tolist(), **bounds, "contents": self.contents}
 
     @classmethod
@@ -85,13 +86,8 @@ class ColumnFacts:
         return cls(saved["n_rows"], np.array(saved["counts"], np.int64), low, high, contents, offset)
 
 
-def saved_offset(offset: Offset) -> list[float] | None:
-    """In a form that JSON can hold."""
-    return None if isinstance(offset, float) else offset.tolist()
-
-
 def read_offset(saved: list[float] | None) -> Offset:
-    """What `saved_offset` gave; older runs had none."""
+    """From JSON; older runs had none."""
     return 0.0 if saved is None else np.array(saved, np.float64)
 
 

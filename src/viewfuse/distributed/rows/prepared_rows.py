@@ -51,7 +51,7 @@ class Visit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class VisitPlan:
     """Which rows are learned from, and when: the same for any number of processes.
 
     Attributes
@@ -69,7 +69,7 @@ class Plan:
     seed: int
 
     @classmethod
-    def of(cls, counts: Sequence[int], size: int, batch_size: int, steps: int, seed: int) -> Plan:
+    def of(cls, counts: Sequence[int], size: int, batch_size: int, steps: int, seed: int) -> VisitPlan:
         """Batches of `batch_size` rows, or of as many as a bucket has."""
         own = min([size, *counts])
         groups = min(max(1, batch_size // own), min(count // own for count in counts))

@@ -17,7 +17,7 @@ from typing import Any
 
 import viewfuse.errors
 from viewfuse.errors import DataError
-from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Job
+from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadJob
 from viewfuse.io.isolated.limits import limits_of
 from viewfuse.io.isolated.results import Unpacked
 from viewfuse.io.safety.guard import guarded
@@ -40,7 +40,7 @@ _PATIENCE = 30.0
 _TIME = (signal.SIGXCPU, signal.SIGALRM) if POSSIBLE else ()
 
 
-class _Server:
+class _ReaderProcess:
     """The other process; it ends when this object or this process does."""
 
     def __init__(self, soon: Collection[str]) -> None:
@@ -52,7 +52,7 @@ class _Server:
                 command, **nothing, pass_fds=[theirs.fileno()], env=_environment(), start_new_session=True
             )
 
-    def send(self, job: Job) -> socket.socket:
+    def send(self, job: ReadJob) -> socket.socket:
         """Begin a job; what comes of it comes from the socket."""
         ours, theirs = socket.socketpair()
         try:
@@ -83,7 +83,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **_SETTINGS, "PYTHONPATH": path}
 
 
-_server: _Server | None = None
+_server: _ReaderProcess | None = None
 _lock = threading.Lock()
 
 
@@ -94,7 +94,7 @@ def start(endings: Collection[str] = ()) -> None:
         return
     with _lock:
         if _server is None:
-            _server = _Server(endings)
+            _server = _ReaderProcess(endings)
 
 
 def stop() -> None:
@@ -120,7 +120,7 @@ if POSSIBLE:
     os.register_at_fork(after_in_child=_forget)
 
 
-def read_isolated(job: Job) -> Contents:
+def read_isolated(job: ReadJob) -> Contents:
     """The views of a file, read by another process; what goes wrong there is an error that names the file."""
     answer, handles = _ask(job) or _ask(job) or (b"", [])  # an idle server ends by itself
     try:
@@ -130,7 +130,7 @@ def read_isolated(job: Job) -> Contents:
             os.close(handle)
 
 
-def _ask(job: Job) -> tuple[bytes, list[int]] | None:
+def _ask(job: ReadJob) -> tuple[bytes, list[int]] | None:
     """All that comes back about a job, and files with it; None where the server is gone."""
     try:
         start([job.ending])
@@ -150,7 +150,7 @@ def _ask(job: Job) -> tuple[bytes, list[int]] | None:
     return found
 
 
-def _listen(channel: socket.socket, job: Job) -> tuple[bytes, list[int]] | None:
+def _listen(channel: socket.socket, job: ReadJob) -> tuple[bytes, list[int]] | None:
     limits = limits_of(job.path)
     channel.settimeout(limits.wall + _PATIENCE)  # the kernel has ended the reader long before
     text = job.as_json(limits)
@@ -164,7 +164,7 @@ def _listen(channel: socket.socket, job: Job) -> tuple[bytes, list[int]] | None:
     return (answer, handles) if answer else None
 
 
-def _understood(job: Job, answer: bytes, handles: list[int]) -> Contents:
+def _understood(job: ReadJob, answer: bytes, handles: list[int]) -> Contents:
     """What was read; or an error, where the other process found one, or met its end."""
     if not answer:
         raise DataError(
@@ -184,7 +184,7 @@ def _understood(job: Job, answer: bytes, handles: list[int]) -> Contents:
         return found.contents(job.path)
 
 
-def _ended(job: Job, status: int) -> DataError:
+def _ended(job: ReadJob, status: int) -> DataError:
     """The error of a process that ended before it had read its file."""
     number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
     if number in _TIME:

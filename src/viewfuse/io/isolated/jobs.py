@@ -20,7 +20,7 @@ RESULT, ENDED = struct.Struct("<cQQ"), struct.Struct("<ci")
 
 
 @dataclass(frozen=True)
-class Job:
+class ReadJob:
     """One file, and how it is read; options that its format does not have are None.
 
     Attributes
@@ -50,7 +50,7 @@ class Job:
         return json.dumps(facts, default=list).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> tuple[Job, list[int]]:
+    def from_json(cls, text: bytes) -> tuple[ReadJob, list[int]]:
         """The job again, and its limits; this process goes to the folder that its path starts from."""
         facts: dict[str, Any] = json.loads(text)
         folder, limits = facts.pop("folder"), facts.pop("limits")

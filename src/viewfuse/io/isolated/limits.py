@@ -17,7 +17,7 @@ _WAITING = 25
 """Seconds that a file may come late from a slow disk or while others compute; ten times as many for large files."""
 
 
-class Limits(NamedTuple):
+class ReadingLimits(NamedTuple):
     """Bytes of memory and of every file that is written, seconds of computing, seconds in all."""
 
     n_bytes: int
@@ -25,7 +25,7 @@ class Limits(NamedTuple):
     wall: int
 
 
-def limits_of(path: Path) -> Limits:
+def limits_of(path: Path) -> ReadingLimits:
     """What reading `path` may cost."""
     try:
         size = path.stat().st_size
@@ -33,10 +33,10 @@ def limits_of(path: Path) -> Limits:
         size = 0
     room = _MEMORY + _COPIES * most_bytes(size)
     more = _SECONDS_PER_MEGABYTE * size // 1_000_000
-    return Limits(min(room, memory.available()), _SECONDS + more, _WAITING + 10 * more)
+    return ReadingLimits(min(room, memory.available()), _SECONDS + more, _WAITING + 10 * more)
 
 
-def impose(limits: Limits) -> None:
+def impose(limits: ReadingLimits) -> None:
     """Hold this process to its limits; the kernel ends it where it goes beyond its time."""
     import resource  # there is none where nothing can be imposed
 

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any
 
 from viewfuse.errors import NotEnoughMemory, ViewfuseError
-from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Job
-from viewfuse.io.isolated.limits import Limits, impose
+from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadJob
+from viewfuse.io.isolated.limits import ReadingLimits, impose
 from viewfuse.io.isolated.results import Packed
 from viewfuse.io.readers.parse import parse
 from viewfuse.utils.settings import Advice, Setting, as_plain
@@ -103,8 +103,8 @@ def _work(channel: socket.socket) -> None:
     """Read one file and end this process."""
     code = 1
     try:
-        job, limits = Job.from_json(_receive(channel))
-        impose(Limits(*limits))
+        job, limits = ReadJob.from_json(_receive(channel))
+        impose(ReadingLimits(*limits))
         packed = Packed()
         start, length = packed.close_with(_outcome(job, packed))
         socket.send_fds(channel, [RESULT.pack(b"R", start, length)], packed.files)
@@ -119,7 +119,7 @@ def _receive(channel: socket.socket) -> bytes:
         return file.read(*LENGTH.unpack(file.read(LENGTH.size)))
 
 
-def _outcome(job: Job, packed: Packed) -> dict[str, Any]:
+def _outcome(job: ReadJob, packed: Packed) -> dict[str, Any]:
     """What was read, and warned of; or what is wrong."""
     try:
         with warnings.catch_warnings(record=True) as noticed:

@@ -1,7 +1,7 @@
 """Files become Views. What a file claims is checked from its headers before its data are read.
 
-The way of the data: files, each read by its module here, give `FileView`s; a `Source` joins these; Views come out of
-it, all samples at once or a few at a time.
+The way of the data: files, each read by its module here, give `FileView`s; a `FileSource` joins these; Views come out
+of it, all samples at once or a few at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from viewfuse.data.annotated import Use
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
-from viewfuse.io.isolated.jobs import ENDINGS, Job
+from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
 from viewfuse.io.matching import check_matching
 from viewfuse.io.readers.annotated import h5ad_places
 from viewfuse.io.readers.blocks import Blocks
 from viewfuse.io.readers.parse import parse
 from viewfuse.io.readers.text import DELIMITERS
 from viewfuse.io.safety.guard import guarded
-from viewfuse.io.source import Contents, FileView, Source
+from viewfuse.io.source import Contents, FileSource, FileView
 from viewfuse.utils.settings import Setting
 
 AnyPath = str | PathLike[str]
@@ -124,7 +124,7 @@ def open_source(
     allow_disjoint: bool = False,
     trusted: bool = False,
     new_samples: bool = False,
-) -> Source:
+) -> FileSource:
     """Open files as `read_views` does, without making Views of them yet.
 
     `new_samples` says that a fitted model places them, so that tables need no id in common.
@@ -149,10 +149,10 @@ def open_source(
     unused = {"id_column": id_column, "blocks": blocks, "header": header, "transpose": transpose or None}
     _check_unused(**unused, **({} if endings == {".h5mu"} else {"use": use}))
     with guarded(files[0]):
-        return _read(Job(files[0], use=use), trusted).source()
+        return _read(ReadJob(files[0], use=use), trusted).source()
 
 
-def _read(job: Job, trusted: bool) -> Contents:
+def _read(job: ReadJob, trusted: bool) -> Contents:
     """Read a file: in another process where a native library parses it and the user does not trust it."""
     isolated = job.ending in ENDINGS and not trusted and client.POSSIBLE
     return client.read_isolated(job) if isolated else parse(job)
@@ -227,7 +227,7 @@ def _open_tables(
     allow_disjoint: bool,
     new_samples: bool,
     trusted: bool,
-) -> Source:
+) -> FileSource:
     endings = {file.suffix.lower() for file in files.values()}
     if ".h5ad" not in endings:
         _check_unused(use=use)
@@ -243,7 +243,7 @@ def _open_tables(
     views = _read_tables(files, id_column, blocks, use, header, transpose, trusted)
     if not allow_disjoint:
         check_matching(views, new_samples=new_samples)
-    return Source(views)
+    return FileSource(views)
 
 
 def _read_tables(
@@ -260,7 +260,7 @@ def _read_tables(
     views: list[FileView] = []
     for name, file in files.items():
         of_ids = header is None and name in transpose  # the first line may well hold numbers
-        job = Job(file, id_column, blocks, places.get(name), True if of_ids else header)
+        job = ReadJob(file, id_column, blocks, places.get(name), True if of_ids else header)
         found = _read(job, trusted).views
         views += found if name == file.stem else [_named(name, file, found)]
     _check_transposed(transpose, [view.name for view in views])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from viewfuse.io.annotation import annotate_copy
-from viewfuse.io.isolated.jobs import Job
+from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.readers.annotated import read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
@@ -12,7 +12,7 @@ from viewfuse.io.safety.guard import guarded
 from viewfuse.io.source import Contents
 
 
-def parse(job: Job) -> Contents:
+def parse(job: ReadJob) -> Contents:
     """What is in a file; of a .npy file, what is in its folder. Any error names the file.
 
     Nothing where results are written into a file; that is done here since it opens the file as well.
@@ -21,7 +21,7 @@ def parse(job: Job) -> Contents:
         return _parse(job)
 
 
-def _parse(job: Job) -> Contents:
+def _parse(job: ReadJob) -> Contents:
     if job.copy is not None:
         annotate_copy(job)
         return Contents([])

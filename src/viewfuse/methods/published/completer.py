@@ -26,7 +26,7 @@ _LEAST = 2.2e-16
 _PREDICTOR = (128, 256, 128, 256, 128)
 
 
-class Pair(NamedTuple):
+class ViewPair(NamedTuple):
     """Two views, and how much their contrast and their predictions of each other count."""
 
     first: int
@@ -57,7 +57,7 @@ class Autoencoders(ClusterNetwork):
 
     stackable = True
 
-    def __init__(self, widths: Sequence[int], method: COMPLETER, pairs: Sequence[Pair], core: bool) -> None:
+    def __init__(self, widths: Sequence[int], method: COMPLETER, pairs: Sequence[ViewPair], core: bool) -> None:
         latent, hidden = method.latent_dim, tuple(method.hidden_dims)
         super().__init__(method.n_clusters, latent * len(widths))
         self.encoders = nn.ModuleList(MLP((width, *hidden, latent), norm=True) for width in widths)
@@ -149,10 +149,10 @@ class COMPLETER(PublishedMethod):
         "noisymnist": {"scaling": "none", "latent_dim": 64},
     }
 
-    def pairs(self, n_views: int) -> list[Pair]:
+    def pairs(self, n_views: int) -> list[ViewPair]:
         """All pairs of views, of equal weight."""
         found = list(combinations(range(n_views), 2))
-        return [Pair(a, b, 1 / len(found), 1 / len(found)) for a, b in found]
+        return [ViewPair(a, b, 1 / len(found), 1 / len(found)) for a, b in found]
 
     def reconstruction_share(self, n_views: int) -> float:
         """How much the reconstruction of a view counts in L_rec."""
@@ -241,11 +241,11 @@ batch_size, learning_rate :
         "landuse21, three views": {"scaling": "none", "latent_dim": 40},
     }
 
-    def pairs(self, n_views: int) -> list[Pair]:
+    def pairs(self, n_views: int) -> list[ViewPair]:
         """The first view with each other one; the first of these pairs counts most."""
         if n_views < 3:
             return super().pairs(n_views)
-        return [Pair(0, v, (1.0 if v == 1 else 0.1) / (n_views - 1), 1 / (n_views - 1)) for v in range(1, n_views)]
+        return [ViewPair(0, v, (1.0 if v == 1 else 0.1) / (n_views - 1), 1 / (n_views - 1)) for v in range(1, n_views)]
 
     def reconstruction_share(self, n_views: int) -> float:
         """L_rec of three views and more is the sum over the views, divided by their number less two."""

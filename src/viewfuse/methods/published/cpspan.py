@@ -45,14 +45,14 @@ def prototype_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
     return (1 - columns[0].mT @ columns[1]).square().mean(dim=(1, 2)) * both.any(dim=1)
 
 
-class _Memory(NamedTuple):
+class _KnownStructure(NamedTuple):
     """Codes of the training samples, of shape (samples, views, width), zero where missing, and who has which view."""
 
     codes: Tensor
     present: Tensor
 
 
-class _Autoencoders(ClusterNetwork):
+class _ViewAutoencoders(ClusterNetwork):
     """An encoder and a decoder per view."""
 
     stackable = True
@@ -69,10 +69,10 @@ class _Autoencoders(ClusterNetwork):
         return torch.stack([encode(x[None])[0] for encode, x in pairs], dim=1) * samples.present[..., None]
 
     @torch.no_grad()
-    def remember(self, stored: Samples) -> _Memory:
+    def remember(self, stored: Samples) -> _KnownStructure:
         """The codes of the training samples, among which missing ones are looked for."""
         codes = torch.cat([self.codes(part) for part in passes(stored)])[: len(stored)]
-        return _Memory(codes, stored.present)
+        return _KnownStructure(codes, stored.present)
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is that of the nearest sample in the views that are there.
@@ -154,7 +154,7 @@ class CPSPAN(PublishedMethod):
 
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """Auto-encoders."""
-        return _Autoencoders(widths, self)
+        return _ViewAutoencoders(widths, self)
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
         """As many steps in an epoch of the first stage."""

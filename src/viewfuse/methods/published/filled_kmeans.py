@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 from torch import Tensor
 
 from viewfuse.engine.training import History
 from viewfuse.methods.estimator import PublishedMethod
-from viewfuse.methods.network import ClusterNetwork, embeddings
+from viewfuse.methods.network import ClusterNetwork
 from viewfuse.neighbors.samples import Samples
 
 DONORS = 5
@@ -83,13 +80,6 @@ def fill_from_nearest(
     return filled
 
 
-def best_kmeans(table: NDArray[Any], n_clusters: int, random_state: int) -> KMeans:
-    """The best of ten runs of k-means on a table of shape (samples, columns)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of clusters that stay empty, which callers look for
-        return KMeans(n_clusters, n_init=10, random_state=random_state % 2**32).fit(table)
-
-
 class _FilledTable(ClusterNetwork):
     """All views side by side, of shape (samples, all columns); nothing is learned but centres."""
 
@@ -109,12 +99,6 @@ class _FilledTable(ClusterNetwork):
             for v in range(len(own))
         ]
         return torch.from_numpy(np.concatenate(filled, axis=1)).to(self.centers)
-
-    @torch.no_grad()
-    def find_centers(self, samples: Samples, seed: int) -> None:
-        """The best of ten runs of scikit-learn's k-means."""
-        table = embeddings(self, samples).cpu().numpy()
-        self.centers.copy_(torch.from_numpy(best_kmeans(table, len(self.centers), seed).cluster_centers_))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

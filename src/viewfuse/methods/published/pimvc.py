@@ -72,7 +72,7 @@ def solve(matrix: csr_array, right: Matrix, start: Matrix) -> Matrix:
     return found
 
 
-class _Memory(NamedTuple):
+class _KnownRows(NamedTuple):
     """Y of the training samples, of shape (samples, clusters), and where a sample is found among them."""
 
     rows: RowIndex
@@ -89,12 +89,12 @@ class _Projections(ClusterNetwork):
         self.projections = nn.ParameterList(torch.empty(n_clusters, width) for width in widths)
         self._graph_weight, self._n_neighbors = graph_weight, n_neighbors
 
-    def remember(self, stored: Samples) -> _Memory:
+    def remember(self, stored: Samples) -> _KnownRows:
         """Y, given the projections."""
         system = smoothing(stored, self._graph_weight, self._n_neighbors)
         right = self._projected(stored).double().cpu().numpy()
         common = torch.from_numpy(solve(system, right, np.zeros_like(right))).to(self.centers)
-        return _Memory(index_rows(stored.values, stored.present), common)
+        return _KnownRows(index_rows(stored.values, stored.present), common)
 
     def _projected(self, samples: Samples) -> Tensor:
         """The sum of the projected views, of shape (samples, clusters)."""

@@ -52,14 +52,14 @@ def contrastive_loss(distance: Tensor, positive: Tensor, both: Tensor, margin: T
     return terms.sum(dim=1) / (2 * both.sum(dim=1).clamp(min=1))
 
 
-class _Memory(NamedTuple):
+class _KnownCodes(NamedTuple):
     """Codes of the training samples, of shape (samples, views, width), and who has which view."""
 
     codes: Tensor
     present: Tensor
 
 
-class _Autoencoders(ClusterNetwork):
+class _JointAutoencoders(ClusterNetwork):
     """An encoder per view; each view is decoded from the codes of all."""
 
     stackable = True
@@ -81,10 +81,10 @@ class _Autoencoders(ClusterNetwork):
         return [encode(x, shown, dropout) * shown[..., None] for encode, x, shown in triples]
 
     @torch.no_grad()
-    def remember(self, stored: Samples) -> _Memory:
+    def remember(self, stored: Samples) -> _KnownCodes:
         """The codes of the training samples, among which missing ones are looked for."""
         codes = torch.cat([self._own(part) for part in passes(stored)])[: len(stored)]
-        return _Memory(codes, stored.present)
+        return _KnownCodes(codes, stored.present)
 
     def _own(self, samples: Samples) -> Tensor:
         """Codes of shape (samples, views, width)."""
@@ -156,7 +156,7 @@ class SURE(PublishedMethod):
 
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """Encoders, and decoders of all codes."""
-        return _Autoencoders(widths, self)
+        return _JointAutoencoders(widths, self)
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
         """As many samples to learn from."""

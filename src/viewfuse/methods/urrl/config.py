@@ -49,7 +49,7 @@ class Config:
         where it made the clusters worse.
     calibration : whether soft labels are sharpened to the confidence that the data support
         (`viewfuse.selection.confidence`); else they are the paper's q.
-    center_start : "best" of k-means solutions (`viewfuse.selection.centers`), or "ward" as in the paper.
+    center_start : "best" of k-means solutions (`viewfuse.selection.kmeans`), or "ward" as in the paper.
     neighbor_output, view_output : which Transformer output the two encoders hand on:
         "first", "second", ... "eighth", "mean", or "concat" (concatenation and a linear layer).
     """

@@ -16,7 +16,7 @@ from viewfuse.data.filling import check_fill
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
-from viewfuse.engine.seeds import replicate_seeds
+from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.cluster_stability import cluster_stability
 from viewfuse.fitted.fingerprint import fit_facts

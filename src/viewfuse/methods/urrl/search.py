@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.seeds import seed_under_scaling
+from viewfuse.engine.rng import seed_under_scaling
 from viewfuse.engine.stacking import free_bytes
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory

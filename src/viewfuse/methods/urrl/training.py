@@ -11,7 +11,6 @@ from torch import Tensor
 
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.graphed_step import tensor_cores
 from viewfuse.engine.passes import clusters, embed, fixed_rows, rows_for_all
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import generator_for_start
@@ -21,8 +20,9 @@ from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
-from viewfuse.selection.centers import initial_centers, paper_centers
+from viewfuse.nn.cuda import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
+from viewfuse.selection.kmeans import initial_centers, paper_centers
 from viewfuse.selection.rules import clustering_weight
 from viewfuse.utils.jobs import run_jobs
 

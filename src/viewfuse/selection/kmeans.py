@@ -1,0 +1,314 @@
+"""k-means, and where the cluster centres begin: which of its solutions, Ward's clusters, and those of filled views.
+
+Scikit-learn's runs its starts one after another, on a CPU only: twenty starts of 2,000 points took 7.7 s for 4.2 s on
+two busy cores, and longer than the training of many networks on a GPU. Of 10,000 points it is faster (3.0 s for 9.9 s);
+there groups stand for the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, log
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import squareform
+from torch import Tensor
+from torch.nn import functional
+
+from viewfuse.errors import Diverged
+from viewfuse.neighbors.samples import Samples, neighbor_lists
+from viewfuse.selection.rules import best_start
+from viewfuse.selection.scores import partition_agreements, size_entropy
+from viewfuse.utils.settings import Setting
+
+_ROWS_AT_A_TIME = 65_536
+_ROWS_PER_GROUPING = 8_192
+_TOLERANCE = 1e-4
+_DRAWN_STARTS = 20
+_STARTS_BY_K, _ROUNDS_BY_K = 4, 24
+"""Of `partitions`."""
+_WARD_ROWS = 1_000
+"""Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
+_WARD_ALL_ROWS = 10_000
+_GROUPS = 1_000
+_ROUNDS = 100
+_ROUNDS_WITH_ALL = 20
+_ROUNDS_TO_THE_END = 300
+_DONORS = 5
+_ROWS = 5_000
+"""Samples that are enough to find the centres."""
+
+
+def k_means(
+    points: Tensor, weights: Tensor, starts: Tensor, rounds: int, tolerance: float = _TOLERANCE
+) -> tuple[Tensor, Tensor]:
+    """Lloyd's rounds from several starts at once, in float64, on the device of the points.
+
+    Parameters
+    ----------
+    points : tensor of shape (points, embedding)
+    weights : tensor of shape (points,), each 0 or at least 1
+    starts : tensor of shape (starts, clusters, embedding)
+    tolerance : ends when the centres move by less, in squares over the variance of a column, as scikit-learn's do
+
+    Returns
+    -------
+    Centres of the shape of `starts`, and of shape (starts,) the weighted sums of squares around them.
+    """
+    centers, variance = starts.double(), points.var(dim=0, correction=0).mean().double()
+    sums, sizes = _sums(points, weights, centers)
+    for _ in range(rounds):
+        moved = torch.where(sizes > 0, sums / sizes.clamp(min=1), centers)
+        still = (moved - centers).square().sum(dim=(1, 2)) <= tolerance * variance
+        centers = moved
+        if still.all():
+            break
+        sums, sizes = _sums(points, weights, centers)
+    middle = sums[0].sum(dim=0) / sizes[0].sum()
+    between = ((sums - sizes * middle).square() / sizes.clamp(min=1)).sum(dim=(1, 2))
+    return centers, (_squares(points, weights, middle) - between).clamp(min=0)
+
+
+def _squares(points: Tensor, weights: Tensor, middle: Tensor) -> Tensor:
+    """The weighted sum of squares around the middle."""
+    parts = zip(torch.split(points, _ROWS_AT_A_TIME), torch.split(weights, _ROWS_AT_A_TIME), strict=True)
+    return torch.stack([((rows - middle).square().sum(dim=1) * own).sum() for rows, own in parts]).sum()
+
+
+def _sums(points: Tensor, weights: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """Per start and centre the weighted sum of the points that it is nearest to, and their weight."""
+    sums, sizes = torch.zeros_like(centers), torch.zeros_like(centers[..., :1])
+    half_squares, flat = centers.square().sum(dim=2).flatten() / 2, centers.flatten(0, 1)
+    for rows, own in zip(torch.split(points, _ROWS_AT_A_TIME), torch.split(weights, _ROWS_AT_A_TIME), strict=True):
+        chunk = rows.double()
+        far = torch.addmm(half_squares, chunk, flat.T, alpha=-1).view(len(chunk), *centers.shape[:2])
+        members = functional.one_hot(far.argmin(dim=2), centers.shape[1]).double() * own[:, None, None]
+        # A product adds up in the same order every time, unlike index_add_ on a GPU.
+        sums += (members.flatten(1).T @ chunk).view_as(centers)
+        sizes += members.sum(dim=0)[..., None]
+    return sums, sizes
+
+
+def nearest_center(points: Tensor, centers: Tensor) -> Tensor:
+    """The nearest centre of each point, of shape (points,)."""
+    middle = centers.mean(dim=0)  # centred, as large offsets would leave few digits to the differences
+    moved = (centers - middle).to(points)
+    half_squares = moved.square().sum(dim=1) / 2
+    parts = torch.split(points, _ROWS_PER_GROUPING)
+    return torch.cat(
+        [torch.addmm(half_squares, rows - middle.to(rows), moved.T, alpha=-1).argmin(dim=1) for rows in parts]
+    )
+
+
+def drawn_centers(
+    points: Tensor, weights: Tensor, n_clusters: int, state: np.random.RandomState, n_starts: int
+) -> Tensor:
+    """Starts by greedy k-means++, all at once, of shape (starts, clusters, embedding); the first k are a start for k.
+
+    A candidate is drawn with a chance in proportion to its weight times its squared distance from the nearest centre
+    so far: the winner of a race in which every point's time is exponential with that rate. Of several candidates the
+    one that leaves the smallest sum of squares is taken.
+    """
+    tries, starts = 2 + int(log(n_clusters)), torch.arange(n_starts, device=points.device)
+    far = torch.full((n_starts, len(points)), inf, dtype=torch.float64, device=points.device)
+    chances, centers = weights.double().expand_as(far), []
+    for _ in range(n_clusters):
+        times = state.standard_exponential((n_starts, tries, len(points)))
+        rows = (chances[:, None] / torch.from_numpy(times).to(points.device)).argmax(dim=2)
+        left = torch.minimum(far[:, None], squared_distances(points[rows.flatten()], points).view(times.shape))
+        best = (left * weights).sum(dim=2).argmin(dim=1)
+        centers.append(points[rows[starts, best]])
+        far = left[starts, best]
+        chances = weights * far
+    return torch.stack(centers, dim=1)
+
+
+def squared_distances(some: Tensor, points: Tensor) -> Tensor:
+    """Of shape (some, points), in float64, of tensors of shape (some or points, embedding)."""
+    middle = points.double().mean(dim=0)
+    left, right = some.double() - middle, points.double() - middle
+    squares = right.square().sum(dim=1)
+    return torch.addmm(squares, left, right.T, alpha=-2).add_(left.square().sum(dim=1)[:, None]).clamp_(min=0)
+
+
+def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The centres in the order in which the points meet them.
+
+    Several starts often end in the same clusters, and rounding decides which of them is the best. The numbers of the
+    clusters must not depend on that.
+    """
+    nearest = nearest_center(torch.from_numpy(points), torch.from_numpy(centers)).numpy()
+    first = np.full(len(centers), len(points))
+    np.minimum.at(first, nearest, np.arange(len(points)))
+    return centers[np.argsort(first, kind="stable")]
+
+
+def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
+    """Means of groups around random samples, of shape (groups, embedding), and their sizes: one step of k-means."""
+    n_groups = min(n_groups, len(embedding))
+    chosen = np.sort(state.choice(len(embedding), n_groups, replace=False))
+    seeds = embedding[torch.from_numpy(chosen).to(embedding.device)]
+    group = nearest_center(embedding, seeds)
+    sums, sizes = torch.zeros_like(seeds), torch.bincount(group, minlength=n_groups).to(seeds)
+    for rows in torch.split(torch.arange(len(embedding), device=group.device), _ROWS_PER_GROUPING):
+        _add(sums, group[rows], embedding[rows])
+    kept = sizes > 0  # of equal samples only one leads a group
+    return sums[kept] / sizes[kept, None], sizes[kept]
+
+
+def _add(sums: Tensor, group: Tensor, rows: Tensor) -> None:
+    """Add each row to the sum of its group, in the same order every time."""
+    if rows.is_cuda:  # where index_add_ adds as it comes
+        sums += (functional.one_hot(group, len(sums)).double().T @ rows.double()).to(sums.dtype)
+    else:
+        sums.index_add_(0, group, rows)
+
+
+def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
+    """The centres of shape (clusters, embedding) with the least sum of squares, of twenty starts of k-means."""
+    state = np.random.RandomState(np.random.SeedSequence([seed, 4]).generate_state(1)[0])
+    ones = torch.ones_like(points[:, 0])
+    starts = drawn_centers(points, ones, n_clusters, state, _DRAWN_STARTS)
+    found, spread = k_means(points, ones, starts, _ROUNDS_TO_THE_END)
+    best = found[int(spread.argmin())].cpu().numpy().astype(np.float32)
+    return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
+
+
+def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
+    """The best of four k-means solutions for each number of clusters; one run of k-means++ gives the starts for all.
+
+    Parameters
+    ----------
+    points : tensor of shape (points, columns)
+    generator : on the CPU, so that every device draws the same
+    weights : tensor of shape (points,); a point of weight 0 is placed, but does not count
+
+    Returns
+    -------
+    int64 tensor of shape (numbers of clusters, points)
+    """
+    own = torch.ones_like(points[:, 0]) if weights is None else weights
+    state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
+    starts = drawn_centers(points, own, max(ks), state, _STARTS_BY_K)
+    found = [k_means(points, own, starts[:, :k], _ROUNDS_BY_K) for k in ks]
+    return torch.stack([nearest_center(points, centers[int(spread.argmin())]) for centers, spread in found])
+
+
+def initial_centers(
+    embedding: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor | None = None
+) -> NDArray[np.float32]:
+    """Centres of shape (clusters, embedding): k-means from Ward's clusters and from twenty k-means++ starts.
+
+    The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
+    other clusters from every start; `best_start` tells which are taken. Many samples are represented by the means of
+    small groups, which count as much as they have members; a few rounds with all samples follow.
+
+    Parameters
+    ----------
+    neighbor_ids : the neighbours of the samples, see `neighbor_agreement`; without them sums of squares decide
+    """
+    state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
+    points, weights = _represented(embedding, n_clusters, state)
+    if n_clusters == 1:
+        return np.average(points.cpu().numpy(), axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
+    ward = torch.from_numpy(ward_centers(points, n_clusters)).to(points)
+    starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state, _DRAWN_STARTS)])
+    found, spread = k_means(points, weights, starts, _ROUNDS)
+    labels = [nearest_center(embedding, own) for own in found]
+    scores = [0.0] * len(labels) if neighbor_ids is None else partition_agreements(labels, neighbor_ids)
+    best = found[best_start(scores, spread.tolist(), [size_entropy(own, n_clusters) for own in labels])]
+    if len(points) < len(embedding):
+        best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
+    return in_order(best.cpu().numpy().astype(np.float32), points.cpu().numpy())
+
+
+def paper_centers(embedding: Tensor, n_clusters: int) -> NDArray[np.float32]:
+    """theta_C in the paper: the means of Ward's clusters of all samples, of shape (clusters, embedding).
+
+    Beyond `_WARD_ALL_ROWS` samples, where Ward's method takes too much memory, of the means of small groups.
+    """
+    points = embedding
+    if len(embedding) > _WARD_ALL_ROWS:
+        points = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), np.random.RandomState(0))[0]
+    return in_order(ward_centers(points, n_clusters), points.cpu().numpy())
+
+
+def _represented(embedding: Tensor, n_clusters: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
+    """Points of shape (points, embedding) that stand for the samples, and how many each stands for."""
+    if len(embedding) <= _WARD_ROWS:
+        return embedding, torch.ones_like(embedding[:, 0])
+    points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
+    # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
+    places = torch.arange(max(len(points), n_clusters), device=points.device) % len(points)
+    return points[places], weights[places]
+
+
+def ward_centers(points: Tensor, n_clusters: int) -> NDArray[np.float32]:
+    """Means of Ward's clusters, of shape (clusters, embedding)."""
+    means, labels = points.cpu().numpy(), _ward_clusters(points, n_clusters)
+    return np.stack([means[labels == c].mean(axis=0) for c in range(n_clusters)])
+
+
+def _ward_clusters(points: Tensor, n_clusters: int) -> NDArray[np.int32]:
+    """The clusters that are left after all merges of Ward's tree but the last ones, of shape (points,).
+
+    Distances come from a product on the device of the points: those of scipy and scikit-learn, column by column, took
+    five times as long as the tree.
+    """
+    n = len(points)
+    tree = linkage(squareform(squared_distances(points, points).sqrt_().cpu().numpy(), checks=False), "ward")
+    merges = n - n_clusters
+    children, parents = tree[:merges, :2].astype(np.intp).ravel(), np.repeat(np.arange(n, n + merges), 2)
+    joined = coo_array((np.ones(2 * merges), (children, parents)), shape=(n + merges, n + merges))
+    return connected_components(joined, directed=False)[1][:n]
+
+
+def filled_kmeans(samples: Samples, n_clusters: int, seed: int) -> Tensor:
+    """k-means on the views themselves, missing ones filled from donors: the training samples' clusters, (samples,).
+
+    It knows nothing of the network, so that a partition which both find is more than an artefact of either.
+    """
+    rows = torch.arange(len(samples), device=samples.present.device)
+    some = rows if len(rows) <= _ROWS else _drawn(rows, seed)
+    table = filled_table(samples, some)
+    if not torch.isfinite(table).all():
+        fault = "values are so large that their means are not finite; use "
+        raise Diverged(fault, Setting("scaling", "minmax"), " or 'standard'")
+    neighbors = samples.neighbor_ids if some is rows else None  # neighbours of some are not among them
+    centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors)).to(table)
+    parts = [nearest_center(filled_table(samples, part), centers) for part in torch.split(rows, _ROWS)]
+    return torch.cat(parts)
+
+
+def _drawn(rows: Tensor, seed: int) -> Tensor:
+    chosen = np.random.default_rng([seed, 2]).choice(len(rows), _ROWS, replace=False)
+    return torch.from_numpy(np.sort(chosen)).to(rows)
+
+
+def filled_table(samples: Samples, rows: Tensor) -> Tensor:
+    """All views of some training samples side by side, of shape (rows, all columns).
+
+    A missing view is the mean of its donors; where there are none, of all samples that have it.
+    """
+    some = samples.take(rows)
+    members, valid = neighbor_lists(some.neighbor_ids, some.present, samples.present, _DONORS)
+    return torch.cat([_filled(samples, some, members, valid, v) for v in range(len(samples.values))], dim=1)
+
+
+def _filled(samples: Samples, some: Samples, members: Tensor, valid: Tensor, v: int) -> Tensor:
+    table, lacking = some.values[v].clone(), (~some.present[:, v]).nonzero().flatten()
+    if not len(lacking):
+        return table
+    weights = valid[lacking, v].to(table.dtype)[:, None]  # (lacking, 1, donors)
+    donors = samples.values[v][members[lacking, v].clamp(min=0)]
+    counts = weights.sum(dim=2)
+    table[lacking] = (weights @ donors).squeeze(1) / counts.clamp(min=1)
+    alone = lacking[counts.squeeze(1) == 0]
+    if len(alone):
+        table[alone] = samples.values[v][samples.present[:, v]].mean(dim=0)
+    return table
