@@ -10,14 +10,14 @@ import time
 
 import numpy as np
 import pytest
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.datasets import load_handwritten
 from viewfuse.engine import checkpoint as module
 from viewfuse.engine.training import Epoch
-from viewfuse.errors import CheckpointDiffers
+from viewfuse.errors import CannotWrite, CheckpointDiffers
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 LENGTH = {"pretrain_epochs": 2, "joint_epochs": 3}
@@ -140,6 +140,15 @@ def test_a_damaged_checkpoint_is_refused_by_name(views, kept, damage):
     file.write_bytes(damage)
     with pytest.raises(CheckpointDiffers, match=f"{file.name} cannot be read .*; delete the folder to train anew"):
         URRL(3, **SHORT, checkpoint=kept).fit(views)
+
+
+def test_a_full_disk_is_named(views, tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(CannotWrite, match=r"\.safetensors .* cannot be written: No space left on device .*; free some"):
+        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
 
 
 def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, kept):

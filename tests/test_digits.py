@@ -1,7 +1,11 @@
-"""Columns with a large offset: what 32-bit floats would lose of them is refused, never lost in silence."""
+"""Columns with a large offset: they keep what tells samples apart, or are refused; nothing is lost in silence."""
 
 from __future__ import annotations
 
+import copy
+import json
+import os
+import warnings
 from fractions import Fraction
 from itertools import pairwise
 
@@ -12,14 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from scipy import sparse
+from sklearn.metrics import adjusted_rand_score
 
-from sharded_data import rows, write_shards
-from viewfuse import URRL, Views, read_views
+from sharded_data import quick_fit, write_shards, written
+from viewfuse import URRL, Views, read_chunks, read_views
 from viewfuse.cli import main
 from viewfuse.data.digits import loses_digits
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.rows.shards import Shards
-from viewfuse.errors import DataError
+from viewfuse.errors import CannotWrite, DataError, IgnoredColumnsWarning
+from viewfuse.serve.bodies import read_json
+from viewfuse.serve.limits import Limits
 
 TOLD = "differ by less than 32-bit floats can tell"
 LONG = [2**60 + i for i in range(20)]
@@ -34,36 +41,55 @@ def clusters(far, offset, n=300, seed=0):
 
 
 @pytest.mark.parametrize("far", [0.0, 5.0, 1e4, -1e7])
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, lambda table: table.astype(object), pd.DataFrame])
-def test_clusters_beside_a_large_offset_are_refused(far, kind):
-    told = rf"view 'b', column 0: .*{TOLD}; subtract a number near them first, such as 10000000\.\d+"
+@pytest.mark.parametrize("kind", [np.asarray, lambda table: table.astype(object), pd.DataFrame])
+def test_clusters_beside_a_large_offset_keep_their_differences(far, kind):
+    """Literally: as exact as float32 is on what is left beside the offset."""
+    given = clusters(far, 1e7)
+    views = Views({"a": clusters(far, 0), "b": kind(given)})
+    assert views.offsets[0] == 0.0
+    assert all(number in given[:, c] for c, number in enumerate(views.offsets[1]))
+    assert views.arrays[1].dtype == np.float32
+    assert np.array_equal(views.arrays[1], (given - views.offsets[1]).astype(np.float32))
+    back = views.in_units()
+    assert (back.offsets, back.arrays[1].dtype) == ((0.0, 0.0), np.float64)
+    np.testing.assert_allclose(back.arrays[1] - 1e7, given - 1e7, rtol=1e-7, atol=1e-7)
+    assert Views({"b": clusters(far, 1e3)}).offsets == (0.0,)  # rounded by 3e-5
+    assert Views({"b": clusters(far, 1e7).astype(np.float32)}).offsets == (0.0,)  # they have no other digits
+
+
+@pytest.mark.parametrize("far", [0.0, 1e4])
+def test_sparse_columns_with_an_offset_are_refused(far):
+    told = rf"view 'b', column 0: .*{TOLD}; subtract a number near them first, such as (9999999|10000000)\.\d+"
     with pytest.raises(DataError, match=told):
-        Views({"a": clusters(far, 0), "b": kind(clusters(far, 1e7))})
-    Views({"a": clusters(far, 0), "b": kind(clusters(far, 1e7) - 1e7)})  # the cure
-    Views({"b": clusters(far, 1e3)})  # rounded by 3e-5
-    Views({"b": clusters(far, 1e7).astype(np.float32)})  # they have no other digits
+        Views({"a": clusters(far, 0), "b": sparse.csr_array(clusters(far, 1e7))})
+    Views({"b": sparse.csr_array(clusters(far, 1e7) - 1e7)})  # the cure
 
 
 def test_rows_that_are_missing_say_nothing():
     table = clusters(0, 1e7)
     mask = np.ones((300, 2), dtype=bool)
     mask[9:, 1] = False
-    Views([table - 1e7, table], mask=mask)  # nine rows may be alike
+    assert Views([table - 1e7, table], mask=mask).offsets == (0.0, 0.0)  # nine rows may be alike
     mask[9, 1] = True
-    with pytest.raises(DataError, match="'view_1', column 0"):
-        Views([table - 1e7, table], mask=mask)
+    views = Views([table - 1e7, table], mask=mask)
+    assert np.all(views.offsets[1] > 9.9e6)
+    assert not views.arrays[1][10:].any()
+    assert not views.in_units().arrays[1][10:].any()
     gaps = np.where(np.random.default_rng(1).random(table.shape) < 0.4, np.nan, table)
-    with pytest.raises(DataError, match="'view_1', column 0"):
-        Views([table - 1e7, gaps])
+    views = Views([table - 1e7, gaps])
+    there = ~np.isnan(gaps).all(axis=1)
+    assert np.array_equal(np.isnan(views.arrays[1][there]), np.isnan(gaps[there]))
+    assert np.nanmax(np.abs(views.in_units().arrays[1] - gaps)[there]) < 1e-7
 
 
-def test_steps_in_a_file_are_refused(tmp_path):
+def test_steps_in_a_file_are_kept(tmp_path):
     lines = [f"s{i},{1_000_000 + i / 100:.2f},{i}" for i in range(12)]
     (tmp_path / "a.csv").write_text("\n".join(["id,x,y", *lines]) + "\n")
-    with pytest.raises(DataError, match=rf"a\.csv: view 'a', column 0 \('x'\): most of its values {TOLD}"):
-        read_views(tmp_path / "a.csv")
-    found = CliRunner().invoke(main, ["inspect", str(tmp_path / "a.csv")])
-    assert (found.exit_code, len(found.stderr.splitlines())) == (2, 1)
+    views = read_views(tmp_path / "a.csv")
+    np.testing.assert_allclose(np.diff(views.arrays[0][:, 0]), 0.01, rtol=1e-6)
+    assert views.arrays[0][:, 1].tolist() == list(range(12))
+    found = CliRunner().invoke(main, ["inspect", str(tmp_path / "a.csv"), "--json"])
+    assert json.loads(found.stdout)["views"][0]["high"] == pytest.approx(1_000_000.11, abs=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -131,35 +157,187 @@ def test_what_is_refused_is_what_loses_its_order(scale, offset):
         assert loses_digits(values[:, None]).tolist() == [middle > Fraction(1, 8)]
 
 
+def quick(n_clusters=3, **options):
+    sizes = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 5, "joint_epochs": 2}
+    return URRL(n_clusters, **{**sizes, "scaling": "standard", "random_state": 0, "device": "cpu"} | options)
+
+
 def test_new_samples_may_be_alike():
     """Replicates of one sample: the training samples say which digits matter."""
     rng = np.random.default_rng(0)
-    model = URRL(2, embedding_dim=4, hidden_dim=8, pretrain_epochs=1, joint_epochs=1, random_state=0, device="cpu")
-    model.fit([1_000 + 50 * rng.normal(size=(40, 3))])
+    model = quick(2).fit([1_000 + 50 * rng.normal(size=(40, 3))])
     new = 1_000 + 1e-5 * rng.normal(size=(30, 3))
-    with pytest.raises(DataError, match=TOLD):
-        Views([new])
-    assert len(model.predict([new])) == 30
+    assert np.any(Views([new]).offsets[0])
+    expected = model.predict_proba([new.astype(np.float32)])
+    for given in ([new], Views([new], names=["view_0"], allow_disjoint=True)):
+        assert np.array_equal(model.predict_proba(given), expected)
 
 
-def batches(folder):
-    return [batch for path in sorted(folder.iterdir()) for batch in pq.read_table(path).to_batches()]
+FAR = {
+    "time stamps": (1_700_000_000, lambda x: 60 * x),
+    "positions in a genome": (248_000_000, lambda x: np.rint(3 * x).astype(np.int64)),
+    "m/z": (785.8421, lambda x: 1e-6 * x),
+    "metres, and one row elsewhere": (1e7, lambda x: x + np.where(np.arange(len(x)) == 7, 40, 0)[:, None]),
+    "nanoseconds": (1_700_000_000_000_000_000, lambda x: np.rint(1e9 * x).astype(np.int64)),
+}
 
 
-@pytest.mark.parametrize("offset", [1e9, 0.0])
-@pytest.mark.parametrize("layout", ["lists", "columns", "whole numbers"])
-def test_shards_are_looked_at_as_well(tmp_path, offset, layout):
-    table, _ = rows(90)
-    numbers = (np.arange(90) % 3 + 2**60) if layout == "whole numbers" and offset else np.arange(90) % 3 + offset
-    numbers = numbers + (0 if layout == "whole numbers" else 0.01 * np.random.default_rng(0).normal(size=90))
-    cells = [[1.5 * i, float(number)] for i, number in enumerate(numbers)] if layout == "lists" else numbers
-    column = "v3" if layout == "lists" else "v3.x"
-    own = {column: pa.array(cells)} | ({} if layout == "lists" else {"v4.y": pa.array(np.arange(90.0))})
-    data = write_shards(tmp_path / "rows", pa.table({"id": table.column("id"), **own}), 3)
-    if not offset:
-        assert not [c for c, cells in Shards(data).exact(batches(data)) if loses_digits(cells).any()]
-        return
-    place = r"view 'v3', column 1" if layout == "lists" else r"view 'v3', column 'v3\.x'"
-    with pytest.raises(DataError, match=rf"part0\.parquet, {place}: most of its values {TOLD}; subtract"):
+@pytest.fixture(scope="module")
+def groups():
+    """Three clusters in two views, one of which is to be given an offset, and who has it."""
+    rng, labels = np.random.default_rng(0), np.arange(150) % 3
+    first, second = (3.0 * labels[:, None] + rng.normal(0, 0.3, (150, 4)) for _ in range(2))
+    return labels, first, second, np.arange(150) % 5 > 0
+
+
+@pytest.mark.parametrize("kind", FAR)
+def test_a_model_of_large_offsets_is_that_of_their_differences(kind, groups, tmp_path):
+    labels, first, second, has = groups
+    offset, apart = FAR[kind][0], FAR[kind][1](first)
+    given, mask = apart + offset, np.c_[has, np.ones(150, dtype=bool)]
+    plain, model = (quick().fit(Views({"a": a, "b": second}, mask=mask)) for a in (apart, given))
+    assert np.any(model._model.offsets[0])
+    assert adjusted_rand_score(labels, model.labels_) > 0.9
+    np.testing.assert_allclose(model.embedding_, plain.embedding_, atol=0.02)
+    model.save(tmp_path / "model")
+    again = URRL.load(tmp_path / "model", device="cpu")
+    new = {"a": given[has], "b": second[has]}
+    for one in (model, again, copy.deepcopy(model)):
+        assert np.array_equal(one.predict_proba(new), model.soft_labels_[has])  # training samples are known again
+    for row in (0, 3, 8):
+        alone = {name: view[row : row + 1] for name, view in new.items()}
+        np.testing.assert_allclose(again.predict_proba(alone), model.soft_labels_[has][row : row + 1], atol=1e-5)
+    assert np.array_equal(again.predict(Views(new)), model.predict(new))
+    hidden = np.where(has[:, None], given.astype(float), np.nan)
+    filled, expected = (
+        again.impute({"a": hidden, "b": second})["a"],
+        plain.impute({"a": hidden - offset, "b": second})["a"],
+    )
+    assert filled.dtype == np.float64
+    assert np.abs(filled - offset - expected).max() < 0.02 * np.ptp(apart) + np.spacing(float(offset))
+    assert np.abs(filled - given)[has].max() < 1e-6 * np.ptp(apart) + np.spacing(float(offset))
+    told = again.explain(new).features()
+    means = told[told.view == "a"]
+    assert means["mean"].between(given.min(), given.max()).all()
+    assert (means["mean"] != means["mean_of_others"]).all()
+
+
+def test_samples_that_lost_their_digits_before_are_refused(groups):
+    _, first, second, _ = groups
+    model = quick().fit({"a": first + 1e9, "b": second})
+    told = "view 'a', column 0: as sparse matrices or 32-bit floats these samples lose digits"
+    for lost in ((first + 1e9).astype(np.float32), sparse.csr_array(first + 1e9)):
+        with pytest.raises(DataError, match=told):
+            model.predict({"a": lost, "b": second})
+    with pytest.raises(DataError, match=told):
+        model.predict(Views({"a": first[:3] + 1e9, "b": second[:3]}))  # too few rows to see what matters
+    model.predict({"a": None, "b": second.astype(np.float32)})
+
+
+def test_columns_in_another_order_keep_their_offsets(groups):
+    _, first, second, _ = groups
+    names = list("pqrs")
+    frame = pd.DataFrame(first + np.array([1e9, 0, -1e8, 5e9]), columns=names)
+    model = quick().fit({"a": frame, "b": second})
+    for new in (frame[names[::-1]], frame.assign(z=1.0)[["z", *names]]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IgnoredColumnsWarning)
+            assert np.array_equal(model.predict_proba({"a": new, "b": second}), model.soft_labels_)
+            assert np.array_equal(model.predict_proba(Views({"a": new, "b": second})), model.soft_labels_)
+
+
+def test_every_way_to_ask_a_model_of_large_offsets(groups, tmp_path):
+    """Files, one row at a time and in JSON: none rounds before the model does."""
+    _, first, second, _ = groups
+    ids = [f"s{i}" for i in range(150)]
+    frames = {"a": pd.DataFrame(first + 1e9, index=ids), "b": pd.DataFrame(second, index=ids)}
+    model = quick().fit(frames)
+    model.save(tmp_path / "model")
+    files = [f"{name}={tmp_path / name}.csv" for name in frames]
+    for name, frame in frames.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index_label="id")
+    done = CliRunner().invoke(main, ["predict", str(tmp_path / "model"), *files, "--out", str(tmp_path / "labels.csv")])
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv(tmp_path / "labels.csv")["label"].tolist() == model.labels_.tolist()
+    done = CliRunner().invoke(main, ["impute", str(tmp_path / "model"), files[1], "--out", str(tmp_path / "filled")])
+    assert done.exit_code == 0, done.output
+    filled = pd.read_csv(tmp_path / "filled" / "a.csv", index_col="id")
+    expected = quick().fit({"a": first, "b": second}).impute({"a": None, "b": second})["a"]
+    assert np.abs(filled.to_numpy() - 1e9 - expected).max() < 0.02 * np.ptp(first)
+    rows = {"views": {name: frame.iloc[4:5].to_numpy().tolist() for name, frame in frames.items()}}
+    one = read_json(json.dumps(rows).encode(), Limits(), ["a", "b"])
+    np.testing.assert_allclose(model.predict_proba(one), model.soft_labels_[4:5], atol=1e-5)
+    parts = read_chunks({name: tmp_path / f"{name}.csv" for name in frames}, 40)
+    assert np.concatenate([model.predict(part) for part in parts]).tolist() == model.labels_.tolist()
+
+
+def test_views_for_a_model_can_be_fitted_as_well(groups):
+    labels, first, second, _ = groups
+    views = Views({"a": first + 1e9, "b": second}, allow_disjoint=True)
+    assert {array.dtype for array in views.arrays} == {np.dtype(np.float64)}
+    expected = quick().fit({"a": first + 1e9, "b": second})
+    assert np.array_equal(quick().fit(views).soft_labels_, expected.soft_labels_)
+    assert adjusted_rand_score(labels, expected.labels_) > 0.95
+
+
+@pytest.mark.parametrize("layout", ["lists", "columns"])
+def test_shards_keep_their_differences_beside_an_offset(tmp_path, layout):
+    """The labels are those of the same rows without the offset; everything that was written is in the data's units."""
+    labels = np.arange(240) % 3
+    rng = np.random.default_rng(0)
+    near = np.column_stack([labels + 0.05 * rng.normal(size=240), rng.normal(size=240)])
+    other = pa.array((3.0 * labels[:, None] + rng.normal(0, 0.2, (240, 3))).tolist())
+    found, asked = [], []
+    for place, offset in (("near", 0.0), ("far", 1e9)):
+        cells = near + np.array([offset, 0.0])
+        own = {
+            "v0.x": cells[:, 0],
+            "v0.y": cells[:, 1],
+            **{f"v1.{c}": np.array(other.to_pylist())[:, c] for c in range(3)},
+        }
+        own = {"v0": pa.array(cells.tolist()), "v1": other} if layout == "lists" else own
+        data = write_shards(tmp_path / place, pa.table({"id": [f"s{i}" for i in range(240)], **own}), 3)
+        out = tmp_path / f"{place}-out"
+        summary = quick_fit(data, out)
+        assert quick_fit(data, out) == summary  # known again
+        table = written(out)
+        order = [int(name[1:]) for name in table.column("id").to_pylist()]
+        found.append(np.asarray(table.column("label"))[np.argsort(order)])
+        columns = pd.read_csv(out / "columns.csv")
+        assert columns["lowest"][0] == pytest.approx(offset + near[:, 0].min(), abs=1e-6)
+        model = URRL.load(out / "model", device="cpu")
+        assert [bool(np.any(one)) for one in model._model.offsets] == [offset > 0, False]
+        lines = [f"s{i},{cells[i, 0]:.12f},{cells[i, 1]:.9f}" for i in range(240)]
+        header = "id,0,1" if layout == "lists" else "id,v0.x,v0.y"
+        (tmp_path / "v0.csv").write_text("\n".join([header, *lines]) + "\n")
+        asked.append(model.predict(next(read_chunks(tmp_path / "v0.csv"))))
+    assert adjusted_rand_score(labels, found[0]) > 0.9
+    assert adjusted_rand_score(*found) > 0.95
+    assert np.array_equal(*asked)
+    values = [next(Shards(data).read(path)).values for path in sorted(data.iterdir())]  # as they were before
+    assert np.ptp(np.concatenate(values)[:, 0]) == 0
+
+
+def test_a_changed_shard_with_an_offset_is_seen(tmp_path):
+    cells = np.column_stack([1e9 + np.arange(240) % 3 + 0.01 * np.arange(240), np.arange(240.0)])
+    table = pa.table({"id": [f"s{i}" for i in range(240)], "v0.x": cells[:, 0], "v0.y": cells[:, 1]})
+    data = write_shards(tmp_path / "rows", table, 2)
+    quick_fit(data, tmp_path / "out")
+    cells[3, 0] += 0.125  # which float32 would not see
+    first = sorted(data.iterdir())[0]
+    kept = first.stat()
+    pq.write_table(table.set_column(1, "v0.x", pa.array(cells[:, 0])).slice(0, pq.read_metadata(first).num_rows), first)
+    os.utime(first, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    with pytest.raises(CannotWrite):
+        quick_fit(data, tmp_path / "out")
+
+
+def test_shards_of_whole_numbers_beyond_64_bit_floats_are_refused(tmp_path):
+    numbers = np.arange(90) % 30 + 2**60
+    table = pa.table({"id": [f"s{i}" for i in range(90)], "v3.x": numbers, "v4.y": np.arange(90.0)})
+    data = write_shards(tmp_path / "rows", table, 3)
+    with pytest.raises(
+        DataError, match=rf"part0\.parquet, view 'v3', column 'v3\.x': most of its values {TOLD}; subtract"
+    ):
         fit_large(data, tmp_path / "run", 3, bank=60, steps=2, batch_size=64, device="cpu")
     assert not (tmp_path / "run" / "checkpoint").exists()

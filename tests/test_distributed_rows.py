@@ -167,3 +167,18 @@ def test_buckets_that_cannot_be_written_are_told(tmp_path, monkeypatch):
         pytest.raises(CannotWrite, match=r"rows cannot be written: No space left on device; free some space"),
     ):
         writer.add(pa.array(["a", "b"]), keys, np.zeros((2, 3), np.float32))
+
+
+def test_a_shard_whose_pages_are_damaged_is_named(tmp_path):
+    data = write_shards(tmp_path / "rows", rows(120)[0], 2)
+    path = sorted(data.iterdir())[1]
+    content = bytearray(path.read_bytes())
+    for place in range(40, len(content) // 2, 7):
+        content[place] ^= 0xFF
+    path.write_bytes(content)
+    shards = Shards(data)
+    for read in (shards.read, shards.read_ids):
+        with pytest.raises(
+            DataError, match=r"part1\.parquet is damaged, its rows cannot be read \(.*\); use another copy"
+        ):
+            list(read(path))

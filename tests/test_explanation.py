@@ -55,7 +55,18 @@ def model_of(values, mask, wanted) -> Model:
     index = index_rows(tensors, present)
     reduction = Reduction(tuple(no_front_end(view.shape[1]) for view in values))
     scaler, network = Scaler("none", (), ()), network_for(values, wanted)
-    return Model(names, columns, URRLMethod(wanted), Filler("error"), reduction, scaler, stored, index, network)
+    return Model(
+        names,
+        columns,
+        (0.0,) * len(names),
+        URRLMethod(wanted),
+        Filler("error"),
+        reduction,
+        scaler,
+        stored,
+        index,
+        network,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,8 @@ def assert_reads(expected: Views, paths, **options):
     chunks = list(read_chunks(paths, 7, **options))
     assert [len(chunk) for chunk in chunks] == [7] * (len(expected) // 7) + [len(expected) % 7]
     for v in range(len(expected.names)):
-        assert np.array_equal(np.concatenate([chunk.dense().arrays[v] for chunk in chunks]), expected.arrays[v])
+        found = np.concatenate([chunk.dense().arrays[v] for chunk in chunks])
+        assert np.array_equal(found.astype(np.float32), expected.arrays[v])
     assert np.array_equal(np.concatenate([chunk.mask for chunk in chunks]), expected.mask)
     assert [i for chunk in chunks for i in chunk.ids.tolist()] == expected.ids.tolist()
 

@@ -141,7 +141,7 @@ def samples_of(values, present, ids):
 
 
 def moving_model(samples):
-    return Model(("a", "b"), (range(1), range(1)), Moves(), None, None, None, samples, None, None)
+    return Model(("a", "b"), (range(1), range(1)), (0.0, 0.0), Moves(), None, None, None, samples, None, None)
 
 
 def test_weights_are_shares_of_what_the_views_move():

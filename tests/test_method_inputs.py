@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.metrics import adjusted_rand_score
 
 import viewfuse
 from conftest import make_blobs
@@ -170,6 +171,13 @@ def test_any_number_of_clusters_that_samples_allow(gappy, name, k):
     assert set(small(name, k).fit(gappy).labels_) <= set(range(k))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_large_offsets_change_no_cluster(name):
+    near = [view.astype(np.float64) for view in whole()]
+    plain, far = (small(name).fit([view + offset for view in near]) for offset in (0.0, 1e9))
+    assert adjusted_rand_score(plain.labels_, far.labels_) > 0.9
+
+
 # Bad data and settings, which are refused.
 
 BAD = {
@@ -181,7 +189,7 @@ BAD = {
     "unequal rows": (lambda: [whole()[0], whole()[1][:9]], "differing row counts"),
     "infinite": (lambda: changed(0, 3, 1, np.inf), "view 'view_0', row 3, column 1: the value is inf"),
     "too large": (lambda: changed(0, 3, 1, 1e60, np.float64), "row 3, column 1: 1e\\+60 is too large"),
-    "too close": (lambda: [view.astype(np.float64) + 1e9 for view in whole()], "differ by less than 32-bit"),
+    "too close": (lambda: [view.astype(np.float64) * 1e-60 for view in whole()], "differ by less than 32-bit"),
     "a word": (lambda: changed(1, 2, 0, "high", object), "'view_1', row 2, column 0: 'high' is not a number"),
     "text": (lambda: [view.astype(str) for view in whole()], "not real numbers"),
     "complex": (lambda: [view.astype(complex) for view in whole()], "Complex data not supported"),

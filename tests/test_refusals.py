@@ -40,7 +40,7 @@ def test_samples_far_out_of_range_are_told_whatever_is_asked(fitted, call):
     ("change", "said"),
     [
         ({"versions": NEWER}, rf"was written by viewfuse 99\.1\.0, and this is viewfuse {viewfuse.__version__}"),
-        ({"format": 3, "versions": NEWER}, r"has format 3, but this viewfuse .*; use viewfuse 99\.1\.0"),
+        ({"format": 4, "versions": NEWER}, r"has format 4, but this viewfuse .*; use viewfuse 99\.1\.0"),
         ({"format": 99, "versions": 3}, "has format 99, but .*; use the viewfuse that wrote it"),
     ],
 )  # fmt: skip

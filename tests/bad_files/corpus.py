@@ -81,7 +81,7 @@ TEXTS = {
     "excel.csv": (b"PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00!\x00\xff\xfe", "cannot be read as text"),
     "html.csv": (b"<html><body>Please log in</body></html>\n", "needs a header"),
     "formula.csv": (b"id,x\na,=1+1\n", "'=1+1' is not a number"),
-    "tiny_steps.csv": (b"id,x\n" + b"".join(b"%d,1000000000.%d\n" % (i, i) for i in range(20)),
+    "tiny_steps.csv": (b"id,x\n" + b"".join(b"%d,%d\n" % (i, 2**60 + i) for i in range(20)),
                        "differ by less than 32-bit floats can tell"),
 }  # fmt: skip
 for _name, (_content, _words) in TEXTS.items():

@@ -46,7 +46,7 @@ _ELSEWHERE = {
     "impute": ("viewfuse.cli.predict", "impute"),
 }
 """Verbs that have no module of their own here."""
-_VERB = "viewfuse.verb"
+_VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"
 
 
 class Verbs(click.Group):
@@ -84,13 +84,13 @@ class Verbs(click.Group):
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
         _shorten_waits()
         os.environ["MPLBACKEND"] = "Agg"  # matplotlib cannot even be imported under the name of one that is not there
-        with _ended_tidily(), _faults_in_one_line(ctx), warnings.catch_warnings():
+        with _faults_in_one_line(ctx), _ended_tidily(ctx), warnings.catch_warnings():
             warnings.showwarning = functools.partial(_show_warning, ctx, set())
             return super().invoke(ctx)
 
 
 @contextmanager
-def _ended_tidily() -> Iterator[None]:
+def _ended_tidily(ctx: click.Context) -> Iterator[None]:
     """SIGTERM, as cluster schedulers send it, ends a verb as Ctrl-C does, with exit code 143; a second one at once.
 
     Ctrl-C while Python itself ends, when nothing is left to be done, says nothing more.
@@ -100,7 +100,13 @@ def _ended_tidily() -> Iterator[None]:
         return
     atexit.unregister(_end_at_once)
     atexit.register(_end_at_once)  # as the last one, so that it is the first to be called
-    before = signal.signal(signal.SIGTERM, _terminated)
+
+    def terminated(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        ctx.meta[_TERMINATED] = True
+        raise KeyboardInterrupt  # not SystemExit, which a job or a method may raise by itself
+
+    before = signal.signal(signal.SIGTERM, terminated)
     try:
         yield
     finally:
@@ -123,11 +129,6 @@ def _without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _terminated(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _stop("terminated; what was written before is whole", 143)
 
 
 @contextmanager
@@ -153,7 +154,10 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         _stop(f"{options.plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
         with _without_interrupts():  # so that a second Ctrl-C does not cut the message off
-            _stop(str(error) or "interrupted", 130)
+            if not ctx.meta.get(_TERMINATED):
+                _stop(str(error) or "interrupted", 130)
+            how_to_go_on = str(error).partition("; ")[2] or "what was written before is whole"
+            _stop(f"terminated; {how_to_go_on}", 143)
 
 
 def _usage(error: click.UsageError) -> str:

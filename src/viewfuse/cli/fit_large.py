@@ -12,7 +12,7 @@ import click
 from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
 
-_LONG = ("decisions", "fit", "contents")
+_LONG = ("decisions", "fit", "offset", "contents")
 _AUTO: dict[str, Any] = {
     "type": options.int_or_text,
     "metavar": "INTEGER|auto",

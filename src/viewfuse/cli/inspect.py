@@ -126,7 +126,7 @@ def _describe_view(views: Views, v: int) -> dict[str, Any]:
     if not n:
         return {**facts, "low": None, "high": None, "suspicious": {}}
     low, high = column_bounds(views.arrays[v], views.mask[:, v])
-    facts |= {"low": float(low.min()), "high": float(high.max())}
+    facts |= {"low": float((low + views.offsets[v]).min()), "high": float((high + views.offsets[v]).max())}
     return {**facts, "suspicious": suspicious_columns(views, v)}
 
 

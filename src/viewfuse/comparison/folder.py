@@ -30,6 +30,8 @@ _BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowErr
 def data_checksum(views: Views) -> str:
     """Of values and of who has which view."""
     found = hashlib.sha256(views.mask.tobytes())
+    for offset in views.offsets:
+        found.update(np.asarray(offset).tobytes() if np.any(offset) else b"")
     for array in views.arrays:
         parts = [array.data, array.indices, array.indptr] if hasattr(array, "indptr") else [array]
         found.update(f"{array.shape} {len(parts)}".encode())

@@ -215,7 +215,7 @@ def _masked(views: Views, rate: float, number: int, seed: int) -> Views:
     """The views with more of them hidden; what is hidden is gone before any method sees it."""
     mask = hide_more(views.mask, rate, number, seed) if rate else views.mask
     named = dict(zip(views.names, views.arrays, strict=True))
-    return Views(named, mask=mask, ids=views.ids, columns=views.columns)
+    return Views(named, mask=mask, ids=views.ids, columns=views.columns).replace(offsets=views.offsets)
 
 
 def _prepared(estimator: Any, n_clusters: int, seed: int, device: str) -> Any:

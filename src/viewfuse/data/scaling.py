@@ -78,7 +78,8 @@ class Scaler:
         views = views.dense()
         if self.kind == "none":
             return views
-        return views.replace(arrays=tuple(self._scaled(v, a, views.mask[:, v]) for v, a in enumerate(views.arrays)))
+        arrays = tuple(self._scaled(v, a, views.mask[:, v]) for v, a in enumerate(views.arrays))
+        return views.replace(arrays=arrays, offsets=(0.0,) * len(arrays))
 
     def _scaled(self, v: int, array: NDArray[np.float32], present: NDArray[np.bool_]) -> NDArray[np.float32]:
         """In float64 a part at a time: all of it would take three times the memory of the view."""

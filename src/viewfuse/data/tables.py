@@ -18,11 +18,14 @@ from viewfuse.data.digits import (
     ROUNDING,
     ROWS_THAT_VARY,
     TOO_CLOSE,
+    Offset,
     are_one_as_floats,
+    exact,
     exact_frame,
     has_long_numbers,
-    lost_column,
+    lossy_columns,
     lost_in_words,
+    measured,
     single,
 )
 from viewfuse.data.numerals import is_number, is_too_small, objects_as_numbers
@@ -192,15 +195,15 @@ def labelled(row: int, ids: NDArray[Any]) -> str:
 
 def present_rows(
     table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any], *, placed: bool = False
-) -> tuple[Any, NDArray[np.bool_]]:
-    """Check the rows that may be looked at; return float32 values, zero where missing, and who is present.
+) -> tuple[Any, NDArray[np.bool_], Offset]:
+    """Check the rows that may be looked at; return values, zero where missing, who is present, and the offset.
 
-    Empty cells of a row that has others stay NaN. A row of a sparse view is missing where all that it stores is NaN;
-    one that stores nothing is zero. Samples that a model places (`placed`) may be alike; those that it was fitted on
-    say which digits matter.
+    Values are float32, measured from the offset. Those of samples that a model places (`placed`) stay as they are, for
+    the model knows what it measures from. Empty cells of a row that has others stay NaN. A row of a sparse view is
+    missing where all that it stores is NaN; one that stores nothing is zero.
     """
     if table.is_none:
-        return table.values, np.zeros(len(ids), dtype=bool)
+        return table.values, np.zeros(len(ids), dtype=bool), 0.0
     if is_sparse(table.values):
         return _present_sparse_rows(table, allowed, ids, placed)
     given = _numbers(table, allowed, ids)
@@ -210,11 +213,10 @@ def present_rows(
     if len(wrong):
         _raise_for_row(table._replace(values=given), int(wrong[0]), ids)
     present = allowed & filled
-    if not placed:
-        _check_digits(table, given, present)
-    values = _kept(given, present).view()
-    values.flags.writeable = False  # it may be the caller's own memory
-    return values, present
+    if placed and given.dtype != np.float32:
+        return exact(given, present), present, 0.0
+    offset = 0.0 if placed else _offset(table, given, present)
+    return measured(given, present, offset), present, offset
 
 
 def _filled_and_infinite(rows: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -227,7 +229,7 @@ def _filled_and_infinite(rows: NDArray[np.float32]) -> tuple[NDArray[np.bool_], 
 
 def _present_sparse_rows(
     table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any], placed: bool
-) -> tuple[csr_array, NDArray[np.bool_]]:
+) -> tuple[csr_array, NDArray[np.bool_], Offset]:
     given = table.values
     stored = with_data(given, single(given.data))
     gone = nan_rows(stored)
@@ -236,21 +238,11 @@ def _present_sparse_rows(
         _raise_for_row(table, int(wrong[0]), ids)
     present = allowed & ~gone
     if not placed:
-        _check_digits(table, given, present)
+        _offset(table, given, present)
     values = with_empty_rows(stored, present)
     shown = values.data.view()
     shown.flags.writeable = False  # it may be the caller's own memory
-    return with_data(values, shown), present
-
-
-def _kept(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """The numbers as they are where that is possible, else a copy in float32 with zeros where a row is missing."""
-    if given.dtype == np.float32 and given.flags.c_contiguous and present.all():
-        return given
-    values = memory.room((given.shape[0], given.shape[1]))
-    for rows in memory.parts(len(given)):
-        values[rows] = np.where(present[rows, None], single(given[rows]), np.float32(0))
-    return values
+    return with_data(values, shown), present, 0.0
 
 
 def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -271,22 +263,30 @@ def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[An
     return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
 
 
-def _check_digits(table: Table, given: Any, present: NDArray[np.bool_]) -> None:
-    """Refuse a column that varies, but not within the digits of float32: all of its values, or most of them."""
+def _offset(table: Table, given: Any, present: NDArray[np.bool_]) -> Offset:
+    """What columns are measured from that vary, but not within the digits of float32: all of their values, or most.
+
+    Columns whose distances from a number near them lose these digits as well are refused.
+    """
     if present.sum() < ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
-        return
+        return 0.0
     least, largest = column_bounds(given, present)
     low, high = least.astype(np.float64), largest.astype(np.float64)
     varies = high - low > ROUNDING * np.maximum(np.abs(low), np.abs(high))
     if given.dtype.kind in "iu":  # nothing is rounding there
         varies = largest != least
-    lost = varies & (single(low) == single(high))
-    if lost.any():
-        column = int(np.flatnonzero(lost)[0])
-        raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {TOO_CLOSE}")
-    found = lost_column(given, present)
-    if found:
-        raise DataError(f"view {table.name!r}, column {called(table.columns, found[0])}: {lost_in_words(found[1])}")
+    alike = varies & (single(low) == single(high))
+    lossy = lossy_columns(given, present, alike)
+    lost = np.flatnonzero(~lossy.kept | (low == high)[lossy.columns])
+    if len(lost):
+        column = int(lossy.columns[lost[0]])
+        why = TOO_CLOSE if alike[column] else lost_in_words(float(lossy.near[lost[0]]))
+        raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {why}")
+    if not len(lossy.columns):
+        return 0.0
+    offset = np.zeros(given.shape[1])
+    offset[lossy.columns] = lossy.near
+    return offset
 
 
 def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:

@@ -19,14 +19,15 @@ from viewfuse.data.alignment import (
 )
 from viewfuse.data.annotated import Use, opened
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
+from viewfuse.data.digits import Offset, measured
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
-from viewfuse.data.tables import Table, labelled, present_rows, read_table, renamed_columns
+from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
 
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
 
-_ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns")
+_ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets")
 
 
 class Views:
@@ -53,7 +54,7 @@ class Views:
         For AnnData and MuData: "X" (the default), "layers/NAME" or "obsm/NAME". With a dict one AnnData can be
         several views: ``{"rna": "X", "protein": "obsm/protein"}``.
     allow_disjoint : whether frames may share no row label, which is an error otherwise; for samples that a fitted model
-        places, as `predict` does it
+        places, as `predict` does it. Their arrays are float64 unless they came as float32: the model rounds them.
 
     Attributes
     ----------
@@ -63,6 +64,9 @@ class Views:
     ids : array of shape (samples,); each name once.
     names : tuple of str.
     columns : tuple, per view the names or numbers of its columns.
+    offsets : tuple, per view what its columns are measured from: 0.0, as they were given, or a float64 array of shape
+        (columns,) where some would lose digits that tell samples apart as float32, such as time stamps. `in_units`
+        adds it to the arrays.
     """
 
     names: tuple[str, ...]
@@ -70,6 +74,7 @@ class Views:
     mask: NDArray[np.bool_]
     ids: NDArray[Any]
     columns: tuple[Sequence[Hashable], ...]
+    offsets: tuple[Offset, ...]
 
     def __init__(
         self,
@@ -92,18 +97,27 @@ class Views:
         check_order(ids, found_ids)
         check_written(self.ids)
         allowed = checked_mask(mask, self.ids, list(given), found_ids)
-        pairs = [present_rows(t, allowed[:, v], self.ids, placed=allow_disjoint) for v, t in enumerate(tables)]
         self.names = tuple(given)
         self.columns = tuple(t.columns for t in tables)
-        self.arrays = tuple(values for values, _ in pairs)
-        self.mask = np.stack([present for _, present in pairs], axis=1)
-        self.mask.flags.writeable = False
+        self._read(tables, allowed, placed=allow_disjoint)
         _check_no_empty_samples(self.mask, self.ids)
+
+    def _read(self, tables: Sequence[Table], allowed: NDArray[np.bool_], *, placed: bool = False) -> None:
+        found = [present_rows(t, allowed[:, v], self.ids, placed=placed) for v, t in enumerate(tables)]
+        self.arrays, present, self.offsets = zip(*found, strict=True)
+        self.mask = np.stack(present, axis=1)
+        self.mask.flags.writeable = False
 
     @classmethod
     def of(cls, data: Any) -> Views:
-        """Views as they are, or anything else made into Views."""
-        return data if isinstance(data, Views) else cls(data)
+        """Views as they are, in float32, or anything else made into Views."""
+        if not isinstance(data, Views):
+            return cls(data)
+        if all(array.dtype == np.float32 for array in data.arrays):
+            return data
+        found = data.replace()
+        found._read([Table(*own) for own in zip(data.names, data.arrays, data.columns, strict=True)], data.mask)
+        return found
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -121,6 +135,12 @@ class Views:
             return self
         pairs = zip(self.names, self.arrays, strict=True)
         return self.replace(arrays=tuple(all_dense(name, a) if is_sparse(a) else a for name, a in pairs))
+
+    def in_units(self) -> Views:
+        """The same as it was given: without offsets, in float64 where there were any."""
+        pairs = zip(self.arrays, self.offsets, self.mask.T, strict=True)
+        arrays = tuple(np.where(own[:, None], a + offset, 0.0) if np.any(offset) else a for a, offset, own in pairs)
+        return self.replace(arrays=arrays, offsets=(0.0,) * len(arrays))
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -170,19 +190,48 @@ class Views:
             _check_count(self.names, names)
             source = {name: v for v, name in enumerate(names)}
         placed = [self._matched(source.get(name), name, known[name]) for name in names]
-        warn_of_ignored({name: ignored for name, (_, _, ignored) in zip(names, placed, strict=True)})
-        arrays, mask = tuple(array for array, _, _ in placed), np.stack([present for _, present, _ in placed], axis=1)
+        arrays, present, offsets, ignored = zip(*placed, strict=True)
+        warn_of_ignored(dict(zip(names, ignored, strict=True)))
+        mask = np.stack(present, axis=1)
         _check_no_empty_samples(mask, self.ids)
-        return self.replace(names=tuple(names), arrays=arrays, mask=mask, columns=tuple(columns))
+        return self.replace(names=tuple(names), arrays=arrays, mask=mask, columns=tuple(columns), offsets=offsets)
 
     def _matched(
         self, v: int | None, name: str, columns: Sequence[Hashable]
-    ) -> tuple[Values, NDArray[np.bool_], Sequence[Hashable]]:
-        """A view with these columns, who has it, and which columns are left out; None is missing in every sample."""
+    ) -> tuple[Values, NDArray[np.bool_], Offset, Sequence[Hashable]]:
+        """A view with these columns, who has it, its offset, and the columns that are left out; None has no rows."""
         if v is None or not self.widths[v]:
-            return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), ()
+            return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), 0.0, ()
         matching = match_columns(name, self.columns[v], columns)
-        return *matched(self.arrays[v], self.mask[:, v], matching), matching.ignored
+        offset = self.offsets[v]
+        if matching.places is not None and not isinstance(offset, float):
+            offset = offset[matching.places]
+        return *matched(self.arrays[v], self.mask[:, v], matching), offset, matching.ignored
+
+
+def measured_from(views: Views, offsets: Sequence[Offset]) -> Views:
+    """The same in float32, measured from these offsets, which are those of a model."""
+    arrays = tuple(_measured(views, v, offset) for v, offset in enumerate(offsets))
+    return views.replace(arrays=arrays, offsets=tuple(offsets))
+
+
+def _measured(views: Views, v: int, offset: Offset) -> Values:
+    """An array of views in float32, measured from another offset; samples that were rounded without it are refused."""
+    array, present, own = views.arrays[v], views.mask[:, v], views.offsets[v]
+    if array.dtype == np.float32 and np.array_equal(own, offset):
+        return array
+    if not present.any():
+        return empty((len(views), views.widths[v]))
+    rounded = np.broadcast_to((own == 0.0) & (offset != 0.0), views.widths[v])
+    if not is_sparse(array):
+        rounded = rounded & (array.dtype == np.float32) & ~np.isnan(array[present]).all(axis=0)
+    if rounded.any():
+        column = called(views.columns[v], int(np.flatnonzero(rounded)[0]))
+        raise DataError(
+            f"view {views.names[v]!r}, column {column}: as sparse matrices or 32-bit floats these samples lose digits "
+            "that the model tells samples apart by; give arrays or frames of 64-bit floats, not Views made of them"
+        )
+    return measured(array, present, offset - own)
 
 
 def is_one_table(data: Any) -> bool:

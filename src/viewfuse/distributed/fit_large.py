@@ -27,10 +27,11 @@ from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles
 from viewfuse.distributed.processes import Processes, joined, was_restarted
 from viewfuse.distributed.rows.contents import changed_shard, read_contents
-from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
+from viewfuse.distributed.rows.pass_zero import ColumnFacts, read_offset, run_pass_zero
 from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.rows.shards import Shards, check_apart
+from viewfuse.distributed.rows.shard_paths import check_apart
+from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, SUMMARY, clear, remove, summary_of
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
@@ -181,6 +182,7 @@ class _Job:
     def check_contents(self, done: dict[str, Any], progress: Progress) -> None:
         """Refuse results of shards with other rows."""
         progress.tell(f"comparing {len(self.shards):,} rows with those of {self.out}")
+        self.shards.measure_from(read_offset(done.get("offset")))
         changed = changed_shard(self.shards, read_contents(done.get("contents", {})), self.processes, self.trust)
         if changed:
             raise CannotWrite(f"{self.out} has the results of other rows: {changed}")
@@ -304,6 +306,7 @@ class _Job:
             "peak_memory_mb": round(max(self.processes.gather(memory_peak()))),
             "decisions": fitted.decisions_,
             "fit": self._facts(),
+            "offset": facts.saved()["offset"],
             "contents": {name: list(own) for name, own in facts.contents.items()},
         }
 

@@ -189,27 +189,21 @@ class KeptStage:
     def keep(self, epoch: int, *, last: bool = False) -> None:
         """Write where the trainings stand after an epoch: if it is time, or the last one of the stage."""
         if self._path is not None and (last or self._checkpoint.is_due):
-            from safetensors.torch import save_file
-
             self._checkpoint.begin()
             best = self._keep_best(self._path)
-            with writing(self._path) as temporary:
-                tensors, facts = self._tensors(epoch), json.dumps(self._facts(epoch))
-                save_file(tensors, temporary, {"facts": facts, "checksum": _checksum(tensors, facts)})
+            tensors, facts = self._tensors(epoch), json.dumps(self._facts(epoch))
+            _write(self._path, tensors, {"facts": facts, "checksum": _checksum(tensors, facts)})
             for old in set(self._path.parent.glob(f"{self._path.stem}-best-*")) - {best}:
                 old.unlink()
             self._checkpoint.written()
 
     def _keep_best(self, path: Path) -> Path:
         """The best weights are a file of their own, which is written when there are better ones."""
-        from safetensors.torch import save_file
-
         found = {f"{i}.{name}": x for i, watch in enumerate(self._watches) for name, x in watch.best_weights.items()}
         best = self._best_file(path, [run.joint_stage.kept for run in self._runs])
         if self._watches and not best.exists():
-            with writing(best) as temporary:
-                tensors = _on_cpu(found)
-                save_file(tensors, temporary, {"checksum": _checksum(tensors)})
+            tensors = _on_cpu(found)
+            _write(best, tensors, {"checksum": _checksum(tensors)})
         return best
 
     def _best_file(self, path: Path, kept: Sequence[int]) -> Path:
@@ -306,6 +300,18 @@ def _checksum(tensors: Mapping[str, Tensor], facts: str = "null") -> str:
         what = f"{name} {tensors[name].dtype} {list(tensors[name].shape)}"
         found = zlib.crc32(numbers, zlib.crc32(what.encode(), found))
     return f"{found:08x}"
+
+
+def _write(path: Path, tensors: dict[str, Tensor], facts: dict[str, str]) -> None:
+    """Put tensors and facts at `path`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with writing(path) as temporary:
+        try:
+            save_file(tensors, temporary, facts)
+        except SafetensorError as error:  # a full disk, for which others have an OSError
+            raise OSError(str(error).partition("I/O error: ")[2] or str(error)) from None
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:

@@ -88,6 +88,7 @@ def view_effects(views: Views, v: int, labels: NDArray[np.int64], n_clusters: in
     own = counts[found][:, None]
     mean, others = sums[found] / own, (total - sums[found]) / (len(rows) - own)
     size = np.divide(mean - others, deviation, out=np.zeros_like(mean), where=deviation > 0)
+    origin += views.offsets[v]
     return ViewEffects(views.names[v], views.columns[v], found, size, origin + mean, origin + others, deviation > 0)
 
 

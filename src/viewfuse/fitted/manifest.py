@@ -15,8 +15,8 @@ from viewfuse import __version__
 from viewfuse.errors import BadModelFile
 from viewfuse.utils.sealed import parsed
 
-FORMAT = 2
-"""Format 1 knew one method only, and had no name for it; it can still be read."""
+FORMAT = 3
+"""Format 1 knew one method only, and had no name for it; format 2 had no offsets of columns. Both can be read."""
 MANIFEST = "manifest.json"
 TENSORS = "tensors-*.safetensors"
 _NEW_NAMES = {

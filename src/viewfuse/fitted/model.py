@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.digits import Offset
 from viewfuse.data.empty_cells import EmptyCells
 from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.tables import labelled
-from viewfuse.data.views import Views
+from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
@@ -67,12 +68,13 @@ class Model:
 
     Attributes
     ----------
-    names, columns : of the views that it was fitted on
+    names, columns, offsets : of the views that it was fitted on
     sharpness : the power of soft assignments that makes them probabilities, see `viewfuse.selection.confidence`
     """
 
     names: tuple[str, ...]
     columns: tuple[Sequence[Hashable], ...]
+    offsets: tuple[Offset, ...]
     method: FittedMethod
     filler: Filler
     reduction: Reduction
@@ -98,7 +100,8 @@ class Model:
 
     def complete(self, views: Views, *, by_name: bool) -> tuple[Views, list[EmptyCells]]:
         """New samples with the model's views and columns and without empty cells, and how many of these there were."""
-        return self.filler.apply(views.conform(self.names, self.columns, by_name=by_name))
+        known = views.conform(self.names, self.columns, by_name=by_name)
+        return self.filler.apply(measured_from(known, self.offsets))
 
     def embed(self, views: Views) -> Tensor:
         """Embeddings of shape (samples, embedding) of complete samples, any of whose views are missing."""
@@ -136,7 +139,7 @@ class Model:
 
     @torch.no_grad()
     def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:
-        """Per view what the decoder expects, of shape (samples, columns), in the units of the data."""
+        """Per view what the decoder expects, of shape (samples, columns), measured from `offsets`."""
         n = len(embedding)
         rows = fixed_rows(n, self.rows_per_pass(n), embedding.device)
         parts = [self.method.decode(self.network, embedding[part]) for part in rows]

@@ -26,6 +26,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 import viewfuse
+from viewfuse.data.digits import Offset
 from viewfuse.data.filling import FILLS, Filler, NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
@@ -162,6 +163,8 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
     found = {f"network.{name}": x for name, x in model.network.state_dict().items()}
     for v, view in enumerate(model.stored.values):
         found[f"stored.{v}"] = view
+        if np.any(model.offsets[v]):
+            found[f"offset.{v}"] = torch.from_numpy(np.asarray(model.offsets[v]))
         found[f"shift.{v}"] = torch.from_numpy(model.scaler.shifts[v])
         found[f"factor.{v}"] = torch.from_numpy(model.scaler.factors[v])
         for name, array in model.reduction.front_ends[v].arrays().items():
@@ -214,8 +217,19 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
         raise ValueError("the names of the columns are not as many as the columns")
     filler = _filler(manifest.get("fill", "error"), [len(own) for own in columns], tensors)
     index = index_rows(values, present)
-    model = Model(names, columns, method, filler, reduction, scaler, stored, index, network, _sharpness(manifest))
+    offsets = tuple(_offset(tensors.get(f"offset.{v}"), len(own)) for v, own in enumerate(columns))
+    before = (names, columns, offsets, method, filler, reduction)
+    model = Model(*before, scaler, stored, index, network, _sharpness(manifest))
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
+
+
+def _offset(found: Tensor | None, width: int) -> Offset:
+    """What the columns of a view are measured from; models before format 3 had no such thing."""
+    if found is None:
+        return 0.0
+    if found.dtype != torch.float64 or tuple(found.shape) != (width,) or not torch.isfinite(found).all():
+        raise ValueError("what columns are measured from does not fit them")
+    return found.numpy()
 
 
 def _filler(how: str, widths: Sequence[int], tensors: Mapping[str, Tensor]) -> Filler:

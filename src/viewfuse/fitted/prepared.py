@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from viewfuse.data.digits import Offset
 from viewfuse.data.empty_cells import warn_of_filled
 from viewfuse.data.filling import Filler, fit_filler
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.views import Views
-from viewfuse.fitted.model import scaled_tensors
+from viewfuse.fitted.model import FittedMethod, Model, scaled_tensors
 from viewfuse.neighbors.samples import RowIndex, Samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
@@ -22,6 +23,7 @@ class Source(NamedTuple):
     """A set of samples as it was given, but for its values: those are filled and reduced."""
 
     columns: tuple[Sequence[Hashable], ...]
+    offsets: tuple[Offset, ...]
     filler: Filler
     reduction: Reduction
     decisions: tuple[Decision, ...]
@@ -36,7 +38,12 @@ class Source(NamedTuple):
         reduction = fit_reduction(filled, asked)
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
-        return cls(views.columns, filler, reduction, (filling, reduced), reduction.apply(filled))
+        return cls(views.columns, views.offsets, filler, reduction, (filling, reduced), reduction.apply(filled))
+
+    def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:
+        """The network that was trained on these samples, with all that new ones need."""
+        before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
+        return Model(*before, scaler, stored, row_index, network)
 
 
 class Prepared(NamedTuple):

@@ -114,25 +114,24 @@ class FileSource:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def read(self) -> Views:
-        """All samples, where memory allows."""
+    def read(self, *, placed: bool = False) -> Views:
+        """All samples, where memory allows; those that a model places are not rounded yet."""
         needed = sum(self._bytes_needed(v) for v in range(len(self.views)))
         widths = ", ".join(f"{view.name} {view.values.shape[1]:,}" for view in self.views)
         what = f"{self._files()}: reading {len(self):,} samples with columns {widths}"
         chunks = Advice((", or predict chunk by chunk with ", Setting("read_chunks")))
         memory.require(needed, what, "choose fewer columns, or reduce them first (PCA)", chunks)
-        return self._views(slice(0, len(self)), None)
+        return self._views(slice(0, len(self)), placed=placed)
 
     def chunks(self, size: int) -> Iterator[Views]:
-        """All samples in order, at most `size` at a time."""
+        """All samples in order, at most `size` at a time, for a model that places them."""
         if size < 1:
             raise SettingError(f"the size of a chunk must be at least 1; got {size!r}")
         for first in range(0, len(self), size):
-            # Whether a column varies enough for float32 is no question for a part of its rows, so they are float32.
-            yield self._views(slice(first, min(first + size, len(self))), np.float32)
+            yield self._views(slice(first, min(first + size, len(self))), placed=True)
 
-    def _views(self, rows: slice, dtype: type[np.float32] | None) -> Views:
-        pairs = [self._read_view(v, rows, dtype) for v in range(len(self.views))]
+    def _views(self, rows: slice, *, placed: bool) -> Views:
+        pairs = [self._read_view(v, rows) for v in range(len(self.views))]
         mask = np.stack([present for _, present in pairs], axis=1)
         if self._mask is not None:  # values other than 0 and 1 are left for Views to refuse
             mask = np.where(mask, self._mask[rows], 0)
@@ -144,6 +143,7 @@ class FileSource:
                 mask=mask[kept],
                 ids=self.ids[rows][kept],
                 columns=[view.columns for view in self.views],
+                allow_disjoint=placed,
             )
         except DataError as error:
             raise type(error)(f"{self._files()}: ", *error.parts) from None
@@ -167,15 +167,12 @@ class FileSource:
     def _files(self) -> str:
         return ", ".join(dict.fromkeys(str(view.path) for view in self.views))
 
-    def _read_view(self, v: int, rows: slice, dtype: Any) -> tuple[Any, NDArray[np.bool_]]:
+    def _read_view(self, v: int, rows: slice) -> tuple[Any, NDArray[np.bool_]]:
         """Values of shape (samples, columns), zero where absent, and who is there."""
         view, places = self.views[v], self._rows[v]
         there = None if places is None else places[rows]
         present = np.ones(rows.stop - rows.start, dtype=bool) if there is None else there != ABSENT
         found = view.rows(rows if there is None else there[present])
-        if dtype is not None and found.dtype.kind in "fiu":
-            with np.errstate(over="ignore", invalid="ignore"):
-                found = found.astype(dtype, copy=False)
         if present.all():
             return found, present
         if is_sparse(found):

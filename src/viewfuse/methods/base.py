@@ -181,7 +181,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         -------
         The kind that was given: a list of float32 arrays with all of the model's views, a dict of them (of a MuData,
         too), Views, or one array (of an AnnData, too). Observed rows are returned as they were, in float32, with their
-        empty cells filled as for `predict`; filled values stay within the range of the training samples.
+        empty cells filled as for `predict`; filled values stay within the range of the training samples. A view of the
+        model that has `Views.offsets` is float64.
         """
         given = self._known_views(X)
         what = f"filling {len(given):,} samples with {sum(given.widths):,} columns"
@@ -189,9 +190,11 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         model, _, embedding = self._place(given)
         rebuilt = model.rebuild(embedding)  # before it is dense: sums could round in another way
         views = given.dense()
-        arrays = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
+        filled = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
+        whole = views.replace(arrays=filled, mask=np.ones_like(views.mask)).in_units()
+        arrays = whole.arrays
         if isinstance(X, Views):
-            return views.replace(arrays=arrays, mask=np.ones_like(views.mask))
+            return whole
         if isinstance(X, Mapping) or is_mudata(X):
             return dict(zip(views.names, arrays, strict=True))
         return arrays[0] if is_one_table(X) or is_anndata(X) else list(arrays)

@@ -25,7 +25,7 @@ from viewfuse.engine.rng import generator_for_start, replicate_seeds
 from viewfuse.engine.stacking import can_stack, max_stacked, network_bytes
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
-from viewfuse.fitted.model import Model, scaled_tensors, warn_of_empty_clusters
+from viewfuse.fitted.model import scaled_tensors, warn_of_empty_clusters
 from viewfuse.fitted.prepared import Source
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
@@ -260,13 +260,13 @@ class PublishedMethod(MultiViewClusterer):
 
     def _remember(self, trained: Trained, views: Views, method: PlacingNetwork) -> None:
         """Set what fitting gave."""
-        (columns, filler, reduction, decisions, reduced), scaler, samples, network, history = trained
+        source, scaler, samples, network, history = trained
         stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
         index = index_rows(samples.values, samples.present)
-        self._model = Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, network)
+        self._model = source.model(method, scaler, stored, index, network)
         embedding = embeddings(network, stored)
         self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
-        self.objectives_, self.decisions_ = list(history["total"][-1:]), records(*decisions)
+        self.objectives_, self.decisions_ = list(history["total"][-1:]), records(*source.decisions)
         self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.stability_ = np.full(len(views), np.nan, dtype=np.float32)

@@ -271,7 +271,8 @@ class Reduction:
         pairs = list(enumerate(zip(self.front_ends, views.arrays, strict=True)))
         arrays = tuple(one.apply(a, views.mask[:, v]) if one.how != "none" else a for v, (one, a) in pairs)
         columns = tuple(range(one.columns) if one.how != "none" else views.columns[v] for v, (one, _) in pairs)
-        return views.replace(arrays=arrays, columns=columns).dense()
+        offsets = tuple(0.0 if one.how != "none" else views.offsets[v] for v, (one, _) in pairs)
+        return views.replace(arrays=arrays, columns=columns, offsets=offsets).dense()
 
     def invert(self, v: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Reduced values of one view, of shape (samples, components), in the user's columns and units."""

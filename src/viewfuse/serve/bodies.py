@@ -90,7 +90,7 @@ def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str]) -> 
     if not any(given.values()):
         raise DataError("no view has a row; give at least one")
     columns = [() if given[name] is None else listed for name, (_, listed) in tables.items()]
-    return Views(given, ids=ids, columns=columns)
+    return Views(given, ids=ids, columns=columns, allow_disjoint=True)
 
 
 def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: Sequence[str]) -> Views:
@@ -107,7 +107,7 @@ def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: S
         source = open_source(paths, Reading(id_column=asked.id_column, blocks=asked.blocks))
         limits.check_rows(len(source))
         limits.check_body(sum(one.values.nbytes for one in source.views))
-        views = source.read()
+        views = source.read(placed=True)
     if views.names == (_BODY,) and _BODY not in names:
         listed = ", ".join(names)
         raise DataError(f"the body is one table: say which view it is with ?view=NAME; the model has {listed}")

@@ -1,14 +1,20 @@
-"""Digits that columns lose as 32-bit floats: beside a large offset few are left for what tells samples apart."""
+"""Digits that columns lose as 32-bit floats: beside a large offset few are left for what tells samples apart.
+
+Such columns are measured from one of their values, in 64 bits, before they become 32-bit floats: time stamps, positions
+in a genome, metres, m/z. What still loses digits is refused: sparse columns, which would no longer be sparse, and whole
+numbers that 64-bit floats cannot tell apart.
+"""
 
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.utils import memory
 
 ROWS_THAT_VARY = 10
 """A few rows may be alike by chance; only from so many on is a column judged."""
@@ -17,6 +23,8 @@ ROUNDING = 1e-12
 EXACT = 2.0**53
 """Up to here a float of 64 bits holds every whole number."""
 TOO_CLOSE = "its values differ by less than 32-bit floats can tell; subtract their mean, or rescale them"
+Offset = NDArray[np.float64] | float
+"""What the columns of a view are measured from, of shape (columns,); 0.0 where all are as they were given."""
 SAMPLED = 500
 """Rows that are looked at; where there are more, they are drawn."""
 _MOST_CELLS = 2_000_000
@@ -31,6 +39,30 @@ def single(numbers: NDArray[Any]) -> NDArray[np.float32]:
     """In 32 bits; what is too large is infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return numbers.astype(np.float32, copy=False)
+
+
+def measured(given: NDArray[Any], present: NDArray[np.bool_], offset: Offset) -> NDArray[np.float32]:
+    """In float32, measured from `offset`, with zeros where a row is missing; the same memory where that is possible."""
+    if not np.any(offset) and given.dtype == np.float32 and given.flags.c_contiguous and present.all():
+        return _locked(given)
+    values = memory.room((given.shape[0], given.shape[1]))
+    for rows in memory.parts(len(given)):
+        part = given[rows].astype(np.float64) - offset if np.any(offset) else given[rows]
+        values[rows] = np.where(present[rows, None], single(part), np.float32(0))
+    return _locked(values)
+
+
+def exact(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """In float64, with zeros where a row is missing; the same memory where that is possible."""
+    values = given.astype(np.float64, copy=False)
+    return _locked(values if present.all() else np.where(present[:, None], values, 0.0))
+
+
+def _locked(values: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, which cannot be written to: they may be the caller's own memory."""
+    shown = values.view()
+    shown.flags.writeable = False
+    return shown
 
 
 def has_long_numbers(values: Any) -> bool:
@@ -51,29 +83,49 @@ def are_one_as_floats(cells: NDArray[Any]) -> bool:
     return len(numbers) >= ROWS_THAT_VARY and 2 * len(set(map(float, numbers))) <= len(numbers)
 
 
-def lost_column(given: Any, present: NDArray[np.bool_]) -> tuple[int, float] | None:
-    """A column of a view that loses digits which tell its rows apart, and a number near its values; None without one.
+class Lossy(NamedTuple):
+    """Columns of a view that lose digits which tell their rows apart, all of shape (such columns,).
+
+    Attributes
+    ----------
+    columns : their numbers, increasing
+    near : one of the values of each, near the middle
+    kept : whether their distances from `near` keep these digits; never of sparse columns, whose zeros stay zeros
+    """
+
+    columns: NDArray[np.int64]
+    near: NDArray[np.float64]
+    kept: NDArray[np.bool_]
+
+
+def lossy_columns(given: Any, present: NDArray[np.bool_], alike: NDArray[np.bool_] | bool = False) -> Lossy:
+    """Look at a few rows of a view.
 
     Parameters
     ----------
     given : dense or sparse array of shape (samples, columns), as it was given
+    alike : of shape (columns,): which columns are known to lose all of their differences
     """
-    rows = np.flatnonzero(present)
+    rows, none = np.flatnonzero(present), Lossy(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
     if len(rows) < ROWS_THAT_VARY or given.dtype.itemsize < 4 or given.dtype == np.float32:
-        return None
-    columns = np.arange(given.shape[1])
+        return none
+    columns, alike = np.arange(given.shape[1]), np.broadcast_to(alike, given.shape[1:])
     if is_sparse(given):  # a tenth of zeros, and the middle of a column is wider than any offset
-        columns = np.flatnonzero(np.bincount(given.indices, minlength=len(columns)) >= 0.9 * len(rows))
+        columns = np.flatnonzero(alike | (np.bincount(given.indices, minlength=len(columns)) >= 0.9 * len(rows)))
     if not len(columns):
-        return None
+        return none
     count = min(SAMPLED, max(5 * ROWS_THAT_VARY, _MOST_CELLS // len(columns)))
     if len(rows) > count:
         rows = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
     sample = given[rows][:, columns].toarray() if is_sparse(given) else given[rows]
-    lost = np.flatnonzero(loses_digits(sample))
-    if not len(lost):
-        return None
-    return int(columns[lost[0]]), float(np.nanmedian(sample[:, lost[0]].astype(np.float64)))
+    lost = alike[columns] | loses_digits(sample)
+    if not lost.any():
+        return none
+    sample = sample[:, lost]
+    double = sample.astype(np.float64)
+    near = np.nanquantile(double, 0.5, axis=0, method="lower")
+    kept = ~loses_digits(double - near) & ~loses_digits(sample, np.float64)
+    return Lossy(columns[lost], near, kept & (not is_sparse(given)))
 
 
 def lost_in_words(number: float) -> str:
@@ -84,11 +136,11 @@ def lost_in_words(number: float) -> str:
     )
 
 
-def loses_digits(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which columns lose digits that tell their rows apart, of shape (columns,); empty cells are NaN.
+def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) -> NDArray[np.bool_]:
+    """Which columns lose digits that tell their rows apart as floats of that kind, of shape (columns,).
 
     Rounding is compared with how far apart neighbours are, a tenth of the rows from the next one: far rows are few, so
-    the range of a column says little. Rows that are the same are no neighbours.
+    the range of a column says little. Rows that are the same are no neighbours. Empty cells are NaN.
     """
     low = np.fmin.reduce(rows)
     apart = _minus(rows, low)
@@ -97,14 +149,15 @@ def loses_digits(rows: NDArray[Any]) -> NDArray[np.bool_]:
     cuts = np.take_along_axis(np.sort(apart, axis=0), ends, axis=0)
     sizes = np.abs(low.astype(np.float64) + cuts)
     sizes = np.maximum(sizes[1:], sizes[:-1])
-    errors, widths = np.spacing(single(sizes)).astype(np.float64) / 2, np.diff(cuts, axis=0)
+    with np.errstate(over="ignore"):
+        errors, widths = np.spacing(sizes.astype(kind)).astype(np.float64) / 2, np.diff(cuts, axis=0)
     noise = np.where(sizes < EXACT, ROUNDING, 0.0) if rows.dtype.kind == "f" else 0.0
     differ = widths > noise * sizes
     ratios = np.where(differ, errors / np.where(differ, widths, 1.0), np.nan)
     ratios[0] = np.where(differ.any(axis=0), ratios[0], 0.0)
     local = np.nanmedian(ratios, axis=0) > _MOST_LOST
     matters = errors[_PARTS // 2] > _MATTERS * (cuts[-2] - cuts[1])
-    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & _is_rounded(rows))
+    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & _is_rounded(rows, kind))
 
 
 def _minus(rows: NDArray[Any], low: NDArray[Any]) -> NDArray[np.float64]:
@@ -115,8 +168,8 @@ def _minus(rows: NDArray[Any], low: NDArray[Any]) -> NDArray[np.float64]:
     return (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
 
 
-def _is_rounded(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which columns have a cell that 32 bits do not hold exactly."""
-    with np.errstate(invalid="ignore"):
-        back = single(rows).astype(rows.dtype)
+def _is_rounded(rows: NDArray[Any], kind: type[np.floating[Any]]) -> NDArray[np.bool_]:
+    """Which columns have a cell that floats of that kind do not hold exactly."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        back = rows.astype(kind).astype(rows.dtype)
     return np.asarray(((back != rows) & (rows == rows)).any(axis=0))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import SAMPLED, lost_column, lost_in_words
+from viewfuse.data.digits import SAMPLED, Offset, lossy_columns, lost_in_words
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows.contents import Checksum, Contents, changed_shard, read_contents
 from viewfuse.distributed.rows.id_hash import lowest
@@ -37,8 +37,9 @@ class ColumnFacts:
     ----------
     n_rows : rows that have a view
     counts : int64 array of shape (columns of all views,): cells that are not empty
-    low, high : float32 arrays of that shape; NaN where all cells are empty
+    low, high : float32 arrays of that shape, measured from `offset`; NaN where all cells are empty
     contents : of the shards, by name
+    offset : of the layout of the shards
     """
 
     n_rows: int
@@ -46,6 +47,7 @@ class ColumnFacts:
     low: NDArray[np.float32]
     high: NDArray[np.float32]
     contents: Contents = field(default_factory=dict)
+    offset: Offset = 0.0
 
     @classmethod
     def of(cls, values: NDArray[np.float32]) -> ColumnFacts:
@@ -65,12 +67,14 @@ class ColumnFacts:
     def as_csv(self, layout: Layout) -> str:
         """A line per column."""
         names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
-        facts = zip(names, self.counts.tolist(), self.low, self.high, strict=True)
+        low, high = (end + self.offset if np.any(self.offset) else end for end in (self.low, self.high))
+        facts = zip(names, self.counts.tolist(), low, high, strict=True)
         return as_csv([("view", "column", "count", "lowest", "highest"), *((*name, *own) for name, *own in facts)])
 
     def saved(self) -> dict[str, Any]:
         """In a form that JSON can hold."""
-        bounds = {"low": self.low.tolist(), "high": self.high.tolist()}
+        offset = None if isinstance(self.offset, float) else self.offset.tolist()
+        bounds = {"low": self.low.tolist(), "high": self.high.tolist(), "offset": offset}
         return {"n_rows": self.n_rows, "counts": self.counts.tolist(), **bounds, "contents": self.contents}
 
     @classmethod
@@ -78,7 +82,13 @@ class ColumnFacts:
         """What `saved` gave."""
         low, high = (np.array(saved[name], np.float32) for name in ("low", "high"))
         contents = read_contents(saved.get("contents", {}))
-        return cls(saved["n_rows"], np.array(saved["counts"], np.int64), low, high, contents)
+        offset = read_offset(saved.get("offset"))
+        return cls(saved["n_rows"], np.array(saved["counts"], np.int64), low, high, contents, offset)
+
+
+def read_offset(saved: list[float] | None) -> Offset:
+    """From JSON; older runs had none."""
+    return 0.0 if saved is None else np.array(saved, np.float64)
 
 
 def run_pass_zero(
@@ -92,18 +102,17 @@ def run_pass_zero(
     done = folder / _DONE
     known = processes.from_first(_known(done))
     if known is not None:
+        shards.measure_from(known.offset)
         changed = changed_shard(shards, known.contents, processes, trust)
         if changed:
             raise CheckpointDiffers(f"{folder.parent} keeps a fit of other rows: {changed}")
         return known
-    if processes.is_first and folder.exists():
-        shutil.rmtree(folder)
-    processes.wait()
-    with BucketWriter(folder, buckets, processes.rank) as writer:
-        facts, sample = processes.together(lambda: _own_rows(shards, writer, processes))
-        writer.finish()
-    found = _together(processes.gather(facts))
-    _check_digits(shards, [batch for own in processes.gather(sample) for batch in own])
+    found, sample = _read(shards, folder, buckets, processes)
+    offset = _offset(shards, sample)
+    if np.any(offset):  # few data sets have such columns, so it is not asked before all rows are read
+        shards.measure_from(offset)
+        found, _ = _read(shards, folder, buckets, processes)
+        found = replace(found, offset=offset)
     _check_twice(shards, BucketReader(folder, buckets, len(found.counts)), processes)
     if not found.n_rows:
         raise DataError(f"{shards.paths[0]}: no row of the data set has a view; look at the columns")
@@ -111,6 +120,17 @@ def run_pass_zero(
         write_file(done, sealed(found.saved()))
     processes.wait()
     return found
+
+
+def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) -> tuple[ColumnFacts, list[Any]]:
+    """Facts of all rows, which are in `folder` afterwards, and a few rows as they are in the files."""
+    if processes.is_first and folder.exists():
+        shutil.rmtree(folder)
+    processes.wait()
+    with BucketWriter(folder, buckets, processes.rank) as writer:
+        facts, sample = processes.together(lambda: _own_rows(shards, writer, processes))
+        writer.finish()
+    return _together(processes.gather(facts)), [batch for own in processes.gather(sample) for batch in own]
 
 
 def _known(done: Path) -> ColumnFacts | None:
@@ -160,12 +180,19 @@ def _check_finite(shards: Shards, path: Path, rows: Rows, facts: ColumnFacts) ->
         )
 
 
-def _check_digits(shards: Shards, sample: Sequence[Any]) -> None:
-    """Refuse a column that loses digits which tell rows apart when it becomes float32; a few rows are looked at."""
+def _offset(shards: Shards, sample: Sequence[Any]) -> Offset:
+    """What columns are measured from that would lose digits which tell rows apart as float32.
+
+    A few rows are looked at. Columns that lose them in any way are refused.
+    """
+    offset = np.zeros(sum(shards.layout.widths))
     for first, cells in shards.exact(sample) if sample else ():
-        found = lost_column(cells, np.ones(len(cells), dtype=bool))
-        if found:
-            raise DataError(f"{shards.where(shards.paths[0], first + found[0])}: {lost_in_words(found[1])}")
+        lossy = lossy_columns(cells, np.ones(len(cells), dtype=bool))
+        for column, near, kept in zip(lossy.columns.tolist(), lossy.near.tolist(), lossy.kept.tolist(), strict=True):
+            if not kept:
+                raise DataError(f"{shards.where(shards.paths[0], first + column)}: {lost_in_words(near)}")
+            offset[first + column] = near
+    return offset if offset.any() else 0.0
 
 
 def _check_twice(shards: Shards, reader: BucketReader, processes: Processes) -> None:

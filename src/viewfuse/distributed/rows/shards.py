@@ -11,8 +11,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from glob import glob, has_magic
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
@@ -21,9 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.distributed.rows.id_hash import hashed_ids
-from viewfuse.errors import CannotWrite, DataError
+from viewfuse.distributed.rows.shard_paths import found_shards
+from viewfuse.errors import DataError
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths
 from viewfuse.utils.optional import needed
@@ -42,7 +43,8 @@ class Rows(NamedTuple):
     ----------
     ids : array of pyarrow
     keys : hashed ids, of shape (rows,)
-    values : float32 array of shape (rows, columns of all views); NaN where a cell is empty or a view is missing
+    values : float32 array of shape (rows, columns of all views), measured from the layout's offset; NaN where a cell is
+        empty or a view is missing
     batch, places : of pyarrow, as it was read, and which of its rows these are
     """
 
@@ -61,11 +63,13 @@ class Layout:
     ----------
     sources : per view the columns of the file: its only one, of lists, or several of numbers
     columns : per view the names of its columns, or their numbers
+    offset : what the columns of all views are measured from
     """
 
     id_column: str
     sources: Mapping[str, list[str]]
     columns: tuple[Sequence[str] | range, ...]
+    offset: Offset = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,7 +90,13 @@ class Layout:
     def views(self, values: NDArray[np.float32], ids: Any = None) -> Views:
         """Rows, of shape (rows, columns of all views), as Views."""
         parts = {name: values[:, place] for name, place in zip(self.names, self.slices, strict=True)}
-        return Views(parts, ids=ids, columns=list(self.columns))
+        offsets = tuple(map(self.offset_of, self.slices))
+        return Views(parts, ids=ids, columns=list(self.columns)).replace(offsets=offsets)
+
+    def offset_of(self, place: slice) -> Offset:
+        """What some columns are measured from."""
+        own = 0.0 if isinstance(self.offset, float) else self.offset[place]
+        return own if np.any(own) else 0.0
 
 
 class Shards:
@@ -102,7 +112,7 @@ class Shards:
     def __init__(
         self, paths: str | PathLike[str] | Sequence[Any], id_column: str | None = None, blocks: Blocks | None = None
     ) -> None:
-        self.paths = _found(paths)
+        self.paths = found_shards(paths)
         self._parquet: Any = needed("pyarrow.parquet", "io", self.paths[0])
         files = [self._open(path) for path in self.paths]
         self.counts = [file.metadata.num_rows for file in files]
@@ -125,6 +135,15 @@ class Shards:
         except (OSError, ValueError) as error:
             raise DataError(f"{path} is no Parquet file that can be read ({str(error).splitlines()[0]})") from None
 
+    def _batches(self, path: Path, n_rows: int, columns: list[str]) -> Iterator[Any]:
+        """Some columns of a shard, so many rows at a time."""
+        file = self._open(path)
+        try:
+            yield from file.iter_batches(n_rows, columns=columns)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{path} is damaged, its rows cannot be read ({reason}); use another copy") from None
+
     def _columns(self, sources: list[str], kinds: Mapping[str, Any]) -> Sequence[str] | range:
         kind = kinds[sources[0]]
         if not is_list(kind):
@@ -134,11 +153,15 @@ class Shards:
     def _list_width(self, column: str) -> int:
         """How long the lists of a column are: the first that is not empty says it."""
         for path in self.paths:
-            for batch in self._open(path).iter_batches(_ROWS, columns=[column]):
+            for batch in self._batches(path, _ROWS, [column]):
                 lengths = list_lengths(batch.column(0))
                 if lengths.max(initial=0):
                     return int(lengths.max())
         raise DataError(f"{self.paths[0]}, column {column!r}: every list is empty, so nothing can be learned; drop it")
+
+    def measure_from(self, offset: Offset) -> None:
+        """Let rows that are read from now on be measured from an offset."""
+        self.layout = replace(self.layout, offset=offset)
 
     def __len__(self) -> int:
         return sum(self.counts)
@@ -167,23 +190,25 @@ class Shards:
         """The rows of one shard in order, a few at a time; those without any view are left out."""
         first = 0
         columns = [self.layout.id_column, *(name for own in self.layout.sources.values() for name in own)]
-        for batch in self._open(path).iter_batches(_ROWS, columns=columns):
+        for batch in self._batches(path, _ROWS, columns):
             yield self._rows(path, batch, first)
             first += len(batch)
 
     def read_ids(self, path: Path) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
         """The ids of one shard, and their hashes, a few at a time."""
-        for batch in self._open(path).iter_batches(8 * _ROWS, columns=[self.layout.id_column]):
+        for batch in self._batches(path, 8 * _ROWS, [self.layout.id_column]):
             yield batch.column(0), hashed_ids(batch.column(0), path)
 
     def _rows(self, path: Path, batch: Any, first: int) -> Rows:
         values = np.full((len(batch), sum(self.layout.widths)), np.nan, np.float32)
         for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
             if is_list(batch.schema.field(sources[0]).type):
-                _fill_lists(values[:, place], batch.column(sources[0]), f"{path}, column {sources[0]!r}", first)
+                where = f"{path}, column {sources[0]!r}"
+                _fill_lists(values[:, place], batch.column(sources[0]), self.layout.offset_of(place), where, first)
             else:
                 for name, column in zip(sources, range(place.start, place.stop), strict=True):
-                    values[:, column] = floats(batch.column(name), np.float32)
+                    offset = self.layout.offset_of(slice(column, column + 1))
+                    values[:, column] = _floats(batch.column(name), offset)[:, 0]
         ids = batch.column(self.layout.id_column)
         there = ~np.isnan(values[:, 0])  # most rows need no look at all columns
         there[~there] = ~np.isnan(values[~there]).all(axis=1)
@@ -211,52 +236,6 @@ class Shards:
         v = next(v for v, place in enumerate(self.layout.slices) if column < place.stop)
         name = self.layout.columns[v][column - self.layout.slices[v].start]
         return f"{path}, view {self.layout.names[v]!r}, column {name!r}"
-
-
-def check_apart(paths: Any, out: Path) -> None:
-    """Refuse results among the shards, where the next call would read its own labels, and around the shards."""
-    place = Path(os.path.realpath(out))
-    for folder in filter(Path.is_dir, _given(paths)):
-        if Path(os.path.realpath(folder)) in (place, *place.parents):
-            raise CannotWrite(
-                f"{out} is in {folder}, all files of which are read, so its labels would be read next time; "
-                "give an --out elsewhere"
-            )
-    for file in _found(paths):
-        if place in Path(os.path.realpath(file)).parents:
-            raise CannotWrite(f"{out} holds {file}, which is read; give another --out")
-
-
-def _given(paths: Any) -> list[Path]:
-    return [Path(one) for one in ([paths] if isinstance(paths, (str, PathLike)) else paths)]
-
-
-def _found(paths: Any) -> list[Path]:
-    """The files that are meant, in the order of their names."""
-    files: list[Path] = []
-    for one in _given(paths):
-        files += _inside(one) if one.is_dir() else [one] if one.exists() else _matching(one)
-    if not files:
-        raise DataError("no file was given; give a folder of Parquet files, a pattern, or the files")
-    return sorted({path.absolute() for path in files})
-
-
-def _inside(folder: Path) -> list[Path]:
-    """The shards in a folder and below, but for hidden ones."""
-    parts = {path: path.relative_to(folder).parts for path in folder.rglob("*.parquet")}
-    found = [path for path, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
-    if not found:
-        raise DataError(f"{folder} is a folder without .parquet files; give the folder that has them")
-    return found
-
-
-def _matching(pattern: Path) -> list[Path]:
-    """The files that a pattern means."""
-    found = [Path(name) for name in glob(str(pattern))]
-    if not found:
-        wrong = "means no file; check the pattern" if has_magic(str(pattern)) else "does not exist; check the path"
-        raise DataError(f"{pattern} {wrong}")
-    return found
 
 
 def _check_alike(paths: Sequence[Path], schemas: Sequence[Mapping[str, Any]]) -> None:
@@ -312,11 +291,17 @@ def _is_id(kind: Any) -> bool:
     return not is_list(kind) and any(word in str(kind) for word in ("string", "binary", "int"))
 
 
-def _fill_lists(values: NDArray[np.float32], cells: Any, place: str, first: int) -> None:
+def _floats(numbers: Any, offset: Offset) -> NDArray[Any]:
+    """Numbers of one column or several in turn, of shape (rows, columns), measured from an offset."""
+    table = floats(numbers, np.float64 if np.any(offset) else np.float32).reshape(-1, max(1, np.size(offset)))
+    return table - offset if np.any(offset) else table
+
+
+def _fill_lists(values: NDArray[np.float32], cells: Any, offset: Offset, place: str, first: int) -> None:
     """Write lists into rows of shape (rows, columns)."""
     lengths, width = list_lengths(cells), values.shape[1]
     check_lengths(place, lengths, width, first)
-    values[lengths > 0] = floats(cells.flatten(), np.float32).reshape(-1, width)
+    values[lengths > 0] = _floats(cells.flatten(), offset).reshape(-1, width)
 
 
 def _footer(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Whole numbers with more digits than floats hold: columns of them look constant, and are refused as arrays are."""
+"""Whole numbers with more digits than 64-bit floats hold: columns of them would lose what tells samples apart."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import EXACT, ROWS_THAT_VARY
+from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE
 from viewfuse.errors import DataError
+
+_LARGEST = 2**1023
+"""What is larger is no float at all, which is refused elsewhere."""
 
 
 class Digits:
@@ -23,23 +26,15 @@ class Digits:
         """Look at rows of shape (rows, columns); `exact` gives the whole numbers of a column."""
         for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
             seen = self._seen.setdefault(column, set())
-            if len(seen) < 2:
-                numbers = list(exact(column))
-                seen.update((min(numbers), max(numbers)) if numbers else ())
+            if len(seen) < SAMPLED:
+                seen.update(number for number in exact(column) if abs(number) < _LARGEST)
 
     def check(self, path: Path, columns: Sequence[Any], table: NDArray[np.float64]) -> None:
-        """Refuse a column whose numbers differ, but not as floats."""
-        for column in (column for column, seen in self._seen.items() if len(seen) > 1):
-            values = np.asarray(table[:, column])
-            if np.isfinite(values).sum() < ROWS_THAT_VARY:
-                continue
-            with np.errstate(over="ignore"):
-                low, high = np.float32(np.nanmin(values)), np.float32(np.nanmax(values))
-            if low == high and np.isfinite(low):
-                raise DataError(
-                    f"{path}, column {columns[column]!r}: its values differ by less than 32-bit floats can tell; "
-                    "subtract their mean, or rescale them; ids belong into the column of ids"
-                )
+        """Refuse a column whose numbers differ, but most of them not as floats."""
+        for column, seen in self._seen.items():
+            are_one = len(seen) > 1 and 2 * len(set(map(float, seen))) <= len(seen)
+            if are_one and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
+                raise DataError(f"{path}, column {columns[column]!r}: {TOO_CLOSE}; ids belong into the column of ids")
 
 
 def whole(cells: Iterable[str]) -> Iterable[int]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.readers.blocks import Blocks, pick_columns
 from viewfuse.io.readers.digits import Digits
@@ -170,11 +171,9 @@ def _plain(column: Any, for_null: float, dtype: type[Any]) -> NDArray[Any]:
 
 
 def _whole(column: Any) -> list[int]:
-    """Least and largest number of a column of whole numbers."""
-    from pyarrow import compute
-
-    found = compute.min_max(column).as_py() if "int" in str(column.type) else {}
-    return [number for number in found.values() if number is not None]
+    """Some different numbers of a column of whole numbers."""
+    found = column.drop_null().unique()[:SAMPLED].to_pylist() if "int" in str(column.type) else []
+    return list(found)
 
 
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:

@@ -53,10 +53,10 @@ class Trial:
 
     def model(self) -> Model:
         """The network with all that new samples need."""
-        (columns, filler, reduction, _, reduced), scaler, stored, index = self.prepared
+        source, scaler, stored, index = self.prepared
         method = self.run.method
         assert isinstance(method, URRLMethod)
-        return Model(reduced.names, columns, method, filler, reduction, scaler, stored, index, self.run.network)
+        return source.model(method, scaler, stored, index, self.run.network)
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         """A partition that it found, to be compared with others."""
