@@ -227,6 +227,8 @@ def _padded(values: Tensor, count: int) -> Tensor:
 def principal(table: Tensor) -> Tensor:
     """The first principal components of a table, of shape (rows, components), with a mean square length of 1."""
     rows = table.double().cpu().numpy()
+    if len(rows) < 2:  # a single row lies at its own mean
+        return table.new_zeros(len(rows), 1, dtype=torch.float32)
     solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
     found = PCA(min(_DIMENSIONS, *rows.shape), svd_solver=solver).fit_transform(rows)
     return table.new_tensor(found / max(np.sqrt(np.square(found).sum(axis=1).mean()), 1e-12), dtype=torch.float32)
