@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the networks here are so small that threads would only wait
@@ -125,3 +126,12 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the folder of real data sets, which does not come with the project")
     return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_workers_left():
+    """End joblib's workers with each file: a process with threads that forks, as the service does, may hang."""
+    yield
+    executor = getattr(sys.modules.get("joblib.externals.loky.reusable_executor"), "_executor", None)
+    if executor is not None:
+        executor.shutdown(wait=True, kill_workers=True)

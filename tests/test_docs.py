@@ -42,6 +42,7 @@ def hurry(monkeypatch):
     from viewfuse.methods import COMPLETER, CPSPAN, DCP, DSIMVC, SURE
     from viewfuse.methods.urrl.config import Config
 
+    monkeypatch.setattr("viewfuse.utils.jobs.worker_count", lambda n_jobs: 1)  # other processes would not hurry
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 0))
     monkeypatch.setattr(Config, "usual_trainings", 1)
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)

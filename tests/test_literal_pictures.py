@@ -138,9 +138,7 @@ def literal_between(point, known, xy):
     return [sum(w * xy[c][j] for w, j in zip(weights, nearest, strict=True)) / sum(weights) for c in (0, 1)]
 
 
-@pytest.mark.parametrize("at_a_time", [1_000, 4])
-def test_samples_beyond_those_of_tsne_lie_between_their_five_nearest(monkeypatch, at_a_time):
-    monkeypatch.setattr(plane, "_ROWS_AT_A_TIME", at_a_time)
+def test_samples_beyond_those_of_tsne_lie_between_their_five_nearest(monkeypatch):
     monkeypatch.setattr(plane, "MOST_BY_TSNE", 14)
     monkeypatch.setattr(plane, "MOST_PLACED", 27)
     monkeypatch.setattr(plane, "plane", lambda points: np.stack([points[:, 2] * 7, points[:, 0] - 3]))
