@@ -11,6 +11,7 @@ from functools import reduce
 from pathlib import Path
 
 import click
+import joblib
 import pytest
 
 from doc_pages import DATA, PAGES, ROOT, TUTORIALS, Reader, blocks, prose
@@ -42,7 +43,6 @@ def hurry(monkeypatch):
     from viewfuse.methods import COMPLETER, CPSPAN, DCP, DSIMVC, SURE
     from viewfuse.methods.urrl.config import Config
 
-    monkeypatch.setattr("viewfuse.utils.jobs.worker_count", lambda n_jobs: 1)  # other processes would not hurry
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 0))
     monkeypatch.setattr(Config, "usual_trainings", 1)
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)
@@ -52,6 +52,8 @@ def hurry(monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: Path(path).write_bytes(b""))
     for category in (EmptyClusterWarning, JointStageWarning):
         warnings.simplefilter("ignore", category)
+    with joblib.parallel_config(backend="sequential"):  # other processes would not hurry
+        yield
 
 
 @pytest.fixture(scope="module")
