@@ -12,13 +12,12 @@ from torch import Tensor
 
 from viewfuse.engine.passes import Placing, clusters
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.selection.scores import neighbor_agreement, size_entropy
+from viewfuse.selection.scores import macro_agreement
 
 _FALL = 0.05
 _TIE = 0.003
 _PATIENCE = 3
 _STILL = 0.0075
-_MERGED = 0.01
 
 
 @dataclass
@@ -27,20 +26,16 @@ class JointStage:
 
     Attributes
     ----------
-    seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
-    size_entropy : of the cluster sizes, likewise
+    seen : score of the clusters by the epoch after which they were judged, the first one before the stage
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
     settled : whether it was ended as its clusters no longer got better, or hardly changed
-    merged : whether the clusters would have been the best ones, had they not been merged
     """
 
     seen: dict[int, float] = field(default_factory=dict)
-    size_entropy: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
     settled: bool = False
-    merged: bool = False
 
     @property
     def stopped(self) -> bool:
@@ -51,11 +46,11 @@ class JointStage:
 class EarlyStopping:
     """Looks after the joint stage of one network.
 
-    Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
-    training is the better one. A state in which the size entropy is lower than before the stage by `_MERGED` is not
-    kept. The stage is ended where losses are no longer finite, where clusters are emptied, where the agreement is lower
-    than its best by `_FALL`, where `_PATIENCE` evaluations in a row gained less than `_TIE` together, and where a share
-    of the samples below `_STILL` has changed its cluster since the last evaluation.
+    Kept is the last state whose score (`viewfuse.selection.scores`) is the best one, or less by `_TIE` at most: among
+    equals the longer training is the better one. The stage is ended where losses are no longer finite, where clusters
+    are emptied, where the score is lower than its best by `_FALL`, where `_PATIENCE` evaluations in a row gained less
+    than `_TIE` together, and where a share of the samples below `_STILL` has changed its cluster since the last
+    evaluation.
 
     Parameters
     ----------
@@ -94,14 +89,13 @@ class EarlyStopping:
     def judge(self, epoch: int, labels: Tensor) -> None:
         """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
         found = int((labels.bincount() > 0).sum())
-        score = self._stage.seen[epoch] = neighbor_agreement(labels, self._neighbor_ids)
-        even = self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)
+        score = self._stage.seen[epoch] = macro_agreement(labels, self._neighbor_ids, self._method.n_clusters)
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
-            self._stage.ended = f"the neighbour agreement of the clusters fell from {self._best:.3f} to {score:.3f}"
+            self._stage.ended = f"the score of the clusters fell from {self._best:.3f} to {score:.3f}"
         else:
-            self._compare(epoch, score, even)
+            self._compare(epoch, score)
         self._n_clusters = max(self._n_clusters, found)
         self._stage.settled |= not self._stage.ended and self._moved(labels) < self._still
         self._labels = labels
@@ -110,16 +104,13 @@ class EarlyStopping:
         """The share of the samples that have changed their cluster since the last evaluation; all in the first."""
         return 1.0 if self._labels is None else float((labels != self._labels).double().mean())
 
-    def _compare(self, epoch: int, score: float, even: float) -> None:
-        merged = even < next(iter(self._stage.size_entropy.values())) - _MERGED
-        better = score > self._best or not self._tells
-        if merged:
-            self._stage.merged |= better
-        elif better or score >= self._best - _TIE:
-            self._keep(epoch)
-        if better and not merged:
+    def _compare(self, epoch: int, score: float) -> None:
+        if score > self._best or not self._tells:
             self._best = score
-        self._wait(score, gained=not merged and (score >= self._mark + _TIE or not self._tells))
+            self._keep(epoch)
+        elif score >= self._best - _TIE:
+            self._keep(epoch)
+        self._wait(score, gained=score >= self._mark + _TIE or not self._tells)
         self._stage.settled = self._waited >= self._patience
 
     def _wait(self, score: float, *, gained: bool) -> None:
@@ -129,7 +120,7 @@ class EarlyStopping:
             self._waited += 1
 
     def _keep(self, epoch: int) -> None:
-        self._stage.kept, self._stage.merged = epoch, False
+        self._stage.kept = epoch
         self._weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
 
     @property

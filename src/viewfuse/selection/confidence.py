@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.selection.decisions import MeanConfidence
-from viewfuse.selection.scores import chance_corrected, matched_share
+from viewfuse.selection.scores import matched_share
 
 _AGREEMENT_ON_NOISE = 0.2
 _LEAST, _MOST = 0.01, 0.995
@@ -47,7 +47,7 @@ def confidence_level(shared: float, n_clusters: int) -> float:
     if n_clusters == 1:
         return 1.0
     chance = 1.0 / n_clusters
-    kappa = chance_corrected(shared, n_clusters)
+    kappa = (shared - chance) / (1.0 - chance)
     above = (kappa - _AGREEMENT_ON_NOISE) / (1.0 - _AGREEMENT_ON_NOISE)
     return chance + (1.0 - chance) * min(max(above, _LEAST), _MOST)
 

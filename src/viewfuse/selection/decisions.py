@@ -99,19 +99,17 @@ class JointStageLength(Decision):
     ----------
     lasted, planned : epochs
     ended : what went wrong, if that ended the stage; else empty
-    merged : whether the clusters would have been the best ones, had they not been merged
     """
 
     name = "joint_stage"
     lasted: int
     planned: int
     ended: str
-    merged: bool
 
 
 @dataclass(frozen=True)
 class ClusterSource(Decision):
-    """Whose clusters were kept, "network" or "k-means"; the evidence is the score of each."""
+    """Whose clusters were kept, "network", "k-means" or "graph"; the evidence is the score of each."""
 
     name = "clusters"
 

@@ -140,16 +140,15 @@ def _(decision: PretrainingLength, spell: Spell = str) -> str:
 
 @words.register
 def _(decision: JointStageLength, spell: Spell = str) -> str:
-    kept, lasted, merged = decision.chosen, decision.lasted, decision.merged
+    kept, lasted = decision.chosen, decision.lasted
     if not lasted:
         return "none, k-means on the embedding gives the clusters"
     if decision.ended:
         return f"ended early, {decision.ended}; the network after {kept} epochs is kept"
     if not kept:
-        return f"undone after {lasted} epochs, as it {'merged clusters' if merged else 'made the clusters no better'}"
+        return f"undone after {lasted} epochs, as it made the clusters no better"
     if kept < lasted:
-        best = "before clusters were merged" if merged else "when its clusters were the best"
-        return f"the network after {kept} of {lasted} epochs is kept, {best}"
+        return f"the network after {kept} of {lasted} epochs is kept, when its clusters were the best"
     if lasted < decision.planned:
         return f"{lasted} of {decision.planned} epochs, as its clusters hardly got better"
     return f"all {lasted} epochs"
@@ -159,8 +158,9 @@ def _(decision: JointStageLength, spell: Spell = str) -> str:
 def _(decision: ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
-    found = "those of k-means on the filled views, which the network was taught"
-    return f"{found}, as they agree better with the neighbours in all views {_listed(decision.evidence)}"
+    found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
+    taught = f"those of {found[decision.chosen]}, which the network was taught"
+    return f"{taught}, as neighbours stay together much better there {_listed(decision.evidence)}"
 
 
 @words.register

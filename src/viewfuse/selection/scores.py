@@ -1,26 +1,35 @@
-"""Scores of partitions, none of which needs labels.
+"""One score of partitions that needs no labels and has no favourite size of clusters.
 
-**Neighbour agreement** of a partition: draw a view, a sample that has it, and one of the sample's nearest neighbours in
-that view. How much more often than two samples of that view drawn at random do they fall into one cluster? As with
-Cohen's kappa the share is corrected for chance, view by view, so that few, unequal, or unequally observed clusters gain
-nothing: 1 is the most, 0 is chance. Clusters that hold together in every view, although the network was free to follow
-any of them, have a high agreement. Partitions found under different scalings are compared on the neighbours of all of
-these scalings, which favours none. Views that repeat each other count as one: the weight of a view is one over the
-number of views with its neighbours, each counted by the square of the share that they have in common.
+**Macro agreement** of a partition. For each view and cluster: which share of the members' nine nearest neighbours in
+that view lies in the same cluster? The share is taken at the lower end of its Wilson interval (one standard error,
+a member counts once), so that a cluster of few members must be purer than a large one to count as much: six samples
+whose neighbours are all their own count 6/7. It is corrected for chance by the cluster's own size, as in Cohen's kappa:
+a cluster that holds half of the samples has half of the neighbours by chance. 1 is the most, 0 is chance. The score is
+the mean over *clusters*, then over views: a rare group counts as much as a common one, an empty cluster counts 0.
 
-Merging clusters that overlap raises the agreement, too. It shows in the **size entropy**: the entropy of the cluster
-sizes over the largest possible one. Partitions of different trainings, and of k-means, are compared by the agreement
-times the entropy. During a joint stage a training is only compared with itself, so the entropy may not fall there.
+Two groups of 950 and 50 samples, the second of which no neighbour leaves, score higher than a cut through the large
+group into even halves, most of whose neighbours stay together:
 
-What they cannot see: structure that is in the data and not in the labels that the user has in mind. Sets whose clusters
-overlap in every view differ little in agreement, and there the choice is close to arbitrary; `decisions_` shows it.
+>>> true = torch.tensor([0] * 950 + [1] * 50)
+>>> halves = torch.arange(1000) // 20 % 2
+>>> line = (torch.arange(1000)[:, None] + torch.tensor([-2, -1, 1, 2])).clamp(0, 999)  # neighbours of points on a line
+>>> line[948:950], line[950:952] = 940, 960  # the groups are apart
+>>> round(macro_agreement(true, line[:, None], 2), 2), round(macro_agreement(halves, line[:, None], 2), 2)
+(0.98, 0.82)
+
+Partitions found under different scalings are compared on the neighbours of all of these scalings, which favours none.
+Views that repeat each other count as one: the weight of a view is one over the number of views with its neighbours,
+each counted by the square of the share that they have in common.
+
+What it cannot see: structure that is in the data and not in the labels that the user has in mind. Sets whose clusters
+overlap in every view differ little in it, and there the choice is close to arbitrary; `decisions_` shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan, log
+from math import isnan, nan
 
 import numpy as np
 import torch
@@ -132,15 +141,61 @@ def _chance_agreement(labels: Tensor, members: Tensor) -> Tensor:
     return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=1) / pairs.clamp(min=1.0), 1.0)
 
 
-def size_entropy(labels: Tensor, n_clusters: int) -> float:
-    """Entropy of the cluster sizes over that of equal sizes: 1 where all are equal, 0 where one cluster has all.
+def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> float:
+    """How well clusters keep their members' neighbours, on average over clusters and views.
 
     Parameters
     ----------
     labels : int64 tensor of shape (samples,)
+    neighbor_ids : see `neighbor_agreement`
+    n_clusters : how many there should be; those without members count 0
     """
-    shares = labels.bincount().double() / len(labels)
-    return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
+    return macro_agreements([labels], neighbor_ids, n_clusters)[0]
+
+
+def macro_agreements(partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int) -> list[float]:
+    """The `macro_agreement` of each of several partitions; views are compared once for all of them."""
+    weights = view_weights(neighbor_ids)
+    return [_mean_of_known(_view_scores(own, neighbor_ids, n_clusters), weights) for own in partitions]
+
+
+def _view_scores(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> list[float]:
+    """Per view the mean over clusters; NaN where a view tells nothing."""
+    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
+    there = nearest != NO_NEIGHBOR
+    same = (labels[nearest.clamp(min=0)] == labels[:, None, None]) & there
+    sizes, pairs, kept = (
+        torch.zeros(n_clusters, there.shape[1], dtype=torch.int64, device=labels.device).index_add_(0, labels, counts)
+        for counts in (there.any(dim=2).long(), there.sum(dim=2), same.sum(dim=2))
+    )
+    empty = labels.bincount(minlength=n_clusters) == 0
+    return [_cluster_mean(*columns, empty) for columns in zip(sizes.T, pairs.T, kept.T, strict=True)]
+
+
+def _cluster_mean(sizes: Tensor, pairs: Tensor, kept: Tensor, empty: Tensor) -> float:
+    """The mean over the clusters that have samples with a view, and those that have none at all, which count 0.
+
+    Parameters
+    ----------
+    sizes, pairs, kept : int64 tensors of shape (clusters,): samples with the view, their neighbours, and those of the
+        neighbours that lie in the same cluster
+    empty : boolean tensor of shape (clusters,)
+    """
+    total, members = int(sizes.sum()), sizes.double()
+    seen = sizes > 0
+    if total < 2 or bool((sizes == total).any()):
+        return nan
+    chance = (members - 1) / (total - 1)
+    lowest = _wilson_bound(kept.double() / pairs.clamp(min=1), members.clamp(min=1))
+    scores = torch.where(seen, (lowest - chance) / (1.0 - chance), 0.0)
+    return float(scores.sum() / (seen | empty).sum())
+
+
+def _wilson_bound(share: Tensor, count: Tensor) -> Tensor:
+    """The lower end of the Wilson interval of a share among `count`, one standard error wide on each side."""
+    middle = share + 0.5 / count
+    spread = (share * (1.0 - share) / count + 0.25 / count.square()).sqrt()
+    return (middle - spread) / (1.0 + 1.0 / count)
 
 
 @dataclass(frozen=True)
@@ -160,21 +215,21 @@ class Candidate:
     objective: float
 
 
-def neighbor_agreements(candidates: Sequence[Candidate]) -> list[float]:
-    """The agreement of each partition, on average over views, and in each over the neighbours that scalings give it.
+def candidate_scores(candidates: Sequence[Candidate], n_clusters: int) -> list[float]:
+    """The score of each partition, on average over views, and in each over the neighbours that scalings give it.
 
     Scalings that treat a view alike count once there.
     """
     graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
-    labels = [torch.from_numpy(one.labels).to(one.neighbor_ids.device) for one in candidates]
     views = [_different([ids[:, v : v + 1] for ids in graphs]) for v in range(graphs[0].shape[1])]
     weights = np.mean([view_weights(ids) for ids in graphs], axis=0).tolist()
 
-    def score(own: Tensor) -> float:
-        found = [[float(_view_agreements(own[None], ids)) for ids in view] for view in views]
+    def score(one: Candidate) -> float:
+        own = torch.from_numpy(one.labels).to(one.neighbor_ids.device)
+        found = [[_view_scores(own, ids, n_clusters)[0] for ids in view] for view in views]
         return _mean_of_known([float(np.mean(view)) for view in found], weights)
 
-    return [score(own) for own in labels]
+    return [score(one) for one in candidates]
 
 
 def _different(graphs: Sequence[Tensor]) -> list[Tensor]:
@@ -205,24 +260,19 @@ def matched_share(labels: NDArray[np.int64], other: NDArray[np.int64]) -> float:
     return float((_matched(labels, other) == labels).mean())
 
 
-def chance_corrected(shared: float, n_clusters: int) -> float:
-    """A share of samples in the same clusters: 1 is the most, 0 what equal clusters share by chance."""
-    return 1.0 if n_clusters == 1 else (shared - 1.0 / n_clusters) / (1.0 - 1.0 / n_clusters)
+def matched_kappa(labels: NDArray[np.int64], other: NDArray[np.int64]) -> float:
+    """Cohen's kappa of two partitions, matched as in `stability`: 1 is the same, 0 what their sizes share by chance.
 
-
-def partition_score(labels: NDArray[np.int64], neighbor_ids: Tensor, n_clusters: int) -> float:
-    """Neighbour agreement times size entropy, with which partitions of any origin are compared.
-
-    Without the entropy a partition would gain by merging clusters that overlap.
+    >>> rare = np.arange(1000) < 30
+    >>> other = np.arange(1000) >= 970
+    >>> matched_share(rare * 1, other * 1), round(matched_kappa(rare * 1, other * 1), 2)
+    (0.94, -0.03)
     """
-    own = torch.from_numpy(labels).to(neighbor_ids.device)
-    return neighbor_agreement(own, neighbor_ids) * size_entropy(own, n_clusters)
-
-
-def candidate_scores(candidates: Sequence[Candidate], n_clusters: int) -> list[float]:
-    """The same of what several trainings found, each judged by the neighbours under all of their scalings."""
-    entropies = [size_entropy(torch.from_numpy(one.labels), n_clusters) for one in candidates]
-    return [own * even for own, even in zip(neighbor_agreements(candidates), entropies, strict=True)]
+    found = _matched(labels, other)
+    size = int(max(labels.max(), found.max())) + 1
+    shared = float((found == labels).mean())
+    chance = float(np.bincount(labels, minlength=size) @ np.bincount(found, minlength=size)) / len(labels) ** 2
+    return 1.0 if chance == 1.0 else (shared - chance) / (1.0 - chance)
 
 
 def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -33,23 +33,20 @@ from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_tria
 from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
-from viewfuse.selection.decisions import ClusterSource, ScalingChoice
+from viewfuse.selection.decisions import ScalingChoice
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
     STABLE,
     best_of_each,
     best_scaling,
-    cluster_source,
     reliability,
 )
 from viewfuse.selection.scores import (
     agreement,
     candidate_scores,
-    partition_score,
     stability,
 )
-from viewfuse.selection.teaching import centers_of
 
 
 class Fitted(NamedTuple):
@@ -124,19 +121,27 @@ def fit_models(
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)
     ways: dict[str, Any] = {"n_jobs": n_jobs, "threads": threads, "progress": progress, "checkpoint": checkpoint}
-    pretrain([trial.run for search in searches for trial in search.trials], first, **ways)
+    _pretrain([trial for search in searches for trial in search.trials], first, **ways)
     more = [trial for search in searches if search.is_open for trial in search.widen()]
-    pretrain([trial.run for trial in more], first, **ways)
+    _pretrain(more, first, **ways)
     chosen = [_Chosen.of(search) for search in searches]
     del searches, more  # and with them the samples under other scalings
     unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
-    later = [trial.run for one in unsettled for trial in one.kept]
+    later = [trial for one in unsettled for trial in one.kept]
     joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
-    progress.expect(joint + sum(last - run.n_epochs for run in later))
-    pretrain(later, last, **ways)
+    progress.expect(joint + sum(last - trial.run.n_epochs for trial in later))
+    _pretrain(later, last, **ways)
     chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     return [one.best() for one in chosen]
+
+
+def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
+    """Pre-train up to an epoch, and begin with the best clusters that are known by then."""
+    pretrain([trial.run for trial in trials], until, **ways)
+    for trial in trials:
+        if not trial.run.diverged:
+            trial.begin_with_best()
 
 
 class _Chosen(NamedTuple):
@@ -200,7 +205,7 @@ class _Chosen(NamedTuple):
         (best,) = best_of_each(candidates, candidate_scores(candidates, n_clusters)).values()
         trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].reference
         confidence = confidence_decision(labels[best], reference, n_clusters)
-        clusters = _taught(trial, labels[best], embeddings[best])
+        clusters = trial.teach(labels[best], embeddings[best])
         model = calibrated(trial.model(), embeddings[best], confidence.chosen)
         soft = model.assign(embeddings[best])
         placed = soft.argmax(axis=1)
@@ -209,7 +214,7 @@ class _Chosen(NamedTuple):
         final = np.array_equal(own, labels[best])
         agreed = agreement(own, others or [reference])
         assert agreed is not None
-        compared = others or [labels[best] if clusters.chosen == "k-means" else reference]
+        compared = others or [reference if clusters.chosen == "network" else labels[best]]
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = records(
@@ -223,25 +228,6 @@ class _Chosen(NamedTuple):
         )
         objectives, steady = [one.objective for one in candidates], stability(placed, compared)
         return Fitted(model, embeddings[best], run.history, run.seed, objectives, decisions, steady)
-
-
-def _taught(trial: Trial, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
-    """Teach the network the clusters of k-means on the filled views where these score higher, if it can learn them.
-
-    Parameters
-    ----------
-    labels, embedding : of the training samples, as the training ended
-    """
-    method, stored, reference = trial.run.method, trial.prepared.stored, trial.reference
-    assert isinstance(method, URRLMethod)
-    own, other = (partition_score(found, stored.neighbor_ids, method.n_clusters) for found in (labels, reference))
-    decision = cluster_source(own, other if method.config.center_start == "best" else None)
-    if decision.chosen == "k-means":
-        centers = centers_of(embedding, reference, method.n_clusters)
-        if centers is None:
-            return replace(decision, chosen="network")
-        trial.run.network.centers.data.copy_(centers)
-    return decision
 
 
 def calibrated(model: Model, embedding: Tensor, level: float) -> Model:

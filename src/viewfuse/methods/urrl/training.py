@@ -284,9 +284,8 @@ def joint_stage_decision(run: TrainState) -> JointStageLength:
     """After how many epochs of the joint stage the network is kept, and what was seen."""
     stage, before = run.joint_stage, run.history["stage"].count("pre-training")
     evidence = {
-        "neighbor_agreement_after_epoch": {str(epoch): score for epoch, score in stage.seen.items()},
-        "size_entropy_after_epoch": {str(epoch): score for epoch, score in stage.size_entropy.items()},
+        "score_after_epoch": {str(epoch): score for epoch, score in stage.seen.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
     lasted, planned = run.n_epochs - before, planned_epochs(run)[1]
-    return JointStageLength(stage.kept - before, evidence, lasted, planned, stage.ended, stage.merged)
+    return JointStageLength(stage.kept - before, evidence, lasted, planned, stage.ended)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
+from viewfuse.engine.passes import clusters
 from viewfuse.engine.rng import seed_under_scaling
 from viewfuse.engine.stacking import free_bytes
 from viewfuse.engine.training import TrainState, check_diverged
@@ -20,18 +22,12 @@ from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.training import (
-    init_state,
-)
-from viewfuse.selection.kmeans import filled_kmeans
-from viewfuse.selection.rules import (
-    SCALINGS,
-    are_clear,
-)
-from viewfuse.selection.scores import (
-    Candidate,
-    matched_share,
-)
+from viewfuse.methods.urrl.training import embed_stored, init_state
+from viewfuse.selection.candidates import candidate_partitions
+from viewfuse.selection.decisions import ClusterSource
+from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
+from viewfuse.selection.scores import Candidate, macro_agreement, matched_kappa
+from viewfuse.selection.teaching import centers_of
 from viewfuse.utils.settings import Setting
 
 _LONG = 60.0
@@ -44,12 +40,17 @@ class Trial:
 
     Attributes
     ----------
-    reference : int64 array of shape (samples,): the clusters that k-means finds in the filled views
+    others : by name the partitions that are found without a network, see `candidate_partitions`
     """
 
     prepared: Prepared
-    reference: NDArray[np.int64]
+    others: Mapping[str, NDArray[np.int64]]
     run: TrainState
+
+    @property
+    def reference(self) -> NDArray[np.int64]:
+        """The clusters that k-means finds in the filled views, of shape (samples,)."""
+        return self.others["k-means"]
 
     def model(self) -> Model:
         """The network with all that new samples need."""
@@ -68,12 +69,40 @@ class Trial:
         if self.run.diverged:
             return False
         start, k = self.start(), self.run.method.n_clusters
-        return are_clear(matched_share(start, self.reference), len(start), k)
+        return are_clear(matched_kappa(start, self.reference), len(start), k)
 
     def start(self) -> NDArray[np.int64]:
         """The clusters after pre-training so far, of shape (samples,)."""
         assert self.run.clusters is not None
         return self.run.clusters.cpu().numpy()
+
+    def begin_with_best(self) -> None:
+        """Let the joint stage begin with the best partition that is known, not with k-means on the embedding only."""
+        embedding = embed_stored(self.run)
+        if self.teach(self.start(), embedding).chosen != "network":
+            self.run.clusters = clusters(self.run.method, self.run.network, embedding)
+
+    def teach(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
+        """Teach the network a partition that was found without it and scores clearly higher, if it can learn one.
+
+        Parameters
+        ----------
+        labels, embedding : of the training samples, as they are
+        """
+        method, ids = self.run.method, self.prepared.stored.neighbor_ids
+        assert isinstance(method, URRLMethod)
+        others = self.others if method.config.center_start == "best" else {}
+        own, *theirs = (
+            macro_agreement(torch.from_numpy(found).to(ids.device), ids, method.n_clusters)
+            for found in (labels, *others.values())
+        )
+        scores = dict(zip(others, theirs, strict=True))
+        for name in clearly_better(own, scores):
+            centers = centers_of(embedding, others[name], method.n_clusters)
+            if centers is not None:
+                self.run.network.centers.data.copy_(centers)
+                return ClusterSource(name, {"network": own, **scores})
+        return ClusterSource("network", {"network": own, **scores})
 
 
 @dataclass
@@ -114,10 +143,10 @@ class Search:
     def _trials(self, scaler: Scaler) -> list[Trial]:
         depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
         prepared = prepare(self.source, scaler, depth, self.device)
-        reference = filled_kmeans(prepared.stored, k, self.seeds[0]).cpu().numpy()
+        others = candidate_partitions(prepared.stored, k, self.seeds[0])
         place = 0 if self.asked else SCALINGS.index(scaler.kind)
         seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
-        return [Trial(prepared, reference, init_state(prepared.stored, self.config, seed)) for seed in seeds]
+        return [Trial(prepared, others, init_state(prepared.stored, self.config, seed)) for seed in seeds]
 
     @property
     def is_clear(self) -> bool:
