@@ -12,10 +12,11 @@ from torch import Tensor
 
 from viewfuse.engine.passes import Placing, clusters
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.selection.scores import macro_agreement
+from viewfuse.selection.scores import merits
 
 _FALL = 0.05
 _TIE = 0.003
+_LESS_PURE = 0.01
 _PATIENCE = 3
 _STILL = 0.0075
 
@@ -33,6 +34,7 @@ class JointStage:
     """
 
     seen: dict[int, float] = field(default_factory=dict)
+    purity: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
     settled: bool = False
@@ -46,7 +48,7 @@ class JointStage:
 class EarlyStopping:
     """Looks after the joint stage of one network.
 
-    Kept is the last state whose score (`viewfuse.selection.scores`) is the best one, or less by `_TIE` at most: among
+    Kept is the last state whose score (`viewfuse.selection.scores`) is the best one, or less by `_EQUAL` at most: among
     equals the longer training is the better one. The stage is ended where losses are no longer finite, where clusters
     are emptied, where the score is lower than its best by `_FALL`, where `_PATIENCE` evaluations in a row gained less
     than `_TIE` together, and where a share of the samples below `_STILL` has changed its cluster since the last
@@ -89,13 +91,15 @@ class EarlyStopping:
     def judge(self, epoch: int, labels: Tensor) -> None:
         """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
         found = int((labels.bincount() > 0).sum())
-        score = self._stage.seen[epoch] = macro_agreement(labels, self._neighbor_ids, self._method.n_clusters)
+        merit = merits([labels], self._neighbor_ids, self._method.n_clusters)[0]
+        purity = self._stage.purity[epoch] = merit.score
+        score = self._stage.seen[epoch] = merit.agreement
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
             self._stage.ended = f"the score of the clusters fell from {self._best:.3f} to {score:.3f}"
         else:
-            self._compare(epoch, score)
+            self._compare(epoch, score, purity)
         self._n_clusters = max(self._n_clusters, found)
         self._stage.settled |= not self._stage.ended and self._moved(labels) < self._still
         self._labels = labels
@@ -104,13 +108,14 @@ class EarlyStopping:
         """The share of the samples that have changed their cluster since the last evaluation; all in the first."""
         return 1.0 if self._labels is None else float((labels != self._labels).double().mean())
 
-    def _compare(self, epoch: int, score: float) -> None:
-        if score > self._best or not self._tells:
+    def _compare(self, epoch: int, score: float, purity: float) -> None:
+        lost = purity < next(iter(self._stage.purity.values())) - _LESS_PURE
+        better = score > self._best or not self._tells
+        if not lost and (better or score >= self._best - _TIE):
+            self._keep(epoch)
+        if better and not lost:
             self._best = score
-            self._keep(epoch)
-        elif score >= self._best - _TIE:
-            self._keep(epoch)
-        self._wait(score, gained=score >= self._mark + _TIE or not self._tells)
+        self._wait(score, gained=not lost and (score >= self._mark + _TIE or not self._tells))
         self._stage.settled = self._waited >= self._patience
 
     def _wait(self, score: float, *, gained: bool) -> None:

@@ -23,7 +23,7 @@ from torch.nn import functional
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples, neighbor_lists
 from viewfuse.selection.rules import best_start
-from viewfuse.selection.scores import macro_agreements
+from viewfuse.selection.scores import Merit, merits
 from viewfuse.utils.settings import Setting
 
 _ROWS_AT_A_TIME = 65_536
@@ -220,8 +220,9 @@ def initial_centers(
     starts = torch.cat([ward[None], drawn_centers(points, weights, n_clusters, state, _DRAWN_STARTS)])
     found, spread = k_means(points, weights, starts, _ROUNDS)
     labels = [nearest_center(embedding, own) for own in found]
-    scores = [0.0] * len(labels) if neighbor_ids is None else macro_agreements(labels, neighbor_ids, n_clusters)
-    best = found[best_start(scores, spread.tolist())]
+    unknown = [Merit(0.0, 0.0, 0.0)] * len(labels)
+    known = unknown if neighbor_ids is None else merits(labels, neighbor_ids, n_clusters)
+    best = found[best_start(known, spread.tolist())]
     if len(points) < len(embedding):
         best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
     return in_order(best.cpu().numpy().astype(np.float32), points.cpu().numpy())

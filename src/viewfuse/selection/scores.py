@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -150,13 +151,48 @@ def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> fl
     neighbor_ids : see `neighbor_agreement`
     n_clusters : how many there should be; those without members count 0
     """
-    return macro_agreements([labels], neighbor_ids, n_clusters)[0]
+    return _mean_of_known(_view_scores(labels, neighbor_ids, n_clusters), view_weights(neighbor_ids))
 
 
-def macro_agreements(partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int) -> list[float]:
-    """The `macro_agreement` of each of several partitions; views are compared once for all of them."""
+class Merit(NamedTuple):
+    """How good a partition is.
+
+    Attributes
+    ----------
+    score : its `macro_agreement`
+    agreement : its `neighbor_agreement`, in which every sample counts the same
+    information : what the cluster of a sample tells of its neighbour's cluster: mutual information in nats, mean over
+        views; unlike a share it falls where clusters are merged or emptied, however pure the rest is
+    """
+
+    score: float
+    agreement: float
+    information: float
+
+
+def merits(partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int) -> list[Merit]:
+    """The merit of each of several partitions; see `macro_agreement`."""
     weights = view_weights(neighbor_ids)
-    return [_mean_of_known(_view_scores(own, neighbor_ids, n_clusters), weights) for own in partitions]
+
+    def merit(labels: Tensor) -> Merit:
+        by_cluster, told = (work(labels, neighbor_ids, n_clusters) for work in (_view_scores, _view_information))
+        by_sample = _view_agreements(labels[None], neighbor_ids)[0].tolist()
+        return Merit(*(_mean_of_known(found, weights) for found in (by_cluster, by_sample, told)))
+
+    return [merit(labels) for labels in partitions]
+
+
+def _view_information(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> list[float]:
+    """Per view the mutual information of the clusters of two neighbours; 0 where there are none."""
+    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
+    there, pairs = nearest != NO_NEIGHBOR, n_clusters * labels[:, None, None] + labels[nearest.clamp(min=0)]
+    told = []
+    for v in range(nearest.shape[1]):
+        counts = pairs[:, v][there[:, v]].bincount(minlength=n_clusters**2).double().view(n_clusters, -1)
+        joint = (counts + counts.T) / (2 * counts.sum()).clamp(min=1)
+        entropy = torch.special.entr(joint.sum(dim=0)).sum()
+        told.append(float(2 * entropy - torch.special.entr(joint).sum()))
+    return told
 
 
 def _view_scores(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> list[float]:

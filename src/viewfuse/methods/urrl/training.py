@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +19,13 @@ from viewfuse.engine.stacking import max_stacked
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses import soft_sizes
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.cuda import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers
-from viewfuse.selection.rules import clustering_weight
+from viewfuse.selection.rules import are_even, clustering_weight
 from viewfuse.utils.jobs import run_jobs
 
 _EVALUATIONS = 8
@@ -38,7 +40,7 @@ def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
     network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
     rate = config.view_dropout
     rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
-    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0})
+    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0, "even_sizes": 1.0})
     run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
     return run
 
@@ -99,6 +101,10 @@ def train_jointly(
 
 
 def _trained_jointly(group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> Sequence[TrainState]:
+    for run in group:
+        assert run.clusters is not None
+        by_paper = _config(run).center_start == "ward"
+        run.numbers["even_sizes"] = float(by_paper or are_even(run.clusters, run.method.n_clusters))
     training, watches = Training(group), _watches(group)
     training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
     for watch in watches:
@@ -177,7 +183,14 @@ def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping
 
 def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[str, Tensor]]:
     """From a batch of rows to the terms of the loss and their weighted sum."""
-    method, stored, first = training.runs[0].method, training.pooled, training.first_rows
+    stored, first = training.pooled, training.first_rows
+    even = training.number("even_sizes").view(-1, 1, 1) > 0
+
+    def sizes(assignment: Tensor) -> Tensor:
+        """The soft sizes; where clusters have unequal sizes 1, so that the target does not pull them together."""
+        return torch.where(even, soft_sizes(assignment), 1.0)
+
+    method = replace(training.runs[0].method, sizes=sizes)
     count = method.draws_per_sample(stored)
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 

@@ -26,7 +26,7 @@ from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.selection.candidates import candidate_partitions
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
-from viewfuse.selection.scores import Candidate, macro_agreement, matched_kappa
+from viewfuse.selection.scores import Candidate, matched_kappa, merits
 from viewfuse.selection.teaching import centers_of
 from viewfuse.utils.settings import Setting
 
@@ -90,19 +90,19 @@ class Trial:
         labels, embedding : of the training samples, as they are
         """
         method, ids = self.run.method, self.prepared.stored.neighbor_ids
+        k = method.n_clusters
         assert isinstance(method, URRLMethod)
         others = self.others if method.config.center_start == "best" else {}
-        own, *theirs = (
-            macro_agreement(torch.from_numpy(found).to(ids.device), ids, method.n_clusters)
-            for found in (labels, *others.values())
-        )
-        scores = dict(zip(others, theirs, strict=True))
-        for name in clearly_better(own, scores):
-            centers = centers_of(embedding, others[name], method.n_clusters)
+        own, *theirs = merits([torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())], ids, k)
+        found = dict(zip(others, theirs, strict=True))
+        better = [name for name in found if clearly_better(found[name], own, of_graph=name == "graph")]
+        evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
+        for name in sorted(better, key=lambda name: -found[name].score):
+            centers = centers_of(embedding, others[name], k)
             if centers is not None:
                 self.run.network.centers.data.copy_(centers)
-                return ClusterSource(name, {"network": own, **scores})
-        return ClusterSource("network", {"network": own, **scores})
+                return ClusterSource(name, evidence)
+        return ClusterSource("network", evidence)
 
 
 @dataclass
