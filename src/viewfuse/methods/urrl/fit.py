@@ -150,7 +150,7 @@ class _Chosen(NamedTuple):
     Attributes
     ----------
     kept : the trainings with the scaling that was chosen
-    starts : clusters of all trainings at that time, those of `kept` first
+    found : clusters that all trainings had found by themselves at that time, those of `kept` first
     evidence : the best score by scaling
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
@@ -159,7 +159,7 @@ class _Chosen(NamedTuple):
     """
 
     kept: list[Trial]
-    starts: list[NDArray[np.int64]]
+    found: list[NDArray[np.int64]]
     evidence: dict[str, float]
     failed: list[str]
     asked: bool
@@ -178,13 +178,13 @@ class _Chosen(NamedTuple):
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
         others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
         failed = [scaling for scaling in tried if scaling not in evidence]
-        starts = [trial.start() for trial in (*kept, *others)]
-        return cls(kept, starts, evidence, failed, search.asked, search.is_clear, bool(search.scalers))
+        found = [trial.found for trial in (*kept, *others)]
+        return cls(kept, found, evidence, failed, search.asked, search.is_clear, bool(search.scalers))
 
     def sound(self) -> _Chosen:
         """Without those that diverged since; stops if all did."""
-        starts = [start for trial, start in zip(self.kept, self.starts, strict=False) if not trial.run.diverged]
-        return self._replace(kept=sound_trials(self.kept), starts=starts + self.starts[len(self.kept) :])
+        found = [own for trial, own in zip(self.kept, self.found, strict=False) if not trial.run.diverged]
+        return self._replace(kept=sound_trials(self.kept), found=found + self.found[len(self.kept) :])
 
     @property
     def settled(self) -> bool:
@@ -194,7 +194,7 @@ class _Chosen(NamedTuple):
     @property
     def agreed(self) -> float | None:
         """How far the trainings agreed when the scaling was chosen."""
-        return agreement(*_one_out(self.starts, 0))
+        return agreement(*_one_out(self.found, 0))
 
     def best(self) -> Fitted:
         """The training whose clusters have the highest score, with the reasons."""
@@ -210,7 +210,7 @@ class _Chosen(NamedTuple):
         soft = model.assign(embeddings[best])
         placed = soft.argmax(axis=1)
         # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
-        own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.starts, 0)
+        own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.found, 0)
         final = np.array_equal(own, labels[best])
         agreed = agreement(own, others or [reference])
         assert agreed is not None

@@ -34,18 +34,20 @@ _LONG = 60.0
 """Above this many seconds the user sees how long the wait may be."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trial:
     """Samples with what one training makes of them.
 
     Attributes
     ----------
     others : by name the partitions that are found without a network, see `candidate_partitions`
+    found : the clusters that the network found by itself, after pre-training so far, of shape (samples,)
     """
 
     prepared: Prepared
     others: Mapping[str, NDArray[np.int64]]
     run: TrainState
+    found: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @property
     def reference(self) -> NDArray[np.int64]:
@@ -68,18 +70,19 @@ class Trial:
         """Whether k-means on the filled views finds nearly the same clusters; never after a divergence."""
         if self.run.diverged:
             return False
-        start, k = self.start(), self.run.method.n_clusters
-        return are_clear(matched_kappa(start, self.reference), len(start), k)
+        return are_clear(matched_kappa(self.found, self.reference), len(self.found), self.run.method.n_clusters)
 
     def start(self) -> NDArray[np.int64]:
-        """The clusters after pre-training so far, of shape (samples,)."""
+        """The clusters that the joint stage begins with, of shape (samples,)."""
         assert self.run.clusters is not None
         return self.run.clusters.cpu().numpy()
 
     def begin_with_best(self) -> None:
         """Let the joint stage begin with the best partition that is known, not with k-means on the embedding only."""
         embedding = embed_stored(self.run)
-        if self.teach(self.start(), embedding).chosen != "network":
+        assert self.run.clusters is not None
+        self.found = self.run.clusters.cpu().numpy()
+        if self.teach(self.found, embedding).chosen != "network":
             self.run.clusters = clusters(self.run.method, self.run.network, embedding)
 
     def teach(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
