@@ -75,7 +75,7 @@ def three_scalings(monkeypatch):
 def quick_map():
     """For the rest of a module maps lack t-SNE and paint, each of which takes as long as a small fit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.plots.plane.plane", lambda points: points[:, :2].T)
+        patch.setattr("viewfuse.plots.places.plane", lambda points: points[:, :2].T)
         patch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: path.write_bytes(b"\x89PNG"))
         yield
 

@@ -10,11 +10,10 @@ from sklearn.metrics import adjusted_rand_score
 import viewfuse
 from test_compare import Told
 from viewfuse import DataError, SettingError, Views
-from viewfuse.comparison.critical_difference import draw_critical_difference
+from viewfuse.bench.critical_difference import draw_critical_difference
 from viewfuse.comparison.held_out import held_out_agreement, without_view
 from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of, ranks_over
-from viewfuse.comparison.results import Comparison, Run
-from viewfuse.comparison.tables import cells, markdown
+from viewfuse.comparison.results import Comparison, Run, cells, markdown
 
 
 def made(by_method, known=None, held_out=None):

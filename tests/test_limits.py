@@ -17,8 +17,7 @@ import torch
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, SettingError
 from viewfuse.utils import atomic, console, folders, memory, threads
-from viewfuse.utils.devices import chosen_device
-from viewfuse.utils.threads import limited
+from viewfuse.utils.threads import chosen_device, limited
 
 GIGABYTE = 2**30
 

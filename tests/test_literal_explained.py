@@ -19,8 +19,7 @@ from viewfuse.fitted import clusters as stability
 from viewfuse.fitted import effects, fingerprint, prepared
 from viewfuse.fitted import model as fitted_model
 from viewfuse.fitted.clusters import Merge
-from viewfuse.fitted.coreset import representatives
-from viewfuse.fitted.effects import differences, view_effects
+from viewfuse.fitted.effects import differences, representatives, view_effects
 from viewfuse.fitted.explanation import (
     Explanation,
     _donors,

@@ -20,7 +20,7 @@ from viewfuse import URRL, DataError, MissingPackage, read_views
 from viewfuse.cli import fit, main
 from viewfuse.cli.options import PerView, spelling
 from viewfuse.errors import CannotWrite, EmptyClusterWarning, NotEnoughMemory, SettingError
-from viewfuse.plots.canvas import drawing
+from viewfuse.plots.pictures import drawing
 from viewfuse.selection.decisions import Reliability
 from viewfuse.selection.messages import records
 from viewfuse.utils.optional import needed

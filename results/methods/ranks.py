@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from viewfuse.bench.critical_difference import draw_critical_difference
 from viewfuse.bench.experiments.records import read_records
 from viewfuse.bench.experiments.synthetic import MAKERS
-from viewfuse.comparison.critical_difference import draw_critical_difference
 from viewfuse.comparison.ranks import ranks_of
 
 HERE = Path(__file__).parent

@@ -22,7 +22,7 @@ from viewfuse.bench import machine
 from viewfuse.bench.experiments.catalogue import CATALOGUE, Loaded, load
 from viewfuse.bench.experiments.plans import Plan, expand, read_plan
 from viewfuse.bench.experiments.runner import environment_of, run_group
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.threads import chosen_device
 
 NETWORKS = ("cpspan", "recformer", "dcp", "sure", "completer", "dsimvc")
 LIMIT = 3.0

@@ -11,7 +11,7 @@ import click
 from viewfuse.bench.experiments.plans import ALL, METHODS, NAMES, SETTINGS, read_plan
 from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
-from viewfuse.plots.canvas import why_not_drawn
+from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, tell
 
@@ -38,7 +38,7 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     """Measure time and memory beside a plain reference that does the same work in the same run."""
     options.check_new_path(out, force, options.Inputs(()))
     from viewfuse.bench.speed.measure import FULL, Size, measure
-    from viewfuse.utils.devices import chosen_device
+    from viewfuse.utils.threads import chosen_device
 
     asked = f"viewfuse bench speed --device {device}{' --full' if full else ''}"
     found = measure(chosen_device(device), FULL if full else Size(), asked, _log)

@@ -44,6 +44,7 @@ _ELSEWHERE = {
     "bench": ("viewfuse.bench.command", "command"),
     "embed": ("viewfuse.cli.predict", "embed"),
     "impute": ("viewfuse.cli.predict", "impute"),
+    "info": ("viewfuse.cli.predict", "info"),
 }
 """Verbs that have no module of their own here."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"

@@ -21,20 +21,20 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse import __version__
 from viewfuse.comparison import arguments
-from viewfuse.comparison.folder import RunFile, data_checksum, take_plan
+from viewfuse.comparison.folder import RunFile, take_plan
 from viewfuse.comparison.held_out import held_out_agreement, without_view
-from viewfuse.comparison.results import Comparison, Run
-from viewfuse.comparison.tables import write_comparison
+from viewfuse.comparison.results import Comparison, Run, write_comparison
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
+from viewfuse.fitted.fingerprint import digest
 from viewfuse.io.writers import as_json
 from viewfuse.methods.registry import trains_network
 from viewfuse.missing import hide_more
 from viewfuse.utils.atomic import exclusive
-from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.jobs import run_jobs
 from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
+from viewfuse.utils.threads import chosen_device
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that change no result; the kind of device counts by itself."""
@@ -117,7 +117,7 @@ class _Asked:
 
 def _runs(views: Views, asked: _Asked, device: str, n_jobs: int | None, folder: Path | None, log: Log) -> list[Run]:
     """All runs: those that the folder holds, and the others now."""
-    checksum, kind = data_checksum(views), chosen_device(device).type
+    checksum, kind = digest(views), chosen_device(device).type
     if folder is not None:
         take_plan(folder, _plan(asked, checksum, kind))
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]

@@ -69,7 +69,7 @@ class Model:
     Attributes
     ----------
     names, columns, offsets : of the views that it was fitted on
-    sharpness : the power of soft assignments that makes them probabilities, see `viewfuse.selection.confidence`
+    sharpness : the power of soft assignments that makes them probabilities, see `viewfuse.selection.rules`
     """
 
     names: tuple[str, ...]

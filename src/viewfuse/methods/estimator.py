@@ -35,8 +35,8 @@ from viewfuse.nn.gradients import with_gradients
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.messages import records
 from viewfuse.utils import memory
-from viewfuse.utils.devices import chosen_device
 from viewfuse.utils.settings import wrong
+from viewfuse.utils.threads import chosen_device
 
 if TYPE_CHECKING:
     from viewfuse.fitted.persistence import BuildMethod

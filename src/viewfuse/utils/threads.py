@@ -1,4 +1,4 @@
-"""CPU threads: how many there are, how many a training gets, and work on several items at a time."""
+"""CPU threads: how many there are, how many a training gets, and work on several items at a time; and the device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from typing import Any, TypeVar
 import joblib
 import torch
 from threadpoolctl import ThreadpoolController
+
+from viewfuse.errors import SettingError
+from viewfuse.utils.settings import Setting
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -112,3 +115,18 @@ def ahead(items: Iterable[A]) -> Iterator[A]:
         while item := waiting.result():
             waiting = pool.submit(some)
             yield item[0]
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device of that name; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("only cpu and cuda are supported")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingError(f"device {name!r} cannot be used here ({reason}); try ", Setting("device", "auto")) from None
+    return torch.device(device.type, device.index or 0) if device.type == "cuda" else device

@@ -29,7 +29,7 @@ from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.cluster_number import candidate_numbers, number_decision, principal
 from viewfuse.selection.kmeans import partitions
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.threads import chosen_device
 
 OURS = "viewfuse"
 RATES = (0.0, 0.25, 0.5)

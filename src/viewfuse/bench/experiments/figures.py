@@ -18,8 +18,8 @@ from viewfuse.bench.experiments.plans import OURS
 from viewfuse.bench.experiments.records import METRICS, Record
 from viewfuse.bench.experiments.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
 from viewfuse.bench.experiments.tables import Line, by_rate
-from viewfuse.plots.canvas import drawing
-from viewfuse.plots.plane import plane
+from viewfuse.plots.pictures import drawing
+from viewfuse.plots.places import plane
 from viewfuse.utils.atomic import writing
 
 _LABELS = {"acc": "accuracy, %", "nmi": "NMI, %", "ari": "ARI, %"}

@@ -16,7 +16,7 @@ from viewfuse.bench.experiments.records import read_records, write_records
 from viewfuse.bench.experiments.runner import Log, SettingChoice, run_plan
 from viewfuse.bench.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.threads import chosen_device
 
 RESULTS = "results.csv"
 

@@ -16,8 +16,7 @@ import viewfuse
 from viewfuse.bench.experiments.plans import PlannedRun
 from viewfuse.errors import DataError
 from viewfuse.io.writers import as_json, write_history
-from viewfuse.utils.atomic import write_file, writing
-from viewfuse.utils.sealed import parsed
+from viewfuse.utils.atomic import parsed, write_file, writing
 
 DONE = "DONE"
 _RUN, _RESULT, _ENVIRONMENT, _HISTORY, _ARRAYS = (

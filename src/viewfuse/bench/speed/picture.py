@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from viewfuse.plots.canvas import picture
+from viewfuse.plots.pictures import picture
 
 _COLOURS = {"ours": "#1b6ca8", "plain": "#c8a15a"}
 _NAMES = {"ours": "viewfuse", "plain": "plain reference"}

@@ -18,10 +18,9 @@ from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
 from viewfuse.io.matching import check_matching
-from viewfuse.io.readers.annotated import h5ad_places
-from viewfuse.io.readers.blocks import Blocks
+from viewfuse.io.readers.hdf5 import h5ad_places
 from viewfuse.io.readers.parse import parse
-from viewfuse.io.readers.text import DELIMITERS
+from viewfuse.io.readers.text import DELIMITERS, Blocks
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileSource, FileView
 from viewfuse.utils.settings import Setting

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.io.readers.blocks import Blocks, pick_columns
-from viewfuse.io.readers.digits import Digits
+from viewfuse.io.readers.text import Blocks, Digits, pick_columns
 from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from viewfuse.io.annotation import annotate_copy
 from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.annotated import read_h5ad, read_h5mu
+from viewfuse.io.readers.hdf5 import read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import read_text
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents
+from viewfuse.io.writers import annotate_copy
 
 
 def parse(job: ReadJob) -> Contents:

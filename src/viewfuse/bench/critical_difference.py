@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.comparison.ranks import Ranks
-from viewfuse.plots.canvas import picture
+from viewfuse.plots.pictures import picture
 
 _LINE, _BAR = 0.55, 0.22
 """Inches between names, and between bars."""

@@ -1,7 +1,8 @@
-"""Where samples lie on a map: the embedding in two dimensions."""
+"""Where samples lie on a map: the embedding in two dimensions; and which views samples lack."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ MOST_PLACED = 20_000
 _STEPS = 500
 """Of t-SNE. Twice as many, its default, draw the same map with clusters a little denser (results/speed)."""
 _NEAREST = 5
-_ROWS_AT_A_TIME = 1_000
 _WORTH_THREADS = 1_000
 """With fewer dots threads wait for each other most of the time."""
 
@@ -53,16 +53,13 @@ def _between_nearest(
     points: NDArray[np.float32], known: NDArray[np.float32], xy: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Places of shape (2, points): the mean of those of the nearest known points, near ones counting more."""
-    placed = np.empty((2, len(points)), dtype=np.float32)
-    squares = (known**2).sum(axis=1)
-    for start in range(0, len(points), _ROWS_AT_A_TIME):
-        part = points[start : start + _ROWS_AT_A_TIME]
-        apart = np.maximum(squares - 2 * part @ known.T + (part**2).sum(axis=1, keepdims=True), 0)
-        nearest = np.argpartition(apart, min(_NEAREST, len(known)) - 1, axis=1)[:, :_NEAREST]
-        weights = 1 / (np.take_along_axis(apart, nearest, axis=1) + 1e-6 * squares.mean() + 1e-12)
-        weights /= weights.sum(axis=1, keepdims=True)
-        placed[:, start : start + len(part)] = (xy[:, nearest] * weights).sum(axis=2)
-    return placed
+    from sklearn.neighbors import KNeighborsRegressor
+
+    if not len(points):
+        return np.empty((2, 0), dtype=np.float32)
+    least = 1e-6 * float(np.square(known).sum(axis=1).mean()) + 1e-12
+    nearest = KNeighborsRegressor(min(_NEAREST, len(known)), weights=lambda apart: 1 / (np.square(apart) + least))
+    return nearest.fit(known, xy.T).predict(points).T.astype(np.float32)
 
 
 def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -83,3 +80,37 @@ def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
     with threadpool_limits(1 if len(points) < _WORTH_THREADS else None):
         drawn = TSNE(init=start.astype(np.float32), perplexity=perplexity, max_iter=_STEPS, random_state=0)
         return drawn.fit_transform(points).T
+
+
+class Patterns(NamedTuple):
+    """Which views are missing together: all views first, then the most frequent patterns.
+
+    Attributes
+    ----------
+    present : boolean array of shape (patterns, views)
+    sizes : int64 array of shape (patterns,): samples with each pattern
+    of_sample : int64 array of shape (samples,): the pattern of each sample
+    """
+
+    present: NDArray[np.bool_]
+    sizes: NDArray[np.int64]
+    of_sample: NDArray[np.int64]
+
+
+def find_patterns(mask: NDArray[np.bool_]) -> Patterns:
+    """Patterns in a mask of shape (samples, views)."""
+    found, of_sample, sizes = np.unique(mask, axis=0, return_inverse=True, return_counts=True)
+    order = np.array(sorted(range(len(found)), key=lambda p: (not found[p].all(), -sizes[p])))
+    place = np.empty(len(found), dtype=np.int64)
+    place[order] = np.arange(len(found))
+    return Patterns(found[order], sizes[order], place[of_sample.ravel()])
+
+
+def lacking(present: NDArray[np.bool_], view_names: Sequence[str], longest: int = 40) -> str:
+    """A pattern in words of at most `longest` characters."""
+    if present.all():
+        return "all views"
+    there = [name for name, is_there in zip(view_names, present, strict=True) if is_there]
+    lost = [name for name, is_there in zip(view_names, present, strict=True) if not is_there]
+    words = f"only {', '.join(there)}" if len(there) < len(lost) else f"without {', '.join(lost)}"
+    return words if len(words) <= longest else words[: longest - 1] + "…"
