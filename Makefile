@@ -49,7 +49,7 @@ mutants-random: $(READY)
 	$(PY) tests/mutants/run.py random $(MUTANTS)
 
 bench: $(READY)
-	$(PY) -m viewfuse bench speed --out bench-output --force
+	$(PY) -m benchmarks speed --out bench-output --force
 
 # The site, in build/docs: warnings are errors, and a link that leads nowhere is a warning.
 docs: $(READY)

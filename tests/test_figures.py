@@ -18,14 +18,14 @@ from statistics import mean, stdev
 import pandas as pd
 import pytest
 
-from viewfuse.bench.clusters.experiment import OURS, read_choices
-from viewfuse.bench.clusters.summary import is_clear
-from viewfuse.bench.clusters.summary import summary as cluster_tables
-from viewfuse.bench.experiments.catalogue import CATALOGUE
-from viewfuse.bench.experiments.choices import comparisons
-from viewfuse.bench.experiments.imputation import Filling, table_of
-from viewfuse.bench.experiments.records import read_records
-from viewfuse.bench.experiments.tables import as_markdown, make_tables
+from benchmarks.clusters.experiment import OURS, read_choices
+from benchmarks.clusters.summary import is_clear
+from benchmarks.clusters.summary import summary as cluster_tables
+from benchmarks.experiments.catalogue import CATALOGUE
+from benchmarks.experiments.choices import comparisons
+from benchmarks.experiments.imputation import Filling, table_of
+from benchmarks.experiments.records import read_records
+from benchmarks.experiments.tables import as_markdown, make_tables
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -101,12 +101,12 @@ def test_tables_are_those_of_their_csv():
 def test_the_table_of_all_methods_is_that_of_its_csv(monkeypatch):
     written = {}
     monkeypatch.setattr(Path, "write_text", lambda path, text, **_: written.update({path.name: text}))
-    runpy.run_path(str(RESULTS / "methods/table2.py"), run_name="__main__")
+    runpy.run_module("benchmarks.studies.methods.table2", run_name="__main__")
     assert written["table2.md"] == (RESULTS / "methods/table2.md").read_text()
 
 
 def test_mean_ranks_are_those_of_the_csv(monkeypatch, capsys):
-    module = runpy.run_path(str(RESULTS / "methods/ranks.py"))
+    module = runpy.run_module("benchmarks.studies.methods.ranks")
     module["rank"].__globals__["draw_critical_difference"] = lambda *_, **__: None
     module["main"]()
     four, ten = re.split(r"^\d+ sets, .*$", capsys.readouterr().out, flags=re.M)[1:]

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 import fake_ray
 import job_functions as known
 import viewfuse
+from benchmarks.command import main as benchmarks
 from conftest import make_blobs
 from viewfuse import URRL
-from viewfuse.cli import main
 from viewfuse.cli.options import on_engine
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
@@ -404,8 +404,8 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path):
     line = "--engine ray needs the package ray, which is not installed; pip install ray, or in a checkout of viewfuse"
     with pytest.raises(MissingPackage, match=line), on_engine("ray", None, "cpu"):
         pass
-    asked = ["bench", "table2", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--engine", "ray"]
-    result = CliRunner().invoke(main, asked)
+    asked = ["table2", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--engine", "ray"]
+    result = CliRunner().invoke(benchmarks, asked)
     assert result.exit_code == 2
     assert line in result.output
     assert len(result.output.splitlines()) == 1

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
-from viewfuse.bench import critical_difference
+from benchmarks import critical_difference
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
 from viewfuse.plots.cluster_numbers import draw_choice

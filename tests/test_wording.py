@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.command import main as benchmarks
 from test_explanation import run
 from viewfuse import URRL, DataError, MissingPackage, read_views
 from viewfuse.cli import fit, main
@@ -98,11 +99,20 @@ def test_decisions_are_shown_with_options():
     assert "; --effort thorough trains more networks" in fit._in_short(summary)["reliability"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["bench"]])
-def test_no_verb_shows_help(arguments):
-    said = CliRunner().invoke(main, arguments)
+@pytest.mark.parametrize("command", [main, benchmarks])
+def test_no_verb_shows_help(command):
+    said = CliRunner().invoke(command, [])
     assert "Commands:" in said.output
     assert "viewfuse: " not in said.output
+
+
+def test_benchmarks_are_elsewhere():
+    said = CliRunner().invoke(main, ["bench", "table2"])
+    assert said.exit_code == 2
+    assert (
+        said.output
+        == "viewfuse: Benchmarks are not in the package; in a checkout, run python -m benchmarks; see main --help\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["fit", "--nonsense"], ["fit"]])

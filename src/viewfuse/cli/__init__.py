@@ -25,7 +25,6 @@ from viewfuse.utils.memory import memory_errors
 from viewfuse.utils.settings import spelled
 
 VERBS = {
-    "bench": "Measure speed, or run the paper's tables and figures.",
     "choose": "Say how many clusters the samples of files have, without a fit.",
     "compare": "Fit several methods on the same data, and say which is better.",
     "embed": "Write the embeddings of samples under a saved model.",
@@ -41,7 +40,6 @@ VERBS = {
     "serve": "Answer requests over HTTP with a saved model.",
 }
 _ELSEWHERE = {
-    "bench": ("viewfuse.bench.command", "command"),
     "embed": ("viewfuse.cli.predict", "embed"),
     "impute": ("viewfuse.cli.predict", "impute"),
     "info": ("viewfuse.cli.predict", "info"),
@@ -59,6 +57,8 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb `cmd_name`."""
+        if cmd_name == "bench":
+            ctx.fail("Benchmarks are not in the package; in a checkout, run python -m benchmarks")
         if cmd_name not in VERBS:
             return None
         if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
