@@ -45,7 +45,7 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     """Measure time and memory beside a plain reference that does the same work in the same run."""
     options.check_new_path(out, force, options.Inputs(()))
     from benchmarks.speed.measure import FULL, Size, measure
-    from viewfuse.utils.threads import chosen_device
+    from viewfuse.utils.jobs import chosen_device
 
     asked = f"python -m benchmarks speed --device {device}{' --full' if full else ''}"
     found = measure(chosen_device(device), FULL if full else Size(), asked, _log)

@@ -380,7 +380,7 @@ def test_jobs_go_to_a_ray_cluster(monkeypatch, running, address, events):
 
 
 def test_jobs_on_a_gpu_of_a_ray_cluster_get_one_each(monkeypatch):
-    monkeypatch.setattr("viewfuse.utils.threads.chosen_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("viewfuse.utils.jobs.chosen_device", lambda name: torch.device("cuda"))
     fake_ray.put(monkeypatch, gpus=3)
     with on_engine("ray", None, "auto"):
         run_jobs(known.process, [()] * 2)

@@ -26,7 +26,7 @@ from benchmarks.experiments.records import Record, read_records, write_records
 from benchmarks.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
 from conftest import make_blobs, write_tiny_plan
 from viewfuse import URRL, DataError, Diverged, SettingError
-from viewfuse.engine import stacking
+from viewfuse.engine import passes
 from viewfuse.methods.urrl.config import PAPER, Config
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
@@ -62,7 +62,7 @@ def start(tmp_path_factory, few_starts):
         patch.setitem(CATALOGUE, "tiny", TINY)
         patch.setattr(figures, "plane", lambda points: points[:, :2].T)  # t-SNE takes long, and so do many pixels
         patch.setattr(Figure, "savefig", partialmethod(coarsely, Figure.savefig))
-        patch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
+        patch.setattr(passes, "MAX_STACKED", {"cpu": 2})
         yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "log": len, **asked})
 
 
@@ -244,7 +244,7 @@ def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
     said = []
     start(copied, log=said.append)
     assert not [line for line in said if "group" in line]
-    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 4})
     monkeypatch.setattr(runner, "run_group", diverging)
     start(copied, log=said.append)
     assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
@@ -266,9 +266,7 @@ def diverging(group, *rest):
 
 def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copied, monkeypatch):
     monkeypatch.setattr(runner, "run_group", diverging)
-    monkeypatch.setattr(
-        stacking, "MAX_STACKED", {"cpu": 4}
-    )  # so that the trainings are others than those that are done
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 4})  # so that the trainings are others than those that are done
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
 

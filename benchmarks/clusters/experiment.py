@@ -20,7 +20,7 @@ from benchmarks.experiments.catalogue import CATALOGUE, load
 from benchmarks.experiments.plans import check_known
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.fitted.prepared import Source
+from viewfuse.fitted.model import Source
 from viewfuse.io.csv_text import as_csv
 from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
 from viewfuse.methods.urrl.config import Config
@@ -29,7 +29,7 @@ from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.cluster_number import candidate_numbers, number_decision, principal
 from viewfuse.selection.kmeans import partitions
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.threads import chosen_device
+from viewfuse.utils.jobs import chosen_device
 
 OURS = "viewfuse"
 RATES = (0.0, 0.25, 0.5)

@@ -16,7 +16,7 @@ from benchmarks.experiments.records import read_records, write_records
 from benchmarks.experiments.runner import Log, SettingChoice, run_plan
 from benchmarks.experiments.tables import write_tables
 from viewfuse.errors import SettingError, ViewfuseError
-from viewfuse.utils.threads import chosen_device
+from viewfuse.utils.jobs import chosen_device
 
 RESULTS = "results.csv"
 

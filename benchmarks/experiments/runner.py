@@ -33,7 +33,7 @@ from benchmarks.experiments.run_folders import (
 )
 from viewfuse import metrics
 from viewfuse.data.views import Views
-from viewfuse.engine import stacking
+from viewfuse.engine import passes
 from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods.registry import estimator_of
@@ -92,7 +92,7 @@ def _run_set(
     plan: Plan, data: Loaded, choice: SettingChoice, out: Path, environment: Mapping[str, Any], log: Log
 ) -> None:
     runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
-    groups = grouped(runs, stacking.MAX_STACKED[choice.device.type])
+    groups = grouped(runs, passes.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
     left: list[tuple[Sequence[PlannedRun], list[str], str]] = []
     for number, group in enumerate(groups):

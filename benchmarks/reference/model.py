@@ -23,7 +23,7 @@ from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
-from viewfuse.nn.attention import TransformerBlock
+from viewfuse.nn.layers import TransformerBlock
 from viewfuse.selection.kmeans import initial_centers
 
 _HIDDEN = -1e30

@@ -22,7 +22,7 @@ from benchmarks import RESULTS, machine
 from benchmarks.experiments.catalogue import CATALOGUE, Loaded, load
 from benchmarks.experiments.plans import Plan, expand, read_plan
 from benchmarks.experiments.runner import environment_of, run_group
-from viewfuse.utils.threads import chosen_device
+from viewfuse.utils.jobs import chosen_device
 
 NETWORKS = ("cpspan", "recformer", "dcp", "sure", "completer", "dsimvc")
 LIMIT = 3.0

@@ -102,7 +102,7 @@ def fit(
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.fit import fit_models
     from viewfuse.missing import apply_mask, paper_mask
-    from viewfuse.utils.threads import threads_for
+    from viewfuse.utils.jobs import threads_for
 
     mask = paper_mask(len(views[0]), len(views), 0.5, 4, random_state=seed)
     config = Config(n_clusters=10, effort=effort, pretrain_epochs=epochs[0], joint_epochs=epochs[1])
@@ -146,8 +146,7 @@ def step(asked: argparse.Namespace) -> dict:
 
     from viewfuse.data.views import Views
     from viewfuse.engine.training import Training
-    from viewfuse.fitted.model import scaled_tensors
-    from viewfuse.fitted.prepared import Source, scalers_of
+    from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.training import init_state, pretraining_stage
     from viewfuse.neighbors.samples import index_training_set

@@ -32,9 +32,8 @@ from viewfuse.io.writers import as_json
 from viewfuse.methods.registry import trains_network
 from viewfuse.missing import hide_more
 from viewfuse.utils.atomic import exclusive
-from viewfuse.utils.jobs import run_jobs
+from viewfuse.utils.jobs import chosen_device, run_jobs
 from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
-from viewfuse.utils.threads import chosen_device
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that change no result; the kind of device counts by itself."""

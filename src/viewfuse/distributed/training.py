@@ -30,8 +30,8 @@ from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.cuda import GraphedStep, tensor_cores
-from viewfuse.nn.optimizers import Adam
-from viewfuse.utils.threads import ahead
+from viewfuse.nn.layers import Adam
+from viewfuse.utils.jobs import ahead
 
 EPOCHS = 8
 """Checkpoints and looks at the clusters of the bank."""

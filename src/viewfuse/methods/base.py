@@ -34,7 +34,7 @@ from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
-from viewfuse.utils.threads import chosen_device
+from viewfuse.utils.jobs import chosen_device
 
 if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
     from viewfuse.fitted import persistence

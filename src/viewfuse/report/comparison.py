@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse import metrics
 from viewfuse.data.alignment import warn_of_few
-from viewfuse.data.numerals import is_number
+from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import Sheet

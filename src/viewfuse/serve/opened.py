@@ -16,8 +16,8 @@ from viewfuse.report.html import join, paragraphs, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
 from viewfuse.serve.answers import plain_names
+from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import Spell
-from viewfuse.utils.threads import chosen_device
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer

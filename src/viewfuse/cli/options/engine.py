@@ -77,7 +77,7 @@ def _ray_config(ray: Any, device: str) -> Any:
     import joblib
     from ray.util.joblib import register_ray
 
-    from viewfuse.utils.threads import chosen_device
+    from viewfuse.utils.jobs import chosen_device
 
     register_ray()
     asked: dict[str, Any] = {"max_restarts": _RETRIES, "max_task_retries": _RETRIES}

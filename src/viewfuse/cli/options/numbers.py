@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from viewfuse.data.numerals import is_number
+from viewfuse.data.digits import is_number
 
 
 class _InPlainDigits(click.ParamType):  # type: ignore[type-arg]

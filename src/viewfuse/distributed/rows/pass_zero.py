@@ -24,7 +24,7 @@ from viewfuse.distributed.rows.shards import Layout, Rows, Shards
 from viewfuse.errors import CheckpointDiffers, DataError
 from viewfuse.io.csv_text import as_csv
 from viewfuse.utils.atomic import sealed, unsealed, write_file
-from viewfuse.utils.threads import side_by_side
+from viewfuse.utils.jobs import side_by_side
 
 _DONE = "done.json"
 _MOST_TWICE = 1_000

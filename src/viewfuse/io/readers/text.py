@@ -15,8 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE
-from viewfuse.data.numerals import is_number, is_too_small, text_as_numbers
+from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.source import FileView
