@@ -11,9 +11,8 @@ import viewfuse
 from benchmarks.critical_difference import draw_critical_difference
 from test_compare import Told
 from viewfuse import DataError, SettingError, Views
-from viewfuse.comparison.held_out import held_out_agreement, without_view
 from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of, ranks_over
-from viewfuse.comparison.results import Comparison, Run, cells, markdown
+from viewfuse.comparison.results import Comparison, Run, cells, held_out_agreement, markdown, without_view
 
 
 def made(by_method, known=None, held_out=None):

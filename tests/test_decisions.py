@@ -29,7 +29,7 @@ from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
-from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.neighbors.samples import MultiViewIndex
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.kmeans import initial_centers

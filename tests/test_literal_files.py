@@ -25,7 +25,7 @@ from viewfuse.io import csv_text, matching, spool, writers
 from viewfuse.io import safety as file_limits
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
-from viewfuse.serve import answers, app, gate, replies, worker
+from viewfuse.serve import app, gate, replies, worker
 from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.metrics import Metrics
 
@@ -403,21 +403,21 @@ def test_answers_say_each_thing_of_its_own_sample():
         def impute(self, given):
             return given.replace(arrays=(np.float32([[1, 2], [3, 0.1]]), np.float32([[5], [6]])))
 
-    found = answers.predict(Model(), views, Limits(bytes=72))
+    found = replies.predict(Model(), views, Limits(bytes=72))
     assert found == {
         "ids": ["q", "p"], "labels": [1, 2], "confidence": [0.5, 0.4], "uncertain": [False, True],
         "out_of_range": [False, True], "probabilities": [[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]],
         "filled_cells": {"a": cells.facts()},
     }  # fmt: skip
     with pytest.raises(TooLarge, match="about 72 bytes"):
-        answers.predict(Model(), views, Limits(bytes=71))
-    whole = answers.impute(Model(), views, Limits(bytes=72))
+        replies.predict(Model(), views, Limits(bytes=71))
+    whole = replies.impute(Model(), views, Limits(bytes=72))
     assert whole["views"] == {
         "a": {"columns": ["x", "('y', 1)"], "values": [[1.0, 2.0], [3.0, 0.1]], "imputed": [False, False]},
         "b": {"columns": [0], "values": [[5.0], [6.0]], "imputed": [False, True]},
     }
     with pytest.raises(TooLarge, match="about 72 bytes"):
-        answers.impute(Model(), views, Limits(bytes=71))
+        replies.impute(Model(), views, Limits(bytes=71))
 
 
 def test_the_gate_measures_how_long_an_answer_takes():

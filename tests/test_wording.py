@@ -24,7 +24,7 @@ from viewfuse.errors import CannotWrite, EmptyClusterWarning, NotEnoughMemory, S
 from viewfuse.plots.pictures import drawing
 from viewfuse.selection.decisions import Reliability
 from viewfuse.selection.messages import records
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Advice, Setting, as_plain, from_plain, spelled
 
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}

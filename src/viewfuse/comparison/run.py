@@ -22,8 +22,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from viewfuse import __version__
 from viewfuse.comparison import arguments
 from viewfuse.comparison.folder import RunFile, take_plan
-from viewfuse.comparison.held_out import held_out_agreement, without_view
-from viewfuse.comparison.results import Comparison, Run, write_comparison
+from viewfuse.comparison.results import Comparison, Run, held_out_agreement, without_view, write_comparison
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
@@ -75,7 +74,7 @@ def compare(
     labels : known class of each sample, None where it is not known: in the order of the samples, or by their ids
         (a dict, or a Series whose index are ids)
     held_out : also fit without each view in turn, and measure how well the clusters fit that view
-        (`viewfuse.comparison.held_out`). It says without labels which method is better, needs three views at least, and
+        (`viewfuse.comparison.results`). It says without labels which method is better, needs three views at least, and
         takes one more fit per view
     n_jobs : runs side by side in processes of their own; -1 is one per core. None does one after the other, unless a
         ``joblib.parallel_config`` is active. The results are the same

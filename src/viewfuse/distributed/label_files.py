@@ -18,8 +18,8 @@ from viewfuse.engine.passes import embed
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.fitted.model import Model
 from viewfuse.utils.atomic import parsed, writing
+from viewfuse.utils.console import needed
 from viewfuse.utils.jobs import side_by_side, turns
-from viewfuse.utils.optional import needed
 
 _NAMES = ("checkpoint", "model", "labels", "summary.json", "columns.csv")
 

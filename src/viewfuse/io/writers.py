@@ -26,7 +26,7 @@ from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.safety import guarded
 from viewfuse.utils.atomic import writing
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed
 
 Parts = Iterable[tuple[Views, NDArray[np.float32]]]
 """Samples, a few at a time, each time with their results of shape (samples, width)."""

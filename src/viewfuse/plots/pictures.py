@@ -14,7 +14,7 @@ from viewfuse.errors import MissingPackage, ViewfuseError
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.places import Places, find_patterns, lacking
 from viewfuse.utils.atomic import writing
-from viewfuse.utils.optional import how_to_install
+from viewfuse.utils.console import how_to_install
 
 _SETTINGS: Any = {
     "text.usetex": False,  # a matplotlibrc may ask for LaTeX where there is none

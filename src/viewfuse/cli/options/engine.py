@@ -10,7 +10,7 @@ import click
 
 from viewfuse.cli.options.numbers import Whole
 from viewfuse.errors import SettingError
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed
 
 _RETRIES = 2
 """How often Ray begins a job again whose worker was lost."""

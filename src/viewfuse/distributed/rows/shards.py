@@ -27,7 +27,7 @@ from viewfuse.distributed.rows.shard_paths import found_shards
 from viewfuse.errors import DataError
 from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths
 from viewfuse.io.readers.text import Blocks, pick_columns
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
 
 _ROWS = 16_384

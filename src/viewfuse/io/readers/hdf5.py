@@ -20,7 +20,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.safety import Allowance, bytes_of
 from viewfuse.io.source import Contents, FileView
 from viewfuse.utils import memory
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
 
 
