@@ -24,6 +24,7 @@ class Measurements(Verbs):
 
     list_commands = click.Group.list_commands
     get_command = click.Group.get_command
+    format_commands = click.Group.format_commands
 
 
 @click.group(cls=Measurements, context_settings={"help_option_names": ["-h", "--help"]})

@@ -185,7 +185,7 @@ def test_a_second_signal_changes_nothing_about_the_last_line(tmp_path, monkeypat
         said.append(line)
 
     np.savez(tmp_path / "a.npz", a=np.ones((4, 2)))
-    monkeypatch.setattr("viewfuse.io.readers", lambda job: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("viewfuse.io.readers.parse", lambda job: signal.raise_signal(signal.SIGINT))
     monkeypatch.setattr(cli, "tell", interrupted)
     before = signal.getsignal(signal.SIGINT)
     result = CliRunner().invoke(main, ["inspect", str(tmp_path / "a.npz"), "--trusted"])
