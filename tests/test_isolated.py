@@ -56,7 +56,7 @@ def test_nothing_is_imported_here_and_chunks_go_the_same_way(seeds):
     (path,) = [path for path in seeds if path.name == "table.parquet"]
     asked: list[ReadJob] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.io.readers", lambda job: pytest.fail("it was read in this process"))
+        patch.setattr("viewfuse.io.readers.parse", lambda job: pytest.fail("it was read in this process"))
         patch.setattr(client, "read_isolated", lambda job, real=client.read_isolated: asked.append(job) or real(job))
         parts = list(read_chunks(path, 5))
     assert [len(part) for part in parts] == [5, 5, 2]
