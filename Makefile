@@ -6,7 +6,7 @@ READY := .venv/ready
 .PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants mutants-random bench docs dist test-dist check format clean
 
 demo: $(READY)
-	GOMP_SPINCOUNT=2000 $(PY) -m viewfuse.demo
+	GOMP_SPINCOUNT=2000 TORCH_MKLDNN_MATMUL_MIN_SIZE=1000000000 $(PY) -m viewfuse.demo
 
 # One process per core; more threads than that would only get into each other's way.
 # Compiled tests are kept, also where the environment asks for none: each process would compile them anew, for 8 s.
@@ -49,7 +49,7 @@ mutants-random: $(READY)
 	$(PY) tests/mutants/run.py random $(MUTANTS)
 
 bench: $(READY)
-	$(PY) -m viewfuse bench speed --out bench-output --force
+	$(PY) -m benchmarks speed --out bench-output --force
 
 # The site, in build/docs: warnings are errors, and a link that leads nowhere is a warning.
 docs: $(READY)

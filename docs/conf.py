@@ -16,7 +16,7 @@ release = version = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "results/**.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-exclude_patterns = [".*", "build", "dist", "src", "tests", "demo-output", "bench-output"]
+exclude_patterns = [".*", "build", "dist", "src", "benchmarks", "tests", "demo-output", "bench-output"]
 
 # Markdown. Headings have the anchors that they have on code hosts, so one link works in both places.
 myst_enable_extensions = ["dollarmath", "attrs_block", "attrs_inline", "colon_fence"]
@@ -54,7 +54,7 @@ html_theme_options = {
 
 
 def add_title(app, docname, source):
-    """Pages of results have no place in the menu but their README; tables that `viewfuse bench` wrote have no title."""
+    """Pages of results have no place in the menu but their README; tables of the benchmarks have no title."""
     if docname.startswith("results/") and not docname.endswith("README"):
         title = "" if source[0].startswith("# ") else f"# {PurePosixPath(docname).name}\n\n"
         source[0] = f"---\norphan: true\n---\n\n{title}{source[0]}"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the networks here are so small that threads would only wait
+os.environ.setdefault("TORCH_MKLDNN_MATMUL_MIN_SIZE", "1000000000")  # as the command line has it; for ARM alone
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def three_scalings(monkeypatch):
 def quick_map():
     """For the rest of a module maps lack t-SNE and paint, each of which takes as long as a small fit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.plots.plane.plane", lambda points: points[:, :2].T)
+        patch.setattr("viewfuse.plots.places.plane", lambda points: points[:, :2].T)
         patch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: path.write_bytes(b"\x89PNG"))
         yield
 

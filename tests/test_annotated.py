@@ -24,7 +24,7 @@ from scipy import sparse
 
 import viewfuse
 from viewfuse import URRL, DataError, SettingError, Views, read_views
-from viewfuse.io.annotation import Results, annotate
+from viewfuse.io.writers import Results, annotate
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
 TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 2, "joint_epochs": 0, "scaling": "standard",
@@ -228,7 +228,7 @@ def test_matrices_of_other_kinds_are_refused(rna):
 
 
 def test_neither_package_is_imported_or_needed():
-    code = "import sys, viewfuse, viewfuse.io.annotation; viewfuse.Views([[[1.0]]]); sys.exit('pandas' in sys.modules)"
+    code = "import sys, viewfuse, viewfuse.io.writers; viewfuse.Views([[[1.0]]]); sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     for path in Path(viewfuse.__file__).parent.rglob("*.py"):
         assert not re.search(r"^\s*(import|from) (anndata|mudata)\b", path.read_text(), re.M), path

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from torch.utils.data import default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
-from conftest import make_blobs
-from viewfuse.bench.speed import child, picture, roofline, wide
-from viewfuse.bench.speed import measure as speed
-from viewfuse.bench.speed.adapter import (
+from benchmarks.command import main
+from benchmarks.reference.model import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
+from benchmarks.speed import child, picture, roofline, wide
+from benchmarks.speed import measure as speed
+from benchmarks.speed.adapter import (
     OurTraining,
     losses_of_both,
     own_losses,
@@ -24,10 +25,9 @@ from viewfuse.bench.speed.adapter import (
     scaled_table,
     stored_samples,
 )
-from viewfuse.bench.speed.picture import comparisons, draw_speed
-from viewfuse.bench.speed.reference import PlainModel, PlainNetwork, PlainTraining, batch_losses, copy_weights
-from viewfuse.bench.speed.wide import WideSize
-from viewfuse.cli import main
+from benchmarks.speed.picture import comparisons, draw_speed
+from benchmarks.speed.wide import WideSize
+from conftest import make_blobs
 from viewfuse.methods.urrl.augment import draws_per_sample, view_dropout_rate
 from viewfuse.methods.urrl.augment import plain_batch as as_they_are
 from viewfuse.methods.urrl.config import Config
@@ -176,7 +176,7 @@ def test_bench_speed_writes_json_and_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "Size", lambda: TINY)
     monkeypatch.setattr(child, "load_handwritten", few_digits)
     out = tmp_path / "out"
-    done = CliRunner().invoke(main, ["bench", "speed", "--out", str(out), "--device", "cpu"])
+    done = CliRunner().invoke(main, ["speed", "--out", str(out), "--device", "cpu"])
     assert done.exit_code == 0, done.output
     assert all(word in done.output for word in ("training", "neighbours of 60", "fit of 60", "the floor of a step"))
     assert (out / "speed.png").read_bytes()[:4] == b"\x89PNG"
@@ -187,7 +187,7 @@ def test_bench_speed_writes_json_and_picture(tmp_path, monkeypatch):
     assert list(found) == ["machine", *parts]
     assert "a step after reduction" in done.output
     assert {"cpu", "cores", "gpu", "versions", "date", "command", "load_before"} <= set(found["machine"])
-    assert found["machine"]["command"] == "viewfuse bench speed --device cpu"
+    assert found["machine"]["command"] == "python -m benchmarks speed --device cpu"
     assert found["training"]["losses_of_one_batch"]["largest_relative_difference"] < 1e-3
     assert found["neighbors"][0]["same_neighbors"] == 1
     assert found["default_fit"]["plain_steps"] > 0
@@ -195,7 +195,7 @@ def test_bench_speed_writes_json_and_picture(tmp_path, monkeypatch):
     assert {"floor_ms", "gflops", "copy_gb_per_second", "megabytes", "times_the_floor"} <= set(found["floor"])
     assert {"ours", "plain", "n", "epochs"} <= set(found["scaling"][0])
     assert {line.what for line in comparisons(found)} >= {"training", "predict, many rows", "predict, one row"}
-    refused = CliRunner().invoke(main, ["bench", "speed", "--out", str(out)])
+    refused = CliRunner().invoke(main, ["speed", "--out", str(out)])
     assert refused.exit_code == 2
     draw_speed(tmp_path / "again.png", {**found, "accuracy": None, "scaling": [{"n": 9, "epochs": 1, "ours": {}}]})
 

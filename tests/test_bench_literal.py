@@ -7,11 +7,11 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from viewfuse.bench import machine
-from viewfuse.bench.clusters import criteria, experiment, synthetic_sets
-from viewfuse.bench.experiments import choices, imputation, plans, published, synthetic
-from viewfuse.bench.experiments.catalogue import CATALOGUE
-from viewfuse.bench.speed import child, measure, roofline, wide
+from benchmarks import machine
+from benchmarks.clusters import criteria, experiment, synthetic_sets
+from benchmarks.experiments import choices, imputation, plans, published, synthetic
+from benchmarks.experiments.catalogue import CATALOGUE
+from benchmarks.speed import child, measure, roofline, wide
 from viewfuse.methods.urrl.config import Config
 
 SETS = {

@@ -17,8 +17,7 @@ from viewfuse.distributed import fit_large as fit_module
 from viewfuse.distributed.label_files import LabelFiles
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.rows import row_buckets
-from viewfuse.distributed.rows.contents import content_of
-from viewfuse.distributed.rows.pass_zero import run_pass_zero
+from viewfuse.distributed.rows.pass_zero import content_of, run_pass_zero
 from viewfuse.distributed.rows.row_buckets import Buckets
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.sharded_predict import predict_shards

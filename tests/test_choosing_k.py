@@ -11,7 +11,7 @@ import torch
 from conftest import make_blobs
 from schedule_tools import CPU, TINY, seed_of, stored_samples
 from viewfuse import Diverged, Views
-from viewfuse.fitted.prepared import Source
+from viewfuse.fitted.model import Source
 from viewfuse.methods import choosing_k
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import init_state

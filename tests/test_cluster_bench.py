@@ -8,11 +8,11 @@ import torch
 from click.testing import CliRunner
 from sklearn.datasets import make_blobs
 
-from viewfuse.bench.clusters.criteria import OTHERS, other_choices
-from viewfuse.bench.clusters.experiment import Cell, NumberChoice, choices_of, masked, read_choices, write_choices
-from viewfuse.bench.clusters.summary import is_clear, summary, write_summary
-from viewfuse.bench.clusters.synthetic_sets import all_sets
-from viewfuse.cli import main
+from benchmarks.clusters.criteria import OTHERS, other_choices
+from benchmarks.clusters.experiment import Cell, NumberChoice, choices_of, masked, read_choices, write_choices
+from benchmarks.clusters.summary import is_clear, summary, write_summary
+from benchmarks.clusters.synthetic_sets import all_sets
+from benchmarks.command import main
 from viewfuse.methods.urrl.config import Config
 from viewfuse.selection.kmeans import partitions
 
@@ -78,7 +78,7 @@ def test_the_tables_count_what_was_found(tmp_path):
 
 
 def test_an_unknown_set_is_refused_in_one_line(tmp_path):
-    call = ["bench", "clusters", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--data", "nothing"]
+    call = ["clusters", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--data", "nothing"]
     said = CliRunner().invoke(main, call)
     assert (said.exit_code, said.output.count("\n")) == (2, 1)
     said = CliRunner().invoke(main, [*call[:-1], "bdgp", "--masks", "1", "--rate", "0"])

@@ -19,10 +19,10 @@ from viewfuse import DataError, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.cli.compare import joined
 from viewfuse.comparison import run as runner
-from viewfuse.comparison.folder import data_checksum
-from viewfuse.comparison.tables import cells, note
+from viewfuse.comparison.results import cells, note
+from viewfuse.fitted.fingerprint import digest
 from viewfuse.missing import hide_more, paper_mask
-from viewfuse.utils.sealed import sealed, unsealed
+from viewfuse.utils.atomic import sealed, unsealed
 
 SIMPLE = ("kmeans-mean", "kmeans-knn")
 
@@ -132,7 +132,7 @@ def test_what_is_done_is_not_done_again_unless_something_changed(blobs, tmp_path
     viewfuse.compare(blobs[0], {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 7
     others = [2 * view for view in blobs[0]]
-    plan |= {"clusters": 2, "data": data_checksum(Views(others))}
+    plan |= {"clusters": 2, "data": digest(Views(others))}
     (tmp_path / "plan.json").write_bytes(sealed(plan))
     viewfuse.compare(others, {"one": Told()}, n_clusters=2, seeds=3, out=tmp_path)
     assert len(Told.seen) == 10

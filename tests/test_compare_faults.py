@@ -18,8 +18,9 @@ import viewfuse
 from viewfuse import CannotWrite, DataError, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.comparison import run as runner
-from viewfuse.comparison.folder import RunFile, data_checksum
+from viewfuse.comparison.folder import RunFile
 from viewfuse.comparison.results import Run
+from viewfuse.fitted.fingerprint import digest
 from viewfuse.methods import registry
 from viewfuse.utils.atomic import exclusive
 
@@ -101,10 +102,10 @@ def test_a_second_comparison_in_a_folder_is_refused_while_the_first_one_runs(vie
 def test_data_of_the_same_bytes_and_another_shape_are_other_data():
     numbers = np.arange(24, dtype=np.float64)
     one, other = ([numbers[: 6 * w].reshape(6, w), numbers[6 * w :].reshape(6, 4 - w)] for w in (1, 2))
-    assert data_checksum(Views(one)) != data_checksum(Views(other))
+    assert digest(Views(one)) != digest(Views(other))
     sparse = [Views([csr_array(np.eye(6, width)), np.ones((6, 1))]) for width in (6, 500)]
-    assert data_checksum(sparse[0]) != data_checksum(sparse[1])
-    assert data_checksum(Views(one)) == data_checksum(Views([view.copy() for view in one]))
+    assert digest(sparse[0]) != digest(sparse[1])
+    assert digest(Views(one)) == digest(Views([view.copy() for view in one]))
 
 
 def test_parameters_that_print_alike_are_told_apart_and_equal_functions_are_not(views, tmp_path):

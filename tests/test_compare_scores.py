@@ -8,13 +8,11 @@ from scipy.stats import friedmanchisquare, rankdata
 from sklearn.metrics import adjusted_rand_score
 
 import viewfuse
+from benchmarks.critical_difference import draw_critical_difference
 from test_compare import Told
 from viewfuse import DataError, SettingError, Views
-from viewfuse.comparison.critical_difference import draw_critical_difference
-from viewfuse.comparison.held_out import held_out_agreement, without_view
 from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of, ranks_over
-from viewfuse.comparison.results import Comparison, Run
-from viewfuse.comparison.tables import cells, markdown
+from viewfuse.comparison.results import Comparison, Run, cells, held_out_agreement, markdown, without_view
 
 
 def made(by_method, known=None, held_out=None):

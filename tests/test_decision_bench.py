@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.experiments import catalogue, choices, figures, plans, runner, synthetic, tables
+from benchmarks.experiments.catalogue import CATALOGUE, DataSet, Loaded
+from benchmarks.experiments.records import Record, read_records, write_records
+from benchmarks.experiments.run_folders import mark_done, read_facts, write_run
 from conftest import make_blobs
 from viewfuse import SettingError
-from viewfuse.bench.experiments import catalogue, choices, figures, plans, runner, synthetic, tables
-from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet, Loaded
-from viewfuse.bench.experiments.records import Record, read_records, write_records
-from viewfuse.bench.experiments.run_folders import mark_done, read_facts, write_run
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 1, in_paper=False)
 SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 20, "pretrain_epochs": 1, "joint_epochs": 1}

@@ -21,7 +21,7 @@ from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
 from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import stacking
+from viewfuse.engine import passes
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.passes import clusters
 from viewfuse.engine.training import Training, TrainState
@@ -29,7 +29,7 @@ from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
-from viewfuse.neighbors.index import MultiViewIndex
+from viewfuse.neighbors.samples import MultiViewIndex
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.kmeans import initial_centers
@@ -258,7 +258,7 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
     monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", inf)
-    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings, 60)] * 2, settings, [1, 1])
     assert (ended.history["epoch"], len(other.history["epoch"])) == ([*range(1, 8)], 15)
@@ -632,7 +632,7 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
 
 
 def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch):
-    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 4})
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
     runs = [training.init_state(samples, settings, seed) for seed in range(3)]

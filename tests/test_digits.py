@@ -190,7 +190,10 @@ def groups():
     return labels, first, second, np.arange(150) % 5 > 0
 
 
-@pytest.mark.parametrize("kind", FAR)
+QUICK = ("m/z", "nanoseconds")
+
+
+@pytest.mark.parametrize("kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in FAR])
 def test_a_model_of_large_offsets_is_that_of_their_differences(kind, groups, tmp_path):
     labels, first, second, has = groups
     offset, apart = FAR[kind][0], FAR[kind][1](first)

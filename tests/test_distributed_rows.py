@@ -12,9 +12,8 @@ import torch
 
 from sharded_data import rows, write_shards
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.id_hash import hashed_ids, lowest, parts_of
 from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter
+from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter, hashed_ids, lowest, parts_of
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.errors import CannotWrite, DataError
 

@@ -6,6 +6,7 @@ import json
 import math
 from contextlib import nullcontext
 from itertools import accumulate
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -287,7 +288,7 @@ def job(kind="cpu", size=1, **options):
     own = type("NinetyRows", (), {"__len__": lambda self: 90})()
     own.layout, own.paths, own.digest, own.ignored = LAYOUT, ["a", "b"], lambda: "abc", []
     processes = SimpleNamespace(device=torch.device(kind), size=size, is_first=True, from_first=lambda value: value)
-    return _Job(own, "out", processes, 3, 7, True, {"noise": 0.1}, **options)
+    return _Job(own, Path("out"), processes, 3, 7, True, {"noise": 0.1}, **options)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cpu", (20_000, 250, 1_024)), ("cuda", (100_000, 2_500, 4_096))])

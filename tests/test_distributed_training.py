@@ -18,8 +18,7 @@ from viewfuse.distributed.rows.pass_zero import run_pass_zero
 from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards
-from viewfuse.distributed.shared_step import SharedStep
-from viewfuse.distributed.training import train_on_all
+from viewfuse.distributed.training import SharedStep, train_on_all
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
 from viewfuse.engine.early_stopping import EarlyStopping
 from viewfuse.engine.progress import SILENT

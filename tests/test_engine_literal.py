@@ -28,7 +28,7 @@ from viewfuse.methods.urrl import training
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn import cuda as graphed_step
 from viewfuse.nn.cuda import GraphedStep
-from viewfuse.nn.optimizers import Adam
+from viewfuse.nn.layers import Adam
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from conftest import make_blobs
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
 from viewfuse.engine.progress import Progress
-from viewfuse.fitted.prepared import Source
+from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import estimator, trials
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl.config import Config

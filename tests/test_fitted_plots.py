@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.errors import DataError, SettingError
-from viewfuse.plots import plane
+from viewfuse.plots import places
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_map_is_coloured_by_clusters_by_missing_views_and_by_what_is_given(m
 
 def test_places_are_looked_for_once_and_are_not_saved(model, ax, monkeypatch):
     calls = []
-    monkeypatch.setattr(plane, "plane", lambda points: calls.append(len(points)) or points[:, :2].T)
+    monkeypatch.setattr(places, "plane", lambda points: calls.append(len(points)) or points[:, :2].T)
     monkeypatch.setattr(model, "_places", None)
     model.plot_map(ax=ax)
     model.plot_map("stability", ax=ax)

@@ -25,8 +25,8 @@ from conftest import make_blobs
 from test_readers import same
 from viewfuse import DataError, NotEnoughMemory, SettingError, SuspiciousDataWarning, Views, read_chunks, read_views
 from viewfuse.io import spool as spool_module
-from viewfuse.io.annotation import Results, write_annotated
 from viewfuse.io.readers import open_source, parquet
+from viewfuse.io.writers import Results, write_annotated
 from viewfuse.utils import memory
 
 IDS = [f"p{i}" for i in range(20)]

@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "viewfuse"
 ROOMS = (
     "errors", "utils", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted",
     "plots", "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
-    "serve", "demo", "cli", "bench", "__main__",
+    "serve", "demo", "cli", "__main__",
 )  # fmt: skip
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 WITHOUT_TORCH = (
@@ -154,7 +154,8 @@ PRIVATE_WORDS = re.compile(
 )
 """Use the usual words instead: resume, depends on, no sample, the caller, batch, tie-break keys, queue."""
 NOT_YET_PLAIN: tuple[str, ...] = ()
-PROSE = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "results").glob("*.md")]
+BENCHMARKS = [path for path in (ROOT / "benchmarks").rglob("*.py") if "studies" not in path.parts]
+PROSE = [*BENCHMARKS, *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "results").glob("*.md")]
 
 
 def words_of(path: Path) -> list[str]:

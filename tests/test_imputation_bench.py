@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.command import main
+from benchmarks.experiments import imputation
+from benchmarks.experiments.catalogue import CATALOGUE, DataSet, Loaded
+from benchmarks.experiments.imputation import Filling, bench_imputation, compared, filled_by_donors, table_of
 from conftest import make_blobs
 from viewfuse import URRL, DataError, SettingError
 from viewfuse.baselines import filled_by_mean, filled_by_nearest, knn_filled
-from viewfuse.bench.experiments import imputation
-from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet, Loaded
-from viewfuse.bench.experiments.imputation import Filling, bench_imputation, compared, filled_by_donors, table_of
-from viewfuse.cli import main
 from viewfuse.data.views import Views
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 20, "pretrain_epochs": 1, "joint_epochs": 1}
@@ -125,7 +125,7 @@ def test_every_way_fills_every_view_for_every_seed(tiny, tmp_path):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_command_writes_table_and_csv(tiny, tmp_path):
     out = tmp_path / "out"
-    asked = ["bench", "impute", "--data-dir", str(tmp_path), "--out", str(out), "--device", "cpu"]
+    asked = ["impute", "--data-dir", str(tmp_path), "--out", str(out), "--device", "cpu"]
     done = CliRunner().invoke(main, [*asked, "--seeds", "1", "--data", "handwritten"])
     assert done.exit_code == 0, done.output
     assert "five nearest" in done.output

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from fuzz.seeds import write_seeds
 from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chunks, read_views
-from viewfuse.io import annotation, spool
+from viewfuse.io import spool, writers
 from viewfuse.io.isolated import client, jobs, server
 from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
 from viewfuse.io.readers import Reading, open_source
@@ -66,15 +66,15 @@ def test_nothing_is_imported_here_and_chunks_go_the_same_way(seeds):
 def test_results_are_written_into_files_by_the_other_process(seeds, tmp_path, monkeypatch):
     path = next(path for path in seeds if path.suffix == ".h5ad")
     ids = opened(path, False).ids
-    results = annotation.Results(ids, np.eye(len(ids), 2, dtype=np.float32), np.ones((len(ids), 3), dtype=np.float32))
-    annotation.write_annotated(path, tmp_path / "here.h5ad", results, trusted=True)
-    monkeypatch.setattr(annotation, "annotate_copy", lambda job: pytest.fail("it was opened in this process"))
-    annotation.write_annotated(path, tmp_path / "there.h5ad", results)
+    results = writers.Results(ids, np.eye(len(ids), 2, dtype=np.float32), np.ones((len(ids), 3), dtype=np.float32))
+    writers.write_annotated(path, tmp_path / "here.h5ad", results, trusted=True)
+    monkeypatch.setattr(writers, "annotate_copy", lambda job: pytest.fail("it was opened in this process"))
+    writers.write_annotated(path, tmp_path / "there.h5ad", results)
     assert (tmp_path / "there.h5ad").read_bytes() == (tmp_path / "here.h5ad").read_bytes()
     damaged = tmp_path / "damaged.h5ad"
     damaged.write_bytes(path.read_bytes()[:500])
     with pytest.raises(DataError, match=r"damaged\.h5ad is no readable \.h5ad file"):
-        annotation.write_annotated(damaged, tmp_path / "there.h5ad", results)
+        writers.write_annotated(damaged, tmp_path / "there.h5ad", results)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["damaged.h5ad", "here.h5ad", "there.h5ad"]
 
 
@@ -251,7 +251,7 @@ def test_what_does_not_fit_together_is_the_files_fault(tmp_path, monkeypatch):
 
 
 def test_what_comes_back_is_checked():
-    from viewfuse.io.isolated.results import Packed, Unpacked
+    from viewfuse.io.isolated.jobs import Packed, Unpacked
 
     packed = Packed()
     facts = packed.array(np.ones((2, 2)))

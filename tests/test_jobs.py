@@ -19,9 +19,9 @@ from click.testing import CliRunner
 import fake_ray
 import job_functions as known
 import viewfuse
+from benchmarks.command import main as benchmarks
 from conftest import make_blobs
 from viewfuse import URRL
-from viewfuse.cli import main
 from viewfuse.cli.options import on_engine
 from viewfuse.engine.progress import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
@@ -122,19 +122,6 @@ def test_a_job_that_ends_its_process_is_not_called_lack_of_memory(n_jobs):
 def test_errors_that_cannot_be_read_again_are_named():
     with pytest.raises(RuntimeError, match=r"^a worker cannot hand back Unreadable\(1\)"):
         run_jobs(known.raises_unreadable, [()] * 2, 2)
-
-
-def test_results_that_cannot_travel_are_an_error():
-    with pytest.raises(TypeError, match="cannot pickle"):
-        run_jobs(known.generator, [()] * 2, 2)
-
-
-def test_after_an_interruption_the_jobs_beside_it_end_and_no_other_begins(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run_jobs(known.interrupted, [(tmp_path, place) for place in range(9)], 2)
-    ended = {path.name for path in tmp_path.iterdir()}
-    assert "1" in ended
-    assert "8" not in ended
 
 
 @pytest.mark.parametrize("n_jobs", [0, True, 1.5, "2"])
@@ -245,11 +232,10 @@ def whole(views):
     return URRL(3, **TWICE).fit(views)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_a_fit_is_the_same_for_every_number_of_jobs(views, whole, monkeypatch, n_jobs):
+def test_a_fit_is_the_same_for_every_number_of_jobs(views, whole, monkeypatch):
     heard = []
     monkeypatch.setattr(Progress, "advance", lambda self, loss: heard.append(loss) or count(self))
-    assert same(URRL(3, **TWICE, n_jobs=n_jobs).fit(views), whole)
+    assert same(URRL(3, **TWICE, n_jobs=2).fit(views), whole)
     assert len(heard) == 2 * (4 + 3)
 
 
@@ -257,14 +243,13 @@ def count(progress):
     progress.epochs += 1
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
-def test_all_scalings_are_tried_side_by_side_with_the_same_result(views, n_jobs):
+def test_all_scalings_are_tried_side_by_side_with_the_same_result(views):
     rng = np.random.default_rng(0)
     noise = [view + 9 * rng.normal(size=view.shape) for view in views]
-    settings = {**TINY, "effort": "thorough", "pretrain_epochs": 3, "joint_epochs": 2}
-    model = URRL(3, **settings, n_jobs=n_jobs).fit(noise)
+    settings = {**TINY, "effort": "thorough", "pretrain_epochs": 2, "joint_epochs": 1}
+    model = URRL(3, **settings, n_jobs=2).fit(noise)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
-    assert same(model, URRL(3, **settings, n_jobs=1).fit(noise))
+    assert same(model, URRL(3, **settings).fit(noise))
 
 
 INTERRUPTED = """
@@ -380,7 +365,7 @@ def test_jobs_go_to_a_ray_cluster(monkeypatch, running, address, events):
 
 
 def test_jobs_on_a_gpu_of_a_ray_cluster_get_one_each(monkeypatch):
-    monkeypatch.setattr("viewfuse.utils.devices.chosen_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("viewfuse.utils.jobs.chosen_device", lambda name: torch.device("cuda"))
     fake_ray.put(monkeypatch, gpus=3)
     with on_engine("ray", None, "auto"):
         run_jobs(known.process, [()] * 2)
@@ -404,8 +389,8 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path):
     line = "--engine ray needs the package ray, which is not installed; pip install ray, or in a checkout of viewfuse"
     with pytest.raises(MissingPackage, match=line), on_engine("ray", None, "cpu"):
         pass
-    asked = ["bench", "table2", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--engine", "ray"]
-    result = CliRunner().invoke(main, asked)
+    asked = ["table2", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--engine", "ray"]
+    result = CliRunner().invoke(benchmarks, asked)
     assert result.exit_code == 2
     assert line in result.output
     assert len(result.output.splitlines()) == 1
@@ -434,3 +419,19 @@ def test_a_real_ray_begins_a_lost_job_again(tmp_path):
 
 def test_a_lost_job_is_tried_three_times_in_all():
     assert jobs_module._TRIES_ALONE == 2
+
+
+# --- what ends the workers, so that others would have to be started
+
+
+def test_after_an_interruption_the_jobs_beside_it_end_and_no_other_begins(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(known.interrupted, [(tmp_path, place) for place in range(9)], 2)
+    ended = {path.name for path in tmp_path.iterdir()}
+    assert "1" in ended
+    assert "8" not in ended
+
+
+def test_results_that_cannot_travel_are_an_error():
+    with pytest.raises(TypeError, match="cannot pickle"):
+        run_jobs(known.generator, [()] * 2, 2)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments import launch
+from benchmarks.experiments.catalogue import CATALOGUE, DataSet
+from benchmarks.experiments.run_folders import done_folders, read_arrays
 from conftest import write_tiny_plan
-from viewfuse.bench.experiments import launch
-from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet
-from viewfuse.bench.experiments.run_folders import done_folders, read_arrays
 from viewfuse.cli.options import on_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]

@@ -16,9 +16,8 @@ import pytest
 import torch
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, SettingError
-from viewfuse.utils import atomic, console, folders, memory, threads
-from viewfuse.utils.devices import chosen_device
-from viewfuse.utils.threads import limited
+from viewfuse.utils import atomic, console, folders, jobs, memory
+from viewfuse.utils.jobs import chosen_device, limited
 
 GIGABYTE = 2**30
 
@@ -135,14 +134,14 @@ def test_threads_of_a_training_depend_on_cores_and_starts_alone(monkeypatch):
     monkeypatch.setattr(joblib, "cpu_count", lambda: 99)
     for n_cores in (1, 2, 4, 16):
         monkeypatch.setattr(torch, "get_num_threads", lambda n=n_cores: n)
-        found[n_cores] = [threads.threads_for(n) for n in (1, 3, 10)]
+        found[n_cores] = [jobs.threads_for(n) for n in (1, 3, 10)]
     assert found == {1: [1, 1, 1], 2: [2, 1, 1], 4: [2, 1, 1], 16: [2, 2, 1]}
 
 
 def test_a_container_may_have_fewer_cores_than_torch_has_threads(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
-    assert threads.usable_cores() == 3
+    assert jobs.usable_cores() == 3
 
 
 def test_threads_are_given_back_after_an_error():
@@ -179,9 +178,9 @@ def test_a_thread_that_meets_torch_while_another_one_limits_it_takes_no_threads_
 
 
 def test_libraries_are_looked_for_again_where_modules_were_imported(monkeypatch):
-    looked, look = [], threads.ThreadpoolController
-    monkeypatch.setattr(threads, "ThreadpoolController", lambda: looked.append(look()) or looked[-1])
-    threads._libraries.cache_clear()
+    looked, look = [], jobs.ThreadpoolController
+    monkeypatch.setattr(jobs, "ThreadpoolController", lambda: looked.append(look()) or looked[-1])
+    jobs._libraries.cache_clear()
     for name in (None, None, "of_a_library_with_threads"):
         if name:
             monkeypatch.setitem(sys.modules, name, sys)
@@ -193,23 +192,23 @@ def test_libraries_are_looked_for_again_where_modules_were_imported(monkeypatch)
 @pytest.mark.parametrize(("share", "expected"), [(1, (5, 1)), (2, (2, 2)), (4, (1, 5)), (9, (1, 5))])
 def test_threads_left_to_torch_are_those_that_items_do_not_take(monkeypatch, share, expected):
     asked = []
-    monkeypatch.setattr(threads, "usable_cores", lambda: 5)
-    monkeypatch.setattr(threads, "limited", lambda n: asked.append(n) or limited(1))
-    pool = threads.ThreadPoolExecutor
-    monkeypatch.setattr(threads, "ThreadPoolExecutor", lambda n, **named: asked.append(n) or pool(n, **named))
-    assert list(threads.side_by_side(str, range(7), share=share)) == list("0123456")
+    monkeypatch.setattr(jobs, "usable_cores", lambda: 5)
+    monkeypatch.setattr(jobs, "limited", lambda n: asked.append(n) or limited(1))
+    pool = jobs.ThreadPoolExecutor
+    monkeypatch.setattr(jobs, "ThreadPoolExecutor", lambda n, **named: asked.append(n) or pool(n, **named))
+    assert list(jobs.side_by_side(str, range(7), share=share)) == list("0123456")
     assert (asked[1], asked[0]) == expected
 
 
 def test_no_more_items_are_taken_than_are_worked_on(monkeypatch):
-    monkeypatch.setattr(threads, "usable_cores", lambda: 2)
+    monkeypatch.setattr(jobs, "usable_cores", lambda: 2)
     taken = []
-    results = threads.side_by_side(lambda item: item, (taken.append(i) or i for i in range(9)))
+    results = jobs.side_by_side(lambda item: item, (taken.append(i) or i for i in range(9)))
     assert next(results) == 0
     assert len(taken) <= 3
     results.close()
     made = []
-    coming = threads.ahead(made.append(i) or i for i in range(9))
+    coming = jobs.ahead(made.append(i) or i for i in range(9))
     assert next(coming) == 0
     time.sleep(0.01)
     assert len(made) <= 2

@@ -16,11 +16,10 @@ from viewfuse.data.views import Views
 from viewfuse.engine import passes
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted import clusters as stability
-from viewfuse.fitted import effects, fingerprint, prepared
+from viewfuse.fitted import effects, fingerprint
 from viewfuse.fitted import model as fitted_model
 from viewfuse.fitted.clusters import Merge
-from viewfuse.fitted.coreset import representatives
-from viewfuse.fitted.effects import differences, view_effects
+from viewfuse.fitted.effects import differences, representatives, view_effects
 from viewfuse.fitted.explanation import (
     Explanation,
     _donors,
@@ -317,11 +316,11 @@ def test_scalings_that_do_the_same_are_tried_once(monkeypatch, whole, factors, k
         asked.append((views, given))
         return Scaler(kind, (np.zeros(1),), (np.full(1, by_kind[kind]),), whole if kind == "mixed" else (not whole[0],))
 
-    monkeypatch.setattr(prepared, "fit_scaler", fit_scaler)
+    monkeypatch.setattr(fitted_model, "fit_scaler", fit_scaler)
     source = SimpleNamespace(reduced="reduced", reduction=SimpleNamespace(units=("view",)))
-    assert [one.kind for one in prepared.scalers_of(source, "auto")] == kept
+    assert [one.kind for one in fitted_model.scalers_of(source, "auto")] == kept
     assert set(asked) == {("reduced", ("view",))}
-    assert [one.kind for one in prepared.scalers_of(source, "standard")] == ["standard"]
+    assert [one.kind for one in fitted_model.scalers_of(source, "standard")] == ["standard"]
 
 
 def test_another_digest_for_anything_that_is_another():

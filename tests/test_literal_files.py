@@ -21,11 +21,11 @@ from viewfuse.data.empty_cells import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
-from viewfuse.io import annotation, csv_text, matching, spool, writers
+from viewfuse.io import csv_text, matching, spool, writers
 from viewfuse.io import safety as file_limits
-from viewfuse.io.readers import blocks, mat, mat5, npz, text
+from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
-from viewfuse.serve import answers, app, gate, replies, worker
+from viewfuse.serve import app, gate, replies, worker
 from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.metrics import Metrics
 
@@ -267,10 +267,10 @@ def test_views_and_labels_of_a_matlab_file_are_picked_by_their_names():
 )  # fmt: skip
 def test_shapes_that_a_matlab_file_can_hold(shape, kind, size, fine):
     if fine:
-        mat5._check_shape(HERE, shape, kind, size)
+        mat._check_shape(HERE, shape, kind, size)
     else:
         with pytest.raises(DataError, match="a matrix claims the shape"):
-            mat5._check_shape(HERE, shape, kind, size)
+            mat._check_shape(HERE, shape, kind, size)
 
 
 @pytest.mark.parametrize(
@@ -285,10 +285,10 @@ def test_numbers_that_may_be_names_of_columns(numbers, labels):
 
 def test_blocks_take_columns_in_the_order_of_the_file_or_of_the_list():
     columns = ["rna_2", "x", "rna_1", "RNA_3"]
-    assert blocks.pick_columns(HERE, columns, {"a": "rna_*", "b": ["x"]}) == {"a": ["rna_2", "rna_1"], "b": ["x"]}
-    assert blocks.pick_columns(HERE, columns, {"a": ["rna_1", "rna_2"]}) == {"a": ["rna_1", "rna_2"]}
+    assert text.pick_columns(HERE, columns, {"a": "rna_*", "b": ["x"]}) == {"a": ["rna_2", "rna_1"], "b": ["x"]}
+    assert text.pick_columns(HERE, columns, {"a": ["rna_1", "rna_2"]}) == {"a": ["rna_1", "rna_2"]}
     with pytest.raises(DataError, match="column 'rna_2' belongs to blocks 'a' and 'b'"):
-        blocks.pick_columns(HERE, columns, {"a": "rna_*", "b": "*_2"})
+        text.pick_columns(HERE, columns, {"a": "rna_*", "b": "*_2"})
 
 
 def test_a_file_may_become_a_hundred_times_its_size_or_sixteen_megabytes(tmp_path):
@@ -320,18 +320,18 @@ def test_sparse_matrices_of_files_stay_within_their_shape(kind, indptr, indices,
 
 
 def test_results_stand_beside_the_cells_of_their_names():
-    results = annotation.Results(
+    results = writers.Results(
         np.array([30, 10, 20]),
         np.array([[0.2, 0.8], [0.9, 0.1], [0.4, 0.6]], np.float32),
         np.arange(6, dtype="f4").reshape(3, 2),
     )
-    rows = annotation._rows(["10", "x", "20", "30"], results.ids)
+    rows = writers._rows(["10", "x", "20", "30"], results.ids)
     assert rows.tolist() == [1, -1, 2, 0]
-    found = annotation._columns(rows, results, "k")
+    found = writers._columns(rows, results, "k")
     assert found["k"].codes.tolist() == [0, -1, 1, 1]
     assert found["k"].categories.tolist() == ["0", "1"]
     np.testing.assert_array_equal(found["k_confidence"], np.float32([0.9, math.nan, 0.6, 0.8]))
-    np.testing.assert_array_equal(annotation._placed(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]])
+    np.testing.assert_array_equal(writers._placed(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]])
 
 
 def test_limits_let_pass_what_just_meets_them():
@@ -403,21 +403,21 @@ def test_answers_say_each_thing_of_its_own_sample():
         def impute(self, given):
             return given.replace(arrays=(np.float32([[1, 2], [3, 0.1]]), np.float32([[5], [6]])))
 
-    found = answers.predict(Model(), views, Limits(bytes=72))
+    found = replies.predict(Model(), views, Limits(bytes=72))
     assert found == {
         "ids": ["q", "p"], "labels": [1, 2], "confidence": [0.5, 0.4], "uncertain": [False, True],
         "out_of_range": [False, True], "probabilities": [[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]],
         "filled_cells": {"a": cells.facts()},
     }  # fmt: skip
     with pytest.raises(TooLarge, match="about 72 bytes"):
-        answers.predict(Model(), views, Limits(bytes=71))
-    whole = answers.impute(Model(), views, Limits(bytes=72))
+        replies.predict(Model(), views, Limits(bytes=71))
+    whole = replies.impute(Model(), views, Limits(bytes=72))
     assert whole["views"] == {
         "a": {"columns": ["x", "('y', 1)"], "values": [[1.0, 2.0], [3.0, 0.1]], "imputed": [False, False]},
         "b": {"columns": [0], "values": [[5.0], [6.0]], "imputed": [False, True]},
     }
     with pytest.raises(TooLarge, match="about 72 bytes"):
-        answers.impute(Model(), views, Limits(bytes=71))
+        replies.impute(Model(), views, Limits(bytes=71))
 
 
 def test_the_gate_measures_how_long_an_answer_takes():
@@ -486,8 +486,8 @@ def test_a_mask_is_cut_like_the_rows_of_its_chunk():
 def test_a_shape_of_odd_length_in_a_matlab_file_is_read_as_far_as_it_goes(tmp_path):
     flags, shape = element(6, struct.pack("<II", 6, 0)), element(5, struct.pack("<iiH", 1, 9, 0))
     version_5(tmp_path / "odd.mat", element(14, flags + shape + element(1, b"X1") + element(9, bytes(8))))
-    mat5._walk(tmp_path / "odd.mat", "<")  # nine numbers of one byte have room
+    mat._walk(tmp_path / "odd.mat", "<")  # nine numbers of one byte have room
     shape = element(5, struct.pack("<iiH", 999, 9, 0))
     version_5(tmp_path / "large.mat", element(14, flags + shape + element(1, b"X1") + element(9, bytes(8))))
     with pytest.raises(DataError, match=r"a matrix claims the shape \(999, 9\), but has \d+ bytes"):
-        mat5._walk(tmp_path / "large.mat", "<")
+        mat._walk(tmp_path / "large.mat", "<")

@@ -12,14 +12,14 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
-from viewfuse.comparison import critical_difference
-from viewfuse.plots import fitted, maps, plane
+from benchmarks import critical_difference
+from viewfuse.plots import fitted, pictures
+from viewfuse.plots import places as plane
 from viewfuse.plots.cluster_numbers import draw_choice
 from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.plots.fitted import FittedPlots
-from viewfuse.plots.maps import draw_map
-from viewfuse.plots.patterns import find_patterns, lacking
-from viewfuse.plots.plane import Places, place_samples
+from viewfuse.plots.pictures import draw_map
+from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
 from viewfuse.report import charts
 
 N = 40
@@ -86,12 +86,12 @@ def test_each_dot_of_a_thinned_map_is_the_sample_that_stands_there(figures, tmp_
 
 def test_a_tag_stands_at_the_dot_nearest_to_the_median_of_its_cluster():
     x, y = np.float32([0, 1, 2, 3, 90, 1.1]), np.float32([5, 5, 5, 5, -80, 0])
-    assert maps._middle(x, y, np.array([True, True, True, True, True, False])) == 2
-    assert maps._middle(x, y, np.array([False, False, False, False, True, False])) == 4
+    assert pictures._middle(x, y, np.array([True, True, True, True, True, False])) == 2
+    assert pictures._middle(x, y, np.array([False, False, False, False, True, False])) == 4
 
 
 def test_of_many_patterns_the_rarest_are_one_group_in_grey(figures, tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "_MOST_PATTERNS", 2)
+    monkeypatch.setattr(pictures, "_MOST_PATTERNS", 2)
     draw_map(tmp_path / "map.png", PLACES, LABELS, MASK, VIEWS, title="t")
     present, sizes, of_sample = find_patterns(MASK)
     right = dots_of(figures[0].axes[1])
@@ -103,8 +103,8 @@ def test_of_many_patterns_the_rarest_are_one_group_in_grey(figures, tmp_path, mo
 
 
 def test_a_legend_lists_the_largest_groups_in_their_order(figures, tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "_MOST_LISTED", 2)
-    monkeypatch.setattr(maps, "_MOST_TAGS", 3)
+    monkeypatch.setattr(pictures, "_MOST_LISTED", 2)
+    monkeypatch.setattr(pictures, "_MOST_TAGS", 3)
     draw_map(tmp_path / "map.png", PLACES, LABELS, np.ones((N, 2), bool), ["a", "b"], title="t")
     (axes,) = figures[0].axes
     sizes = {label: int((label == LABELS).sum()) for label in (0, 2, 5, 7)}

@@ -13,7 +13,7 @@ import pytest
 
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.plots.plane import Places
+from viewfuse.plots.places import Places
 from viewfuse.report import page, payload, sections, verdict
 from viewfuse.report.comparison import Column
 from viewfuse.report.csv_table import CsvTable, read_table

@@ -100,11 +100,13 @@ FORMS = {
     "matrices": lambda views: [np.asmatrix(view) for view in views],
 }
 FEW = ("sparse",)
+SOME = [n if n in ("nemo", "dcp", "kmeans-knn") else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+"""Forms are understood before a method sees the data: a network, and two that are none, are enough."""
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 @pytest.mark.parametrize("form", [f if f in FEW else pytest.param(f, marks=pytest.mark.slow) for f in FORMS])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_the_same_numbers_in_another_form_give_the_same_clusters(fitted, gappy, name, form):
     again = small(name).fit(FORMS[form](gappy))
     assert (again.labels_ == fitted[name].labels_).all()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from viewfuse import Views
 from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler, views_as_a_whole
-from viewfuse.utils import threads
-from viewfuse.utils.threads import usable_cores
+from viewfuse.utils import jobs
+from viewfuse.utils.jobs import usable_cores
 
 
 def groups(n=200, seed=0):
@@ -179,8 +179,8 @@ def test_lots_of_pairs_with_different_rows_are_not_kept(monkeypatch):
 
 @pytest.mark.parametrize(("width", "share"), [(999, 1), (1000, 2), (4500, 5)])
 def test_of_wide_views_fewer_are_compared_at_a_time(monkeypatch, width, share):
-    asked, usual = [], threads.side_by_side
-    monkeypatch.setattr(threads, "side_by_side", lambda *args, share: asked.append(share) or usual(*args, share=share))
+    asked, usual = [], jobs.side_by_side
+    monkeypatch.setattr(jobs, "side_by_side", lambda *args, share: asked.append(share) or usual(*args, share=share))
     rng = np.random.default_rng(0)
     views_as_a_whole(Views([rng.normal(size=(30, 3)), rng.normal(size=(30, width))]))
     assert asked == [share]

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 import reference
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors import index as view_index
-from viewfuse.neighbors import search
-from viewfuse.neighbors.index import MultiViewIndex, ViewIndex
-from viewfuse.neighbors.samples import index_training_set, neighbor_lists
+from viewfuse.neighbors import candidates, samples, search
+from viewfuse.neighbors.samples import MultiViewIndex, ViewIndex, index_training_set, neighbor_lists
 from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, content_keys, fingerprints, row_keys
 
 
@@ -201,7 +199,7 @@ def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
 
 
 def test_large_pools_are_not_kept(monkeypatch):
-    monkeypatch.setattr(view_index, "_CELLS_KEPT", 39)
+    monkeypatch.setattr(samples, "_CELLS_KEPT", 39)
     index, find = indexed(torch.randn(10, 4))
     find(torch.randn(1, 4), 3)
     assert "_points" not in vars(index)
@@ -259,7 +257,7 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
     pytest.importorskip("faiss")
     queries = crowd if same else crowd[:500] + 0.01
     truth = nearest(queries, crowd, 9, same=same)
-    monkeypatch.setattr(view_index, "_EXACT_ROWS", {"cpu": 1000})
+    monkeypatch.setattr(samples, "_EXACT_ROWS", {"cpu": 1000})
     searcher, find = indexed(crowd)
     found = find(queries, 9, same=same)
     assert recall(found, truth) >= 0.95
@@ -272,15 +270,15 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
 
 def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr(view_index, "_EXACT_ROWS", {"cpu": 1000})
+    monkeypatch.setattr(samples, "_EXACT_ROWS", {"cpu": 1000})
     found = indexed(crowd)[1](crowd[:50], 5)
     assert torch.equal(found, nearest(crowd[:50], crowd, 5, same=False))
     assert "pip install faiss-cpu, or in a checkout of viewfuse pip install -e '.[ann]'" in caplog.text
 
 
 def test_candidates_by_float32_hold_the_neighbours(crowd, monkeypatch):
-    monkeypatch.setattr(view_index, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
-    rough = view_index._roughly_nearest(crowd, crowd, 18)
+    monkeypatch.setattr(candidates, "_CELLS_PER_CHUNK_ON_GPU", 100_000)
+    rough = candidates.roughly_nearest(crowd, crowd, 18)
     found = indexed(crowd)[0].among(crowd, rough, lots_of(crowd, crowd), 9, same=True)
     assert torch.equal(found, nearest(crowd, crowd, 9, same=True))
 

@@ -15,7 +15,7 @@ from viewfuse.errors import SettingError
 from viewfuse.methods.urrl.augment import Batch, plain_batch
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
-from viewfuse.nn.attention import Mask, TransformerBlock, attend
+from viewfuse.nn.layers import Mask, TransformerBlock, attend
 
 
 def network_for(values, settings, seed=0) -> Network:

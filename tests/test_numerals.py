@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from viewfuse import read_views
-from viewfuse.data.numerals import is_number
+from viewfuse.data.digits import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.report.csv_table import read_table

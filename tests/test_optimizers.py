@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import optim
 
-from viewfuse.nn import optimizers
+from viewfuse.nn import layers
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ SETTINGS = {"Adam": {"lr": 0.1, "weight_decay": 0.01, "fused": True}}
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_numbers_are_those_of_torch(name):
-    ours, theirs = getattr(optimizers, name), getattr(optim, name)
+    ours, theirs = getattr(layers, name), getattr(optim, name)
     assert torch.equal(stepped(ours, **SETTINGS[name]), stepped(theirs, **SETTINGS[name]))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.usefixtures("no_compiler")
 def test_no_compiler_is_imported(name):
-    stepped(getattr(optimizers, name), **SETTINGS[name])
+    stepped(getattr(layers, name), **SETTINGS[name])
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -17,16 +17,16 @@ import torch
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-import viewfuse.bench.command as bench_verb
+from benchmarks import command
+from benchmarks.command import main
+from benchmarks.experiments import catalogue, figures, launch, plans, run_folders, runner, tables
+from benchmarks.experiments.catalogue import CATALOGUE, DataSet, Loaded
+from benchmarks.experiments.published import published
+from benchmarks.experiments.records import Record, read_records, write_records
+from benchmarks.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
 from conftest import make_blobs, write_tiny_plan
 from viewfuse import URRL, DataError, Diverged, SettingError
-from viewfuse.bench.experiments import catalogue, figures, launch, plans, run_folders, runner, tables
-from viewfuse.bench.experiments.catalogue import CATALOGUE, DataSet, Loaded
-from viewfuse.bench.experiments.published import published
-from viewfuse.bench.experiments.records import Record, read_records, write_records
-from viewfuse.bench.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
-from viewfuse.cli import main
-from viewfuse.engine import stacking
+from viewfuse.engine import passes
 from viewfuse.methods.urrl.config import PAPER, Config
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)
@@ -62,7 +62,7 @@ def start(tmp_path_factory, few_starts):
         patch.setitem(CATALOGUE, "tiny", TINY)
         patch.setattr(figures, "plane", lambda points: points[:, :2].T)  # t-SNE takes long, and so do many pixels
         patch.setattr(Figure, "savefig", partialmethod(coarsely, Figure.savefig))
-        patch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
+        patch.setattr(passes, "MAX_STACKED", {"cpu": 2})
         yield lambda out, **asked: launch.bench(root / "tiny.toml", root, out, **{"device": "cpu", "log": len, **asked})
 
 
@@ -244,7 +244,7 @@ def test_in_other_company_a_run_is_another_run(start, copied, monkeypatch):
     said = []
     start(copied, log=said.append)
     assert not [line for line in said if "group" in line]
-    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 4})
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 4})
     monkeypatch.setattr(runner, "run_group", diverging)
     start(copied, log=said.append)
     assert [line for line in said if "group" in line] == ["Tiny, group 1 of 5: urrl, paper, a, 4 runs"]
@@ -266,9 +266,7 @@ def diverging(group, *rest):
 
 def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copied, monkeypatch):
     monkeypatch.setattr(runner, "run_group", diverging)
-    monkeypatch.setattr(
-        stacking, "MAX_STACKED", {"cpu": 4}
-    )  # so that the trainings are others than those that are done
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 4})  # so that the trainings are others than those that are done
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
 
@@ -332,7 +330,7 @@ def bare_bench(arguments) -> int:
         del sys.modules[name]
     sys.meta_path.insert(0, Nothing())
     try:
-        from viewfuse.bench.experiments.launch import main
+        from benchmarks.experiments.launch import main
 
         return main(arguments)
     except BaseException:
@@ -397,7 +395,7 @@ def test_views_in_another_order_or_beside_others_are_found(tmp_path, monkeypatch
 @pytest.mark.slow
 def test_tables_from_the_csv_alone_are_those_from_the_runs(whole, tmp_path):
     for name, source in (("from-runs", whole), ("from-csv", whole / "results.csv")):
-        told = CliRunner().invoke(main, ["bench", "tables", str(source), "--out", str(tmp_path / name)])
+        told = CliRunner().invoke(main, ["tables", str(source), "--out", str(tmp_path / name)])
         assert told.exit_code == 0, told.output
         assert told.stdout == (whole / "tables" / "tiny.txt").read_text()
     for ending in ("txt", "csv", "md", "tex"):
@@ -416,7 +414,7 @@ def test_runs_without_their_arrays_are_drawn_as_far_as_they_go(whole, tmp_path):
         facts = json.loads((folder.parent / "run.json").read_text())
         (folder.parent / "run.json").write_text(json.dumps({**facts, "keep_embedding": False}))
         folder.unlink()
-    told = CliRunner().invoke(main, ["bench", "tables", str(copied), "--out", str(tmp_path / "drawn")])
+    told = CliRunner().invoke(main, ["tables", str(copied), "--out", str(tmp_path / "drawn")])
     assert told.exit_code == 0, told.output
     names = {path.name for path in (tmp_path / "drawn").glob("*.png")}
     assert not any("confusion" in name for name in names)
@@ -428,7 +426,7 @@ def test_embeddings_that_were_not_copied_are_not_drawn(whole, tmp_path):
     copied = shutil.copytree(whole, tmp_path / "copied")
     for arrays in copied.glob("*/arrays.npz"):
         arrays.unlink()
-    told = CliRunner().invoke(main, ["bench", "tables", str(copied), "--out", str(tmp_path / "drawn")])
+    told = CliRunner().invoke(main, ["tables", str(copied), "--out", str(tmp_path / "drawn")])
     assert told.exit_code == 0, told.output
     assert {path.name for path in (tmp_path / "drawn").glob("tiny-tiny-*.png")} >= {"tiny-tiny-paper-convergence.png"}
     assert not list((tmp_path / "drawn").glob("*embedding*"))
@@ -515,7 +513,7 @@ def test_mistakes_are_told_in_one_line(tmp_path):
             "none of the data",
         ),
     ):
-        told = CliRunner().invoke(main, ["bench", *arguments])
+        told = CliRunner().invoke(main, arguments)
         assert told.exit_code == 2
         assert message in told.stderr.splitlines()[-1]
 
@@ -573,11 +571,11 @@ def test_losses_are_drawn_in_a_panel_each_and_confusion_at_the_shown_rate(tmp_pa
 def test_tables_of_a_plan_are_written_beside_its_runs_and_shown(tmp_path, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(launch, "bench", lambda name, out, device, log, n_jobs: out / name)
-    monkeypatch.setattr("viewfuse.bench.experiments.records.read_records", lambda folder: [folder])
+    monkeypatch.setattr("benchmarks.experiments.records.read_records", lambda folder: [folder])
     monkeypatch.setattr(tables, "write_tables", lambda out, records: seen.append((out, records)) or [1, 2])
     monkeypatch.setattr(tables, "as_text", lambda table: f"table {table}\n")
     monkeypatch.setattr(figures, "draw_figures", lambda *given: seen.append(given))
-    bench_verb._run("tiny", tmp_path, engine="local", n_jobs=1, address=None, device="cpu")
+    command._run("tiny", tmp_path, engine="local", n_jobs=1, address=None, device="cpu")
     folder = tmp_path / "tiny"
     assert seen == [(folder / "tables", [folder]), (folder / "tables", [folder], folder)]
     assert capsys.readouterr().out == "table 1\n\ntable 2\n"

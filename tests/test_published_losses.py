@@ -12,7 +12,7 @@ import torch
 from conftest import make_blobs
 from test_methods import BRIEF
 from viewfuse import Views
-from viewfuse.engine import stacking
+from viewfuse.engine import passes
 from viewfuse.engine.training import Stage
 from viewfuse.methods.network import masked_mse
 from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, recformer, safe_imputation, sure
@@ -367,7 +367,7 @@ def test_seeds_side_by_side_place_samples_as_alone_where_those_to_learn_from_are
     sets = [Views(views, mask=paper_mask(40, 2, 0.5, 1, random_state=seed)) for seed in range(2)]
     method = estimator_of(name)(3, device="cpu", **BRIEF[name])
     alone = [method.train_many([one], [seed])[0] for seed, one in zip((5, 6), sets, strict=True)]
-    monkeypatch.setitem(stacking.MAX_STACKED, "cpu", 2)
+    monkeypatch.setitem(passes.MAX_STACKED, "cpu", 2)
     for one, other, views in zip(alone, method.train_many(sets, [5, 6]), sets, strict=True):
         np.testing.assert_allclose(one.history["total"], other.history["total"], rtol=1e-4)
         rows = views.mask.all(axis=1)

@@ -18,7 +18,7 @@ PAGES = [
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 80
+    assert len(README.splitlines()) <= 60
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

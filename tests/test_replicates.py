@@ -17,9 +17,8 @@ from test_training import SMALL, stored_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import stacking
-from viewfuse.engine.passes import embed
-from viewfuse.engine.stacking import pool, stack
+from viewfuse.engine import passes
+from viewfuse.engine.passes import embed, pool, stack
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.augment import plain_batch
@@ -31,8 +30,7 @@ from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.nn import cuda as streams_module
 from viewfuse.nn.cuda import GraphedStep
-from viewfuse.nn.layers import LayerNorm, Linear, PReLU
-from viewfuse.nn.optimizers import Adam
+from viewfuse.nn.layers import Adam, LayerNorm, Linear, PReLU
 
 SEEDS = [3, 0, 8]
 NUMBERS = {"view_dropout": 0.2, "clustering_weight": 0.1}
@@ -60,7 +58,7 @@ def in_double(samples):
 
 
 def side_by_side(monkeypatch):
-    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 16, "cuda": 16})
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 16, "cuda": 16})
 
 
 def distance(run, other):

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,11 +21,11 @@ from asgi_client import PARQUET, Client, ask
 from served_models import save_model
 from test_serve import few, parquet
 from viewfuse.errors import DataError
-from viewfuse.serve import worker
+from viewfuse.serve import process, worker
 from viewfuse.serve.app import _read, create_app
 from viewfuse.serve.bodies import Signs, read_json
 from viewfuse.serve.connection import connections
-from viewfuse.serve.limits import Limits
+from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.opened import open_folder
 from viewfuse.serve.process import Process
 from viewfuse.serve.server import Counted
@@ -132,6 +133,29 @@ def test_a_request_that_takes_too_long_is_ended_and_the_next_one_answered(nappin
     assert (late.status, time.perf_counter() - start < 20) == (504, True)
     assert late.json()["detail"] == "the request took more than 2 s of computing; send fewer samples"
     assert client.post("/predict", one()).status == 200
+
+
+def test_a_process_that_waits_for_a_lost_lock_is_replaced(monkeypatch):
+    """Locks that another thread holds at the moment of a fork are never released in the forked process."""
+    monkeypatch.setattr(process, "_PATIENCE", 0.3)
+    lock, holds, may_end = threading.Lock(), threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            holds.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait()
+    stuck = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
+    may_end.set()
+    thread.join()
+    with pytest.raises(Busy, match="another one is there; try again"):
+        asyncio.run(stuck.ask({}, bytearray()))
+    assert not stuck.is_alive
+    free = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
+    assert asyncio.run(free.ask({"n": 1}, bytearray())) == ({"n": 1}, b"")
 
 
 def test_short_requests_do_not_wait_for_long_ones(napping):

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -258,7 +259,8 @@ def test_without_ray_one_line_says_what_to_install(model, shards, tmp_path, monk
 def test_files_side_by_side_are_written_as_in_turn(model, shards, tmp_path, monkeypatch, words):
     ray = fake_ray.put(monkeypatch)
     here = json.loads(many(model, shards, tmp_path / "here").stdout)
-    there = json.loads(many(model, shards, tmp_path / "there", *words).stdout)
+    with joblib.parallel_config("threading"):  # test_jobs.py has workers, which take seconds to start
+        there = json.loads(many(model, shards, tmp_path / "there", *words).stdout)
     assert all(here[name] == there[name] for name in set(here) - {"rows_per_second", "written to"})
     assert len(ray.events) == 2 * ("ray" in words)
     for path in (tmp_path / "here").glob("*.csv"):
@@ -267,7 +269,8 @@ def test_files_side_by_side_are_written_as_in_turn(model, shards, tmp_path, monk
 
 def test_a_broken_file_does_not_stop_those_beside_it(model, shards, tmp_path):
     shards[1].write_bytes(b"no archive")
-    with pytest.raises(DataError, match=r"^1 of 3 files has no labels, the others have: .*part-1\.npz"):
+    refused = pytest.raises(DataError, match=r"^1 of 3 files has no labels, the others have: .*part-1\.npz")
+    with refused, joblib.parallel_config("threading"):
         predict_shards(model, shards, tmp_path / "labels", device="cpu", n_jobs=2)
     assert sorted(path.name for path in (tmp_path / "labels").glob("*.csv")) == ["part-0.csv", "part-2.csv"]
 

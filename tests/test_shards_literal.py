@@ -18,17 +18,16 @@ import torch
 from sharded_data import written
 from test_distributed_literal import ALONE, SMALL, as_table, hashed, mixed, unlike_rows
 from viewfuse import Views, load
-from viewfuse.distributed import label_files, run_folder, sharded_predict, streamed_predict
+from viewfuse.distributed import label_files, sharded_predict
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.rows import row_buckets, shards
-from viewfuse.distributed.rows.id_hash import hashed_ids, lowest, parts_of
 from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, hashed_ids, lowest, parts_of
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.shard_progress import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
-from viewfuse.utils.sealed import sealed
+from viewfuse.utils.atomic import sealed
 
 SIZES = (1, 40, 31)
 """Rows per shard; two of the last one's have no view at all."""
@@ -334,20 +333,20 @@ def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):
 
 def test_what_a_run_left_is_cleared_and_nothing_else(tmp_path):
     (tmp_path / "model").mkdir()
-    run_folder.clear(tmp_path)  # an empty folder is nobody's
+    label_files.RunFolder(tmp_path).clear()  # an empty folder is nobody's
     assert not (tmp_path / "model").exists()
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "x").write_text("somebody's")
     with pytest.raises(CannotWrite, match="labels is of no fit-large"):
-        run_folder.clear(tmp_path)
+        label_files.RunFolder(tmp_path).clear()
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "fit.json").write_text("{}")
     (tmp_path / "notes.txt").write_text("mine")
-    run_folder.clear(tmp_path)
+    label_files.RunFolder(tmp_path).clear()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     for text, expected in (("{", None), ('{"fit": 3}', None), ('{"fit": {"a": 1}}', {"fit": {"a": 1}})):
         (tmp_path / "summary.json").write_text(text)
-        assert run_folder.summary_of(tmp_path) == expected
+        assert label_files.RunFolder(tmp_path).read_summary() == expected
 
 
 # --- labels of many files
@@ -372,7 +371,7 @@ class Placing:
 
 def test_counts_are_added_up_over_parts(tmp_path):
     parts = [Views({"a": np.array(own, np.float32)[:, None]}) for own in ([0.75, 0.5, 1.0], [0.25], [1.0, 1.0, 0.7])]
-    placed = streamed_predict.predict_parts(Placing(), iter(parts), tmp_path / "out.csv", 0.75)
+    placed = sharded_predict.predict_parts(Placing(), iter(parts), tmp_path / "out.csv", 0.75)
     assert placed.facts() == {"samples": 7, "cluster_sizes": [0, 6, 1], "uncertain": 2, "out_of_range": 3}
     lines = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
     assert [line[1] for line in lines[1:]] == ["1", "1", "1", "2", "1", "1", "1"]

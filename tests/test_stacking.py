@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from viewfuse.engine import stacking
+from viewfuse.engine import passes
 
 NETWORK = torch.nn.Linear(1000, 1000)
 NETWORK.stackable = True
@@ -26,25 +26,25 @@ def free(monkeypatch):
 
 
 def test_a_network_takes_forty_bytes_per_weight_and_its_activations():
-    assert stacking.network_bytes(NETWORK) == 40 * WEIGHTS + 2**28
+    assert passes.network_bytes(NETWORK) == 40 * WEIGHTS + 2**28
 
 
 @pytest.mark.parametrize(("networks", "expected"), [(100, 32), (10, 8), (1, 1), (0.1, 1)])
 def test_four_fifths_of_the_free_memory_are_used(free, networks, expected):
-    free(int(networks * stacking.network_bytes(NETWORK)) + 100)
-    assert stacking.max_stacked(NETWORK, GPU) == expected
+    free(int(networks * passes.network_bytes(NETWORK)) + 100)
+    assert passes.max_stacked(NETWORK, GPU) == expected
 
 
 def test_what_torch_keeps_for_later_is_free(free):
-    size = stacking.network_bytes(NETWORK)
+    size = passes.network_bytes(NETWORK)
     free(10 * size + 100, kept=9 * size)
-    assert stacking.max_stacked(NETWORK, GPU) == 8
+    assert passes.max_stacked(NETWORK, GPU) == 8
 
 
 def test_networks_of_layers_without_a_leading_axis_are_trained_one_after_another(free):
-    free(100 * stacking.network_bytes(NETWORK))
-    assert stacking.max_stacked(torch.nn.Linear(1000, 1000), GPU) == 1
+    free(100 * passes.network_bytes(NETWORK))
+    assert passes.max_stacked(torch.nn.Linear(1000, 1000), GPU) == 1
 
 
 def test_on_a_cpu_networks_are_trained_one_after_another():
-    assert stacking.max_stacked(NETWORK, torch.device("cpu")) == 1
+    assert passes.max_stacked(NETWORK, torch.device("cpu")) == 1

@@ -8,7 +8,7 @@ import joblib
 import pytest
 import torch
 
-from viewfuse.utils.threads import ahead, side_by_side, turns
+from viewfuse.utils.jobs import ahead, side_by_side, turns
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from test_decisions import SMALL, FixedClusters, Looked, samples_for
 from training_tools import train, train_replicates
-from viewfuse.engine import early_stopping, stacking
+from viewfuse.engine import early_stopping, passes
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.engine.rng import replicate_seeds
 from viewfuse.methods.urrl import training
@@ -160,7 +160,7 @@ def test_merged_clusters_are_named_where_there_are_no_neighbours():
 
 def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
     rising, embedded, embed = count(), [], training.embed_all
-    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
     monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(rising))
     monkeypatch.setattr(early_stopping, "size_entropy", lambda labels, n_clusters: 1.0)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 8))

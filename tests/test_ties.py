@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from viewfuse.neighbors import search
-from viewfuse.neighbors.index import MultiViewIndex, ViewIndex
-from viewfuse.neighbors.samples import find_rows, index_new_samples, index_rows, index_training_set
+from viewfuse.neighbors.samples import (
+    MultiViewIndex,
+    ViewIndex,
+    find_rows,
+    index_new_samples,
+    index_rows,
+    index_training_set,
+)
 from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, fingerprints, row_keys
 
 _WRAP = 2**64

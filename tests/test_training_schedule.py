@@ -8,7 +8,7 @@ import torch
 
 import reference
 from schedule_tools import GROUPS, TINY, run_past, stored_samples
-from viewfuse.engine import stacking
+from viewfuse.engine import passes
 from viewfuse.engine.training import Epoch
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
@@ -48,7 +48,7 @@ def recorder(monkeypatch):
 
     monkeypatch.setattr(Epoch, "run", run)
     monkeypatch.setattr(training, "embed_all", embed_all)
-    monkeypatch.setattr(stacking, "MAX_STACKED", {"cpu": 2})
+    monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
     return own
 
 

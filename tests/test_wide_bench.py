@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.bench.command import _wide_table
-from viewfuse.bench.speed import child, wide
+from benchmarks.command import _wide_table
+from benchmarks.speed import child, wide
 from viewfuse.data.views import Views
 from viewfuse.reduction.frontend import fit_reduction
 

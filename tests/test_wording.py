@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.command import main as benchmarks
 from test_explanation import run
 from viewfuse import URRL, DataError, MissingPackage, read_views
 from viewfuse.cli import fit, main
 from viewfuse.cli.options import PerView, spelling
 from viewfuse.errors import CannotWrite, EmptyClusterWarning, NotEnoughMemory, SettingError
-from viewfuse.plots.canvas import drawing
+from viewfuse.plots.pictures import drawing
 from viewfuse.selection.decisions import Reliability
 from viewfuse.selection.messages import records
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Advice, Setting, as_plain, from_plain, spelled
 
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}
@@ -98,11 +99,20 @@ def test_decisions_are_shown_with_options():
     assert "; --effort thorough trains more networks" in fit._in_short(summary)["reliability"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["bench"]])
-def test_no_verb_shows_help(arguments):
-    said = CliRunner().invoke(main, arguments)
+@pytest.mark.parametrize("command", [main, benchmarks])
+def test_no_verb_shows_help(command):
+    said = CliRunner().invoke(command, [])
     assert "Commands:" in said.output
     assert "viewfuse: " not in said.output
+
+
+def test_benchmarks_are_elsewhere():
+    said = CliRunner().invoke(main, ["bench", "table2"])
+    assert said.exit_code == 2
+    assert (
+        said.output
+        == "viewfuse: Benchmarks are not in the package; in a checkout, run python -m benchmarks; see main --help\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["fit", "--nonsense"], ["fit"]])

@@ -22,7 +22,6 @@ WORDING = (
     "selection/messages.py",
     "utils/settings.py",
     "cli/options/__init__.py",
-    "cli/options/spelling.py",
 )
 """Files that hold sentences and options of the command line."""
 SPOKEN = frozenset({"warn", "echo", "secho", "print", "info", "debug", "Option", "option"})

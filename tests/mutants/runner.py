@@ -21,7 +21,9 @@ import pytest
 
 from mutants.defects import ROOT
 
-COPIED = ("src", "tests", "docs", "results", "Makefile", "pyproject.toml", "requirements.lock", "CITATION.cff")
+COPIED = (
+    "src", "benchmarks", "tests", "docs", "results", "Makefile", "pyproject.toml", "requirements.lock", "CITATION.cff",
+)  # fmt: skip
 HEAVY = (
     "numpy", "scipy.stats", "scipy.sparse.linalg", "scipy.spatial", "scipy.optimize", "sklearn.cluster",
     "sklearn.manifold", "sklearn.metrics", "sklearn.utils.estimator_checks", "torch", "torch.distributed",
@@ -240,8 +242,8 @@ def _run_tests(job: Job, tree: Path, notes: Path) -> None:
 def _pytest(job: Job, tree: Path, notes: Path) -> int:
     """Compiled files are written on sound code only, and read by all."""
     os.chdir(tree)
-    sys.path[:0] = [str(tree / "src"), str(tree / "tests")]
-    for name in [name for name in sys.modules if name.split(".")[0] in ("mutants", "viewfuse")]:
+    sys.path[:0] = [str(tree / "src"), str(tree), str(tree / "tests")]
+    for name in [name for name in sys.modules if name.split(".")[0] in ("benchmarks", "mutants", "viewfuse")]:
         del sys.modules[name]
     sys.dont_write_bytecode = job.path is not None
     own = {"PYTHONPATH": f"{tree / 'src'}", "PYTHONDONTWRITEBYTECODE": "1" if job.path else ""}

@@ -25,25 +25,27 @@ from viewfuse.utils.memory import memory_errors
 from viewfuse.utils.settings import spelled
 
 VERBS = {
-    "bench": "Measure speed, or run the paper's tables and figures.",
-    "choose": "Say how many clusters the samples of files have, without a fit.",
+    "fit": "Cluster the samples of one or more files.",
+    "predict": "Place the samples of files in the clusters of a saved model.",
+    "report": "Write a page that shows a run, or compares two.",
     "compare": "Fit several methods on the same data, and say which is better.",
+    "inspect": "Say what is in files and what is missing, before any training.",
+    "serve": "Answer requests over HTTP with a saved model.",
+}
+"""Those that a newcomer needs."""
+MORE = {
+    "choose": "Say how many clusters the samples of files have, without a fit.",
     "embed": "Write the embeddings of samples under a saved model.",
     "explain": "Say why a saved model places the samples of files where it does.",
-    "fit": "Cluster the samples of one or more files.",
     "fit-large": "Cluster the rows of sharded Parquet files, in one or many processes.",
     "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",
-    "inspect": "Say what is in files and what is missing, before any training.",
-    "predict": "Place the samples of files in the clusters of a saved model.",
-    "report": "Write a page that shows a run, or compares two.",
     "score": "Compare labels with known ones.",
-    "serve": "Answer requests over HTTP with a saved model.",
 }
 _ELSEWHERE = {
-    "bench": ("viewfuse.bench.command", "command"),
     "embed": ("viewfuse.cli.predict", "embed"),
     "impute": ("viewfuse.cli.predict", "impute"),
+    "info": ("viewfuse.cli.predict", "info"),
 }
 """Verbs that have no module of their own here."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"
@@ -53,19 +55,28 @@ class Verbs(click.Group):
     """Verbs are imported when they are called, so that --help is quick; errors are one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in the order of the alphabet."""
-        return list(VERBS)
+        """All verbs, those that a newcomer needs first."""
+        return [*VERBS, *MORE]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of verbs in two parts."""
+        for title, verbs in {"Commands": VERBS, "More": MORE}.items():
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()), col_max=15)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb `cmd_name`."""
-        if cmd_name not in VERBS:
+        if cmd_name == "bench":
+            ctx.fail("Benchmarks are not in the package; in a checkout, run python -m benchmarks")
+        known = VERBS | MORE
+        if cmd_name not in known:
             return None
         if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
             module, name = _ELSEWHERE.get(cmd_name, (f"viewfuse.cli.{cmd_name.replace('-', '_')}", "command"))
             command: click.Command = getattr(importlib.import_module(module), name)
-            command.help = VERBS[cmd_name]
+            command.help = known[cmd_name]
             return command
-        return click.Command(cmd_name, help=VERBS[cmd_name])
+        return click.Command(cmd_name, help=known[cmd_name])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         """The verb that is asked for, which errors and warnings will speak of."""
@@ -189,9 +200,13 @@ def _shorten_waits() -> None:
 
     Threads that wait actively for long come to a standstill as soon as another program wants one of their cores:
     training was a hundred times slower beside a busy process. A short wait costs little where nothing else runs.
+
+    On ARM torch hands products to oneDNN, which takes 0.09 ms to begin one, more with threads on busy cores; a small
+    product takes 0.01 ms. A step of Handwritten is an eighth shorter without. Other processors have no such setting.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    os.environ.setdefault("TORCH_MKLDNN_MATMUL_MIN_SIZE", "1000000000")
 
 
 def _show_warning(ctx: click.Context, shown: set[str], message: Warning | str, *_: Any, **__: Any) -> None:

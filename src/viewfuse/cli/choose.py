@@ -71,8 +71,8 @@ def _row(point: dict[str, Any]) -> list[str]:
 
 def _write(out: Path, decision: dict[str, Any]) -> None:
     write_file(out / "choice.json", as_json_text(decision, indent=1).encode())
-    from viewfuse.plots.canvas import why_not_drawn
     from viewfuse.plots.cluster_numbers import draw_choice
+    from viewfuse.plots.pictures import why_not_drawn
 
     why = why_not_drawn(draw_choice, out / "k.png", decision)
     if why is not None:

@@ -112,8 +112,8 @@ def command(
     shares = _numbers(rates)
     views = inputs.open().read()
     known = None if labels is None else _matched(views, labels)
+    from viewfuse.comparison.results import cells, failures, note
     from viewfuse.comparison.run import compare
-    from viewfuse.comparison.tables import cells, failures, note
 
     names = [name for name in methods.split(",") if name]
     with options.on_engine(engine, address, device), _kept(out):

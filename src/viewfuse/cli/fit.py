@@ -16,21 +16,18 @@ from viewfuse.cli import options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
-from viewfuse.fitted.coreset import representatives
-from viewfuse.io.annotation import Results, write_annotated
+from viewfuse.fitted.effects import representatives
+from viewfuse.io.writers import Results, write_annotated, write_embedding, write_history, write_labels, write_stability
 from viewfuse.io.writers import as_json as as_json_text
-from viewfuse.io.writers import write_embedding, write_history, write_labels, write_stability
 from viewfuse.methods.urrl.config import Config
-from viewfuse.plots.canvas import why_not_drawn
 from viewfuse.plots.cluster_numbers import draw_choice
-from viewfuse.plots.maps import draw_map
-from viewfuse.plots.plane import Places, place_samples
+from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.places import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.selection.messages import label, restored, words
-from viewfuse.utils.atomic import write_file
+from viewfuse.utils.atomic import parsed, write_file
 from viewfuse.utils.console import tell
-from viewfuse.utils.sealed import parsed
 
 if TYPE_CHECKING:
     from viewfuse import URRL

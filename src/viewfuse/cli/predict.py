@@ -1,4 +1,4 @@
-"""viewfuse predict, embed and impute: what a saved model says of the samples of files."""
+"""viewfuse predict, embed, impute and info: a saved model, and what it says of the samples of files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _one(
         many = "; a quoted pattern, such as 'shards/*.parquet', gives each file its own in a folder"
         raise CannotWrite(f"{out}: labels are written as .csv; give this ending{many if len(inputs.files) > 1 else ''}")
     from viewfuse import load
-    from viewfuse.distributed.streamed_predict import predict_parts
+    from viewfuse.distributed.sharded_predict import predict_parts
 
     fitted = load(model, device=device)
     placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, uncertain_below)
@@ -140,3 +140,23 @@ def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: b
         write_views(folder, fitted.view_names_, map(fitted.impute, parts))
     facts = {"samples": len(source), "views": fitted.view_names_, **filled.facts(as_json)}
     options.show({**facts, "written to": str(out)}, as_json)
+
+
+@click.command()
+@options.model
+@options.as_json
+def info(model: Path, as_json: bool) -> None:
+    """Filled in by the group."""
+    from viewfuse.fitted.persistence import check
+
+    manifest = check(model)
+    views = [f"{view['name']} ({view['width']} columns)" for view in manifest["views"]]
+    method = manifest["method"]
+    facts = {"method": method["name"], "clusters": method["config"]["n_clusters"], "views": views}
+    facts |= {"samples": manifest["n_samples"]}
+    size = sum(file["bytes"] for file in manifest["files"].values())
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    options.show(
+        {**facts, "scaling": manifest["scaling"], "format": manifest["format"], "written by": versions, "bytes": size},
+        as_json,
+    )

@@ -11,7 +11,7 @@ import click
 from viewfuse.cli import options
 from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.serve.limits import Limits
-from viewfuse.utils.optional import how_to_install
+from viewfuse.utils.console import how_to_install
 
 _NEEDED = ("fastapi", "uvicorn")
 _TOKEN = "VIEWFUSE_TOKEN"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from viewfuse.comparison.held_out import LEAST_VIEWS
+from viewfuse.comparison.results import LEAST_VIEWS
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.methods.registry import ESTIMATORS, estimator_of, method_names

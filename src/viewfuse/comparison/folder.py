@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,29 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.comparison.results import COSTS, HELD_OUT, Run
-from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite
 from viewfuse.io.writers import as_json
-from viewfuse.utils.atomic import write_file
-from viewfuse.utils.sealed import sealed, unsealed
+from viewfuse.utils.atomic import sealed, unsealed, write_file
 
 _RUNS = "runs"
 _PLAN = "plan.json"
 _OURS = {"data", "clusters", "missing_number", "device", "version"}
 _BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
-
-
-def data_checksum(views: Views) -> str:
-    """Of values and of who has which view."""
-    found = hashlib.sha256(views.mask.tobytes())
-    for offset in views.offsets:
-        found.update(np.asarray(offset).tobytes() if np.any(offset) else b"")
-    for array in views.arrays:
-        parts = [array.data, array.indices, array.indptr] if hasattr(array, "indptr") else [array]
-        found.update(f"{array.shape} {len(parts)}".encode())
-        for part in parts:
-            found.update(f"{part.dtype}".encode() + np.ascontiguousarray(part).tobytes())
-    return found.hexdigest()
 
 
 def holds_comparison(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What a comparison found: scores, paired differences, costs, agreement of runs and of methods."""
+"""What a comparison found: scores, paired differences, costs, agreement of runs and of methods; and its tables."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import isnan
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse import metrics
+from viewfuse.data.filling import fit_filler
+from viewfuse.data.scaling import fit_scaler
+from viewfuse.data.views import Views
+from viewfuse.fitted.model import scaled_tensors
+from viewfuse.io.csv_text import as_csv
+from viewfuse.neighbors.samples import MultiViewIndex
+from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.utils.atomic import write_file
 
 METRICS = {"acc": metrics.clustering_accuracy, "nmi": metrics.nmi, "ari": metrics.ari}
 HELD_OUT = "held_out"
 BELOW_BEST = "below_best"
 STABILITY = "stability"
 COSTS = ("seconds", "memory_mb")
+LEAST_VIEWS = 3
+"""With fewer, one view or none is left to the fit, and nothing is fused."""
+_DEPTH = 10
+"""Neighbours of a sample that count; fewer in clusters that have fewer other members."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,7 @@ class Run:
     ----------
     labels : of shape (samples,); None where the method failed
     held_out : how well clusters that are found without a view fit that view, in percent, mean over the views
-        (`viewfuse.comparison.held_out`); NaN where it was not asked for
+        (`viewfuse.comparison.results`); NaN where it was not asked for
     seconds, memory_mb : of the fit on all views; NaN where they could not be measured
     failed : why there are no labels
     """
@@ -160,3 +174,146 @@ def _pair_stability(first: NDArray[np.int64], second: NDArray[np.int64]) -> floa
 def _summed(name: str, measured: Sequence[float]) -> dict[str, float]:
     values = [value for value in measured if not isnan(value)]
     return {name: mean(values) if values else np.nan, f"{name}_sd": stdev(values) if len(values) > 1 else np.nan}
+
+
+def write_comparison(folder: Path, found: Comparison, title: str) -> None:
+    """The tables of a comparison."""
+    write_file(folder / "table.csv", _as_csv(found.rows()))
+    write_file(folder / "table.md", markdown(found, title).encode())
+    pairs = zip(found.methods, found.agreement().tolist(), strict=True)
+    write_file(folder / "agreement.csv", _as_csv([{"method": a, **_named(found, own)} for a, own in pairs]))
+
+
+def _named(found: Comparison, own: Sequence[float]) -> dict[str, float]:
+    return dict(zip(found.methods, own, strict=True))
+
+
+NAMES = {
+    "acc": "accuracy", "nmi": "NMI", "ari": "ARI", HELD_OUT: "held-out agreement", BELOW_BEST: "below the best",
+    STABILITY: "stability", "seconds": "seconds", "memory_mb": "memory, MB",
+}  # fmt: skip
+
+
+"""Of what is measured; scores are in percent."""
+
+
+def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """A header and lines of text: within each missing rate the best first, then methods of which runs failed."""
+    shown = [*found.metrics, *((BELOW_BEST,) if found.metrics else ()), STABILITY, *COSTS]
+    rows = sorted(found.rows(), key=lambda row: (row["missing_rate"], *_place(row, found.metrics)))
+    header = ["missing rate", "method", *(NAMES[name] for name in shown), "runs"]
+    lines = [
+        [f"{row['missing_rate']:g}", row["method"], *(_cell(row, name) for name in shown), _runs(row)] for row in rows
+    ]
+    return header, lines
+
+
+def _place(row: dict[str, Any], metrics: Sequence[str]) -> tuple[bool, bool, float]:
+    score = row[metrics[0]] if metrics and row["runs"] else 0.0
+    return not row["runs"], row["failed_runs"] > 0, -score
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    if isnan(row[name]):
+        return "failed" if not row["runs"] else "-"
+    digits, deviation = 0 if name == "memory_mb" else 1, row.get(f"{name}_sd", np.nan)
+    spread = "" if isnan(deviation) or name in COSTS else f" ± {deviation:.{digits}f}"
+    return f"{row[name]:.{digits}f}{spread}"
+
+
+def _runs(row: dict[str, Any]) -> str:
+    return f"{row['runs']} of {row['runs'] + row['failed_runs']}" if row["failed_runs"] else str(row["runs"])
+
+
+def note(found: Comparison) -> str:
+    """How the methods are ordered, and what the order does not say."""
+    if not found.metrics:
+        return (
+            "Methods are in the order that was asked for: without labels and held-out views nothing says which is "
+            "better. Stability is how much runs with other masks and seeds agree (ARI); stable clusters may be wrong."
+        )
+    return (
+        f"Highest {NAMES[found.metrics[0]]} first; differences to the best are those on the same masks. This is one "
+        "data set: its runs share samples, so no test is made, and other data may order the methods otherwise."
+    )
+
+
+def markdown(found: Comparison, title: str) -> str:
+    """The table as Markdown, with what it says and what failed below."""
+    header, lines = cells(found)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines))
+    failed = "\n".join(f"- {line}" for line in failures(found))
+    said = "Mean ± standard deviation over runs, scores in percent."
+    return f"# {title}\n\n{said}\n\n{table}\n\n{note(found)}\n" + (f"\nFailed:\n\n{failed}\n" if failed else "")
+
+
+def failures(found: Comparison) -> list[str]:
+    """Which methods failed, how often, and why."""
+    return [
+        f"{row['method']} failed in {row['failed_runs']} of {row['runs'] + row['failed_runs']} runs at missing rate "
+        f"{row['missing_rate']:g}: {row['failed']}"
+        for row in found.rows()
+        if row["failed"]
+    ]
+
+
+def _as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
+    return as_csv([list(rows[0]), *(list(map(_rounded, row.values())) for row in rows)]).encode()
+
+
+def _rounded(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return "" if isnan(value) else f"{value:.6g}"
+
+
+def without_view(views: Views, view: int) -> tuple[Views, NDArray[np.bool_]]:
+    """All views but one, of the samples that have any of them; and which samples these are, of shape (samples,)."""
+    others = [v for v in range(len(views.names)) if v != view]
+    rows: NDArray[np.bool_] = np.any(views.mask[:, others], axis=1)
+    return _part(views[rows], others), rows
+
+
+def held_out_agreement(views: Views, view: int, labels: NDArray[np.int64], n_clusters: int) -> float:
+    """How much more often than by chance neighbours in a view share a cluster: 1 is the most, 0 is chance.
+
+    Every cluster counts the same, whatever its size. Of a cluster with m of n samples, chance is (m - 1) / (n - 1):
+    the mean over all ways to shuffle the labels. Clusters that are asked for but not found count as 0, and so does one
+    cluster of all samples.
+
+    Parameters
+    ----------
+    labels : of shape (samples,); -1 where a sample has none
+    """
+    rows = views.mask[:, view] & (labels >= 0)
+    own, n = labels[rows], int(rows.sum())
+    if n < 3:
+        return np.nan
+    nearest = _neighbors(_part(views[rows], [view]), min(_DEPTH, n - 1))
+    found, sizes = np.unique(own, return_counts=True)
+    scores = [_cluster_score(own, nearest, *one) for one in zip(found.tolist(), sizes.tolist(), strict=True)]
+    return sum(scores) / max(n_clusters, len(found))
+
+
+def _cluster_score(labels: NDArray[np.int64], nearest: NDArray[np.int64], cluster: int, size: int) -> float:
+    if not 1 < size < len(labels):
+        return 0.0
+    share = float((labels[nearest[labels == cluster, : size - 1]] == cluster).mean())
+    chance = (size - 1) / (len(labels) - 1)
+    return (share - chance) / (1 - chance)
+
+
+def _neighbors(view: Views, depth: int) -> NDArray[np.int64]:
+    """Per sample its nearest others in one view, nearest first, of shape (samples, depth)."""
+    filled, _ = fit_filler(view, "neighbors").apply(view)
+    reduction = fit_reduction(filled, "auto")
+    reduced = reduction.apply(filled)
+    values, present = scaled_tensors(reduced, fit_scaler(reduced, "mixed", reduction.units), torch.device("cpu"))
+    nearest: NDArray[np.int64] = MultiViewIndex(values, present).neighbors_of_own(depth)[:, 0].numpy()
+    return nearest
+
+
+def _part(views: Views, places: Sequence[int]) -> Views:
+    """Some of the views."""
+    named = {name: tuple(getattr(views, name)[v] for v in places) for name in ("names", "arrays", "columns")}
+    return views.replace(mask=views.mask[:, list(places)], **named)

@@ -21,19 +21,17 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse import __version__
 from viewfuse.comparison import arguments
-from viewfuse.comparison.folder import RunFile, data_checksum, take_plan
-from viewfuse.comparison.held_out import held_out_agreement, without_view
-from viewfuse.comparison.results import Comparison, Run
-from viewfuse.comparison.tables import write_comparison
+from viewfuse.comparison.folder import RunFile, take_plan
+from viewfuse.comparison.results import Comparison, Run, held_out_agreement, without_view, write_comparison
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
+from viewfuse.fitted.fingerprint import digest
 from viewfuse.io.writers import as_json
 from viewfuse.methods.registry import trains_network
 from viewfuse.missing import hide_more
 from viewfuse.utils.atomic import exclusive
-from viewfuse.utils.devices import chosen_device
-from viewfuse.utils.jobs import run_jobs
+from viewfuse.utils.jobs import chosen_device, run_jobs
 from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
@@ -76,7 +74,7 @@ def compare(
     labels : known class of each sample, None where it is not known: in the order of the samples, or by their ids
         (a dict, or a Series whose index are ids)
     held_out : also fit without each view in turn, and measure how well the clusters fit that view
-        (`viewfuse.comparison.held_out`). It says without labels which method is better, needs three views at least, and
+        (`viewfuse.comparison.results`). It says without labels which method is better, needs three views at least, and
         takes one more fit per view
     n_jobs : runs side by side in processes of their own; -1 is one per core. None does one after the other, unless a
         ``joblib.parallel_config`` is active. The results are the same
@@ -117,7 +115,7 @@ class _Asked:
 
 def _runs(views: Views, asked: _Asked, device: str, n_jobs: int | None, folder: Path | None, log: Log) -> list[Run]:
     """All runs: those that the folder holds, and the others now."""
-    checksum, kind = data_checksum(views), chosen_device(device).type
+    checksum, kind = digest(views), chosen_device(device).type
     if folder is not None:
         take_plan(folder, _plan(asked, checksum, kind))
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]

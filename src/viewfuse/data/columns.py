@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.numerals import is_number
+from viewfuse.data.digits import is_number
 from viewfuse.data.sparse_tables import is_sparse, with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.console import warn

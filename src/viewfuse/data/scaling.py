@@ -171,7 +171,7 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
     two scalings of the one view is averaged over the other views, and then over samples; it counts where it is two
     standard errors above zero.
     """
-    from viewfuse.utils.threads import side_by_side  # it imports torch, which readers do without
+    from viewfuse.utils.jobs import side_by_side  # it imports torch, which readers do without
 
     ties = lru_cache(maxsize=16)(_tie_keys)  # the same for most pairs, and gone with this call
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)

@@ -23,12 +23,14 @@ from viewfuse.data.digits import (
     exact,
     exact_frame,
     has_long_numbers,
+    is_number,
+    is_too_small,
     lossy_columns,
     lost_in_words,
     measured,
+    objects_as_numbers,
     single,
 )
-from viewfuse.data.numerals import is_number, is_too_small, objects_as_numbers
 from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,

@@ -24,22 +24,26 @@ from typing import Any
 import torch
 
 from viewfuse import __version__
-from viewfuse.distributed.label_files import LabelFiles
+from viewfuse.distributed.label_files import LabelFiles, RunFolder
 from viewfuse.distributed.processes import Processes, joined, was_restarted
-from viewfuse.distributed.rows.contents import changed_shard, read_contents
-from viewfuse.distributed.rows.pass_zero import ColumnFacts, read_offset, run_pass_zero
+from viewfuse.distributed.rows.pass_zero import (
+    ColumnFacts,
+    changed_shard,
+    read_contents,
+    read_offset,
+    run_pass_zero,
+)
 from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shard_paths import check_apart
 from viewfuse.distributed.rows.shards import Shards
-from viewfuse.distributed.run_folder import CHECKPOINT, COLUMNS, LABELS, MODEL, SUMMARY, clear, remove, summary_of
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import replicate_seeds
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
-from viewfuse.io.readers.blocks import Blocks
+from viewfuse.io.readers.text import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
@@ -134,6 +138,11 @@ class _Job:
     batch_size: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def folder(self) -> RunFolder:
+        """Where the results and the checkpoint are."""
+        return RunFolder(self.out)
+
     def size(self, bank: int | str, steps: int | str, batch_size: int | str) -> None:
         """What "auto" means on this device."""
         kind = self.processes.device.type
@@ -153,10 +162,10 @@ class _Job:
 
     def _clear(self, force: bool) -> dict[str, Any] | None:
         if force and self.out.is_dir() and not was_restarted():
-            clear(self.out)
+            self.folder.clear()
         done = self._finished()
         if done is not None:
-            remove(self.out, CHECKPOINT)  # a kill may have come before all of it was gone
+            self.folder.forget_checkpoint()  # a kill may have come before all of it was gone
             return done
         if self.out.exists() and not self.out.is_dir():
             raise CannotWrite(f"{self.out} is a file; give a folder as --out")
@@ -170,7 +179,7 @@ class _Job:
 
     def _finished(self) -> dict[str, Any] | None:
         """What a run of the same fit wrote when it was done; None where there is none; another fit is refused."""
-        found = summary_of(self.out)
+        found = self.folder.read_summary()
         if found is None:
             return None
         differing = differences(found["fit"], json.loads(json.dumps(self._facts(), default=str)))
@@ -197,7 +206,7 @@ class _Job:
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint, which refuses to resume with other data, settings or versions."""
-        return Checkpoint(self.out / CHECKPOINT, self._facts())
+        return Checkpoint(self.folder.checkpoint, self._facts())
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -214,13 +223,13 @@ class _Job:
             return self._run(progress)
         except (DataError, SettingError, Diverged):
             if self.processes.is_first and not self._has_start():
-                remove(self.out, CHECKPOINT)
+                self.folder.forget_checkpoint()
             raise
 
     def _run(self, progress: Progress) -> dict[str, Any]:
         trained = max(self.bank, self.steps * self.batch_size)
         buckets = Buckets.of(len(self.shards), trained, self.bank)
-        folder, widths = self.out / CHECKPOINT, self.shards.layout.widths
+        folder, widths = self.folder.checkpoint, self.shards.layout.widths
         progress.tell(f"reading {len(self.shards):,} rows of {len(self.shards.paths):,} shards")
         with self.timed("reading"):
             facts = run_pass_zero(self.shards, folder / "rows", buckets, self.processes, trust=self.trust)
@@ -228,18 +237,18 @@ class _Job:
         reader = BucketReader(folder / "rows", buckets, sum(widths))
         with self.timed("fit of the bank"):
             start = self._start(reader, progress)
-        if not self.processes.from_first((self.out / MODEL / "manifest.json").exists()):
+        if not self.processes.from_first((self.folder.model / "manifest.json").exists()):
             self._train(start, reader, progress)
-        fitted = URRL.load(self.out / MODEL, device=str(self.processes.device))
+        fitted = URRL.load(self.folder.model, device=str(self.processes.device))
         with self.timed("labels"):
             progress.tell("writing the labels of all rows")
             ways: dict[str, Any] = {"contents": facts.contents, "with_embedding": self.embedding}
-            sizes = LabelFiles(self.out / LABELS, self.shards, fitted._model, **ways).write(self.processes)
+            sizes = LabelFiles(self.folder.labels, self.shards, fitted._model, **ways).write(self.processes)
         summary = self._summary(fitted, facts, sizes.tolist())
         if self.processes.is_first:
-            write_file(self.out / COLUMNS, facts.as_csv(self.shards.layout).encode())
-            write_file(self.out / SUMMARY, as_json(summary, indent=1).encode())
-            remove(self.out, CHECKPOINT)
+            write_file(self.folder.columns, facts.as_csv(self.shards.layout).encode())
+            write_file(self.folder.summary, as_json(summary, indent=1).encode())
+            self.folder.forget_checkpoint()
         self.processes.wait()
         return summary
 
@@ -258,7 +267,7 @@ class _Job:
 
     def _start(self, reader: BucketReader, progress: Progress) -> URRL:
         """The model of the bank, which the first process fits and all read."""
-        folder = self.out / CHECKPOINT
+        folder = self.folder.checkpoint
 
         def fit() -> None:
             ids, values = reader.bank()
@@ -271,12 +280,13 @@ class _Job:
         return URRL.load(folder / "start", device=str(self.processes.device))
 
     def _has_start(self) -> bool:
-        return (self.out / CHECKPOINT / "start" / "manifest.json").exists()
+        return (self.folder.checkpoint / "start" / "manifest.json").exists()
 
     def _train(self, start: URRL, reader: BucketReader, progress: Progress) -> None:
         """The joint stage on all rows; afterwards the model is there."""
         model, processes = start._model, self.processes
-        rows = PreparedRows(self.out / CHECKPOINT / "prepared", _widths(start), model.stored.neighbor_ids.shape[2])
+        widths = [view.shape[1] for view in model.stored.values]
+        rows = PreparedRows(self.folder.checkpoint / "prepared", widths, model.stored.neighbor_ids.shape[2])
         with self.timed("neighbours"):
             progress.tell("finding the neighbours of all rows in the bank")
             rows.prepare(reader, self.shards.layout, model, processes)
@@ -287,7 +297,7 @@ class _Job:
             train_on_all(run, rows, plan, processes, self.checkpoint.part("all"), progress)
         if processes.is_first:
             _finish(start, run)
-            start.save(self.out / MODEL)
+            start.save(self.folder.model)
         processes.wait()
 
     def _summary(self, fitted: URRL, facts: ColumnFacts, sizes: list[int]) -> dict[str, Any]:
@@ -317,10 +327,6 @@ def _count(name: str, given: Any, usual: int, least: int) -> int:
     if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < least:
         raise wrong(name, f"'auto' or an integer of at least {least}", given)
     return int(given)
-
-
-def _widths(start: URRL) -> list[int]:
-    return [view.shape[1] for view in start._model.stored.values]
 
 
 def _state(start: URRL, seed: int) -> TrainState:

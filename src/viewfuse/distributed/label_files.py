@@ -1,7 +1,8 @@
-"""The clusters of all rows: one Parquet file per shard, whole or not there."""
+"""What a run of `fit-large` writes: its folder, and the clusters of all rows, one Parquet file per shard."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.contents import Checksum, Contents
+from viewfuse.distributed.rows.pass_zero import Checksum, Contents
 from viewfuse.distributed.rows.shards import Rows, Shards
+from viewfuse.engine.checkpoint import FACTS
 from viewfuse.engine.passes import embed
-from viewfuse.errors import DataError
+from viewfuse.errors import CannotWrite, DataError
 from viewfuse.fitted.model import Model
-from viewfuse.utils.atomic import writing
-from viewfuse.utils.optional import needed
-from viewfuse.utils.threads import side_by_side, turns
+from viewfuse.utils.atomic import parsed, writing
+from viewfuse.utils.console import needed
+from viewfuse.utils.jobs import side_by_side, turns
+
+_NAMES = ("checkpoint", "model", "labels", "summary.json", "columns.csv")
 
 
 class LabelFiles:
@@ -120,3 +124,31 @@ class LabelFiles:
                 "fill values and other units"
             )
         return chances, far, found
+
+
+class RunFolder:
+    """The folder of a run of `fit-large`, with the places of all that it writes there."""
+
+    def __init__(self, out: Path) -> None:
+        self.checkpoint, self.model, self.labels, self.summary, self.columns = self._all = [out / one for one in _NAMES]
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """What a run wrote when it was done; None where there is none."""
+        try:
+            found: dict[str, Any] = parsed(self.summary.read_bytes())
+            return {**found, "fit": dict(found["fit"])}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def clear(self) -> None:
+        """Remove what a run left; refuses what no run wrote, as others have folders of these names, too."""
+        found = [path for path in self._all if path.is_file() or (path.is_dir() and any(path.iterdir()))]
+        if found and not (self.read_summary() or (self.checkpoint / FACTS).is_file()):
+            raise CannotWrite(f"{found[0]} is of no fit-large; move it, or give another --out")
+        for path in self._all:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def forget_checkpoint(self) -> None:
+        """Remove the checkpoint, which is no longer needed."""
+        if self.checkpoint.is_dir():
+            shutil.rmtree(self.checkpoint)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from viewfuse.errors import ViewfuseError
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.jobs import chosen_device
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=1)

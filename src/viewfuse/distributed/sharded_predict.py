@@ -12,28 +12,28 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from viewfuse import __version__
+from viewfuse.data.empty_cells import Filled
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_progress import ShardProgress
-from viewfuse.distributed.streamed_predict import predict_parts
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
-from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
+from viewfuse.io.writers import UNCERTAIN_BELOW, as_json, write_predictions
 from viewfuse.methods.registry import load
-from viewfuse.utils.atomic import exclusive, write_file
+from viewfuse.utils.atomic import exclusive, sealed, unsealed, write_file
 from viewfuse.utils.jobs import run_jobs, worker_count
-from viewfuse.utils.sealed import sealed, unsealed
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
@@ -289,3 +289,48 @@ def _added_up(found: Sequence[Found]) -> Found:
     facts = {name: sum(one[name] for one in found) for name in ("samples", "uncertain", "out_of_range")}
     cells = sum((Counter(one["filled_cells"]) for one in found), Counter[str]())
     return {**facts, "cluster_sizes": sizes} | ({"filled_cells": dict(cells)} if cells else {})
+
+
+@dataclass
+class Placed:
+    """What was found in samples, all together.
+
+    Attributes
+    ----------
+    cluster_sizes : int64 array of shape (clusters,)
+    uncertain : samples with less confidence than was asked for
+    out_of_range : samples far outside of what the model was fitted on
+    """
+
+    cluster_sizes: NDArray[np.int64]
+    filled: Filled
+    uncertain: int = 0
+    out_of_range: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """In a form that JSON can hold, without what was filled."""
+        sizes = self.cluster_sizes.tolist()
+        counted = {"uncertain": self.uncertain, "out_of_range": self.out_of_range}
+        return {"samples": sum(sizes), "cluster_sizes": sizes, **counted}
+
+
+def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, uncertain_below: float) -> Placed:
+    """Write the labels of samples to the CSV file `out`, as a whole or not at all.
+
+    Parameters
+    ----------
+    fitted : a fitted estimator
+    parts : samples, a few at a time
+    """
+    placed = Placed(np.zeros(len(fitted.cluster_centers_), dtype=np.int64), Filled(fitted))
+
+    def place(views: Views) -> tuple[Views, NDArray[np.float32], NDArray[np.bool_]]:
+        complete = placed.filled.complete(views)
+        probabilities, far = fitted.predict_proba(complete), fitted.out_of_range(complete)
+        placed.cluster_sizes += np.bincount(probabilities.argmax(axis=1), minlength=len(placed.cluster_sizes))
+        placed.uncertain += int((probabilities.max(axis=1) < uncertain_below).sum())
+        placed.out_of_range += int(far.sum())
+        return views, probabilities, far
+
+    write_predictions(out, map(place, parts), uncertain_below)
+    return placed

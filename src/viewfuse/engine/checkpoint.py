@@ -30,8 +30,7 @@ from torch import Tensor
 
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
 from viewfuse.errors import CheckpointDiffers
-from viewfuse.utils.atomic import write_file, writing
-from viewfuse.utils.sealed import parsed
+from viewfuse.utils.atomic import parsed, write_file, writing
 
 _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100

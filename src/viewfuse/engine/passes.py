@@ -1,16 +1,22 @@
-"""Passes of a fixed number of rows: bounded memory, and the same numbers for a sample in any batch."""
+"""Several networks as one, with stacked weights and pooled samples, and passes of a fixed number of rows.
+
+So memory is bounded, and a sample gets the same numbers in any batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.utils import memory
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _MOST_ROWS_AT_ONCE = 256
@@ -20,6 +26,14 @@ _found: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
 """Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it."""
 _ROWS_TO_ASSIGN = 1024
 """Rows, clusters and columns at once would be far larger than the embedding."""
+MAX_STACKED = {"cpu": 1, "cuda": 32}
+"""Networks trained at once at most: a GPU has room for many, while on a CPU little is gained."""
+_BYTES_PER_WEIGHT = 40
+"""Weight, gradient and Adam's two moments take 16; the rest is what a recorded step keeps beside them."""
+_LEAST_BYTES = 256 * 2**20
+"""Activations of a step, whatever the weights."""
+_SHARE = 0.8
+"""Of the free memory; the rest is left for samples, libraries and others."""
 
 
 class Placing(Protocol):
@@ -116,3 +130,66 @@ def assign(method: Placing, network: Any, embedding: Tensor) -> Tensor:
 def clusters(method: Placing, network: Any, embedding: Tensor) -> Tensor:
     """The cluster of every sample, of shape (samples,), given embeddings."""
     return assign(method, network, embedding).argmax(dim=1)
+
+
+def can_stack(network: Any) -> bool:
+    """Whether all layers take weights with a leading axis, which a network says by `stackable = True`."""
+    return bool(getattr(network, "stackable", False))
+
+
+def stack(networks: Sequence[nn.Module]) -> nn.Module:
+    """The networks as one, whose weights have a leading axis for them; a single network stays as it is."""
+    if len(networks) == 1:
+        return networks[0]
+    together = copy.deepcopy(networks[0])
+    for stacked, *own in _matched(together, networks):
+        stacked.data = torch.stack([weights.detach() for weights in own])
+    return together
+
+
+def _matched(together: nn.Module, networks: Sequence[nn.Module]) -> Iterator[tuple[Tensor, ...]]:
+    """Each weight and buffer of the stacked network with those of the networks."""
+    return zip(*((*one.parameters(), *one.buffers()) for one in (together, *networks)), strict=True)
+
+
+@torch.no_grad()
+def unstack(together: nn.Module, networks: Sequence[nn.Module]) -> None:
+    """Write what the stacked network holds into the networks; a single one holds it already."""
+    if together is networks[0]:
+        return
+    for learned, *own in _matched(together, networks):
+        for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
+            weights.copy_(part)
+
+
+def pool(sets: Sequence[Samples]) -> Samples:
+    """Different sets of samples as one, in which each finds its neighbours where they now are."""
+    if len(sets) == 1:
+        return sets[0]
+    lists = [(s.neighbor_ids, i * len(s)) for i, s in enumerate(sets)]
+    shifted = [torch.where(ids == NO_NEIGHBOR, NO_NEIGHBOR, ids + first) for ids, first in lists]
+    values = [torch.cat(views) for views in zip(*(s.values for s in sets), strict=True)]
+    return Samples(values, torch.cat([s.present for s in sets]), torch.cat(shifted))
+
+
+def network_bytes(network: Any) -> int:
+    """What one network takes while it is trained together with others."""
+    return _LEAST_BYTES + _BYTES_PER_WEIGHT * sum(weight.numel() for weight in network.parameters())
+
+
+def max_stacked(network: Any, device: torch.device) -> int:
+    """How many networks like this one are trained at once on a device."""
+    if not can_stack(network):
+        return 1
+    most = MAX_STACKED[device.type]
+    if device.type != "cuda":
+        return most
+    return max(1, min(most, int(_SHARE * free_bytes(device) // network_bytes(network))))
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes of a device that are free; on a GPU those that torch keeps for later included."""
+    if device.type != "cuda":
+        return memory.available()
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping, JointStage
+from viewfuse.engine.passes import can_stack, pool, stack, unstack
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import RandomNumbers, epoch_keys, shuffled
-from viewfuse.engine.stacking import can_stack, pool, stack, unstack
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.cuda import GraphedStep, tensor_cores
-from viewfuse.nn.optimizers import Adam
+from viewfuse.nn.layers import Adam
 from viewfuse.utils.settings import Setting
 
 _CURE = (

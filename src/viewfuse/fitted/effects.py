@@ -1,9 +1,10 @@
-"""What sets clusters apart: how far every feature of a cluster lies from the other samples; and typical samples."""
+"""What sets clusters apart, feature by feature, and samples that stand for clusters."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import dense_rows
 from viewfuse.data.views import Views
+from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
@@ -123,3 +125,27 @@ def typical_samples(rows: NDArray[np.int64], confidence: NDArray[np.floating]) -
     """
     sure = np.round(confidence[rows].astype(np.float64), _DIGITS)
     return rows[np.argsort(-sure, kind="stable")[:N_TYPICAL]]
+
+
+def representatives(labels: NDArray[np.int64], present: NDArray[np.bool_], keep: int | None) -> NDArray[np.int64]:
+    """Row numbers, in order: every cluster gives its share, samples with many views first; all for None.
+
+    Samples with many views are neighbours in all of them and donors of any; among equals chance decides.
+
+    Parameters
+    ----------
+    labels : int array of shape (samples,)
+    present : boolean array of shape (samples, views)
+    """
+    n = len(labels)
+    if keep is None:
+        return np.arange(n)
+    if not isinstance(keep, Integral) or isinstance(keep, bool) or not 1 <= keep <= n:
+        raise wrong("keep", f"a number of training samples from 1 to {n}", keep)
+    chance = np.random.default_rng(0).random(n)
+    order = np.lexsort((chance, -present.sum(axis=1)))
+    rank = np.empty(n)
+    for label in np.unique(labels):
+        members = order[labels[order] == label]
+        rank[members] = (np.arange(len(members)) + 0.5) / len(members)  # the share of the cluster that comes before
+    return np.sort(np.lexsort((chance, rank))[: int(keep)])

@@ -13,7 +13,7 @@ from typing import Any
 
 from viewfuse import __version__
 from viewfuse.errors import BadModelFile
-from viewfuse.utils.sealed import parsed
+from viewfuse.utils.atomic import parsed
 
 FORMAT = 3
 """Format 1 knew one method only, and had no name for it; format 2 had no offsets of columns. Both can be read."""

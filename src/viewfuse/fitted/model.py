@@ -6,7 +6,7 @@ import copy
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.digits import Offset
-from viewfuse.data.empty_cells import EmptyCells
-from viewfuse.data.filling import Filler
-from viewfuse.data.scaling import Scaler
+from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
+from viewfuse.data.filling import Filler, fit_filler
+from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
-from viewfuse.reduction.frontend import Reduction
+from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import sharpened
+from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
+from viewfuse.selection.rules import SCALINGS
 from viewfuse.utils.console import warn
 
 _ROWS_TO_JOIN = 8_192
@@ -69,7 +71,7 @@ class Model:
     Attributes
     ----------
     names, columns, offsets : of the views that it was fitted on
-    sharpness : the power of soft assignments that makes them probabilities, see `viewfuse.selection.confidence`
+    sharpness : the power of soft assignments that makes them probabilities, see `viewfuse.selection.rules`
     """
 
     names: tuple[str, ...]
@@ -227,3 +229,56 @@ def _check_finite(embedding: Tensor, views: Views) -> None:
             f"row {labelled(int(bad[0]), views.ids)}: its values are too far from those that the model was fitted on; "
             "look for fill values and other units"
         )
+
+
+class Source(NamedTuple):
+    """A set of samples as it was given, but for its values: those are filled and reduced."""
+
+    columns: tuple[Sequence[Hashable], ...]
+    offsets: tuple[Offset, ...]
+    filler: Filler
+    reduction: Reduction
+    decisions: tuple[Decision, ...]
+    reduced: Views
+
+    @classmethod
+    def of(cls, views: Views, fill: str, asked: Asked) -> Source:
+        """Fill empty cells and reduce the views."""
+        filler = fit_filler(views, fill)
+        filled, cells = filler.apply(views)
+        warn_of_filled(cells)
+        reduction = fit_reduction(filled, asked)
+        filling = CellFilling(fill, {one.view: one.facts() for one in cells})
+        reduced = ViewReduction(**reduction.facts(filled, asked))
+        return cls(views.columns, views.offsets, filler, reduction, (filling, reduced), reduction.apply(filled))
+
+    def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:
+        """The network that was trained on these samples, with all that new ones need."""
+        before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
+        return Model(*before, scaler, stored, row_index, network)
+
+
+class Prepared(NamedTuple):
+    """Samples before training, under one scaling."""
+
+    source: Source
+    scaler: Scaler
+    stored: Samples
+    row_index: RowIndex
+
+
+def scalers_of(source: Source, scaling: str) -> list[Scaler]:
+    """The scalings that are tried, in the order of `SCALINGS`; one that does the same as another is tried once."""
+    kinds = SCALINGS if scaling == "auto" else (scaling,)
+    scalers = [fit_scaler(source.reduced, kind, source.reduction.units) for kind in kinds]
+    if scaling == "auto" and not all(scalers[0].whole):
+        scalers = [*scalers[1:], scalers[0]]  # of equals "standard" is kept, as it says more than "mixed"
+    kept = [one for i, one in enumerate(scalers) if not any(one.does_the_same(other) for other in scalers[:i])]
+    return sorted(kept, key=lambda one: kinds.index(one.kind))
+
+
+def prepare(source: Source, scaler: Scaler, depth: int, device: torch.device) -> Prepared:
+    """The samples under a scaling, with `depth` neighbours of each in every view."""
+    values, present = scaled_tensors(source.reduced, scaler, device)
+    stored = index_training_set(values, present, depth)
+    return Prepared(source, scaler, stored, index_rows(values, present))

@@ -33,12 +33,10 @@ from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
 from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.fitted.names import decode, encode
-from viewfuse.neighbors.index import MultiViewIndex
-from viewfuse.neighbors.samples import Samples, index_rows
+from viewfuse.neighbors.samples import MultiViewIndex, Samples, index_rows
 from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.utils import memory
-from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, sweep, write_file
-from viewfuse.utils.sealed import parsed
+from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, parsed, sweep, write_file
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that `save` gives; what else matches `TENSORS` belongs to the user."""

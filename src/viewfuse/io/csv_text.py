@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from viewfuse.data.numerals import is_number
+from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
 
 _SIGNS = "=+@\uff1d\uff0b\uff20\uff0d\\-"

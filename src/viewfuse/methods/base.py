@@ -25,16 +25,16 @@ from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
 from viewfuse.fitted.clusters import merge_tree
-from viewfuse.fitted.coreset import representatives
+from viewfuse.fitted.effects import representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.fitted.names import check_names, decode, encode
-from viewfuse.io.annotation import KEY, Results, annotate
+from viewfuse.io.writers import KEY, Results, annotate
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.jobs import chosen_device
 
 if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
     from viewfuse.fitted import persistence

@@ -17,14 +17,13 @@ from viewfuse.engine.passes import embed
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
-from viewfuse.fitted.model import scaled_tensors
-from viewfuse.fitted.prepared import Source, scalers_of
+from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import init_state, pretrain
 from viewfuse.methods.urrl.trials import check_memory
 from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.nn.gradients import with_gradients
+from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_number import (
     Curve,

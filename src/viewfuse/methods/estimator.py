@@ -20,22 +20,21 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.filling import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
+from viewfuse.engine.passes import can_stack, max_stacked, network_bytes
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import generator_for_start, replicate_seeds
-from viewfuse.engine.stacking import can_stack, max_stacked, network_bytes
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
-from viewfuse.fitted.model import scaled_tensors, warn_of_empty_clusters
-from viewfuse.fitted.prepared import Source
+from viewfuse.fitted.model import Source, scaled_tensors, warn_of_empty_clusters
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
 from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.dense import start_weights
-from viewfuse.nn.gradients import with_gradients
+from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.messages import records
 from viewfuse.utils import memory
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:

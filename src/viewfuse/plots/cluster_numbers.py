@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from viewfuse.plots.canvas import picture
 from viewfuse.plots.colors import distinct_colors
+from viewfuse.plots.pictures import picture
 
 _MEASURES = {
     "hidden_views": "views hidden",

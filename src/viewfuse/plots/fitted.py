@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
 from viewfuse.plots.colors import distinct_colors, distinct_markers
-from viewfuse.plots.patterns import find_patterns, lacking
-from viewfuse.plots.plane import Places, place_samples
-from viewfuse.utils.optional import how_to_install
+from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
+from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import wrong
 
 _MOST_GROUPS = 20

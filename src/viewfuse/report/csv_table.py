@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.numerals import is_number, text_as_numbers
+from viewfuse.data.digits import is_number, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import open_utf8, unmarked
 from viewfuse.io.source import check_ids

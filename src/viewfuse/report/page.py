@@ -19,9 +19,19 @@ from numpy.typing import NDArray
 import viewfuse
 from viewfuse.errors import SettingError
 from viewfuse.io.writers import Sheet, file_names, write_sheets
-from viewfuse.report import comparison_sections as compared
 from viewfuse.report import sections
-from viewfuse.report.comparison import MOST_LEVELS, Column, RunPair, columns_for, crossed_with, pair_of, read_known
+from viewfuse.report.comparison import (
+    MOST_LEVELS,
+    Column,
+    RunPair,
+    columns_for,
+    crossed_with,
+    known_section,
+    pair_of,
+    pair_sections,
+    pair_verdict,
+    read_known,
+)
 from viewfuse.report.html import Html, join, paragraphs, tag
 from viewfuse.report.map_section import map_section
 from viewfuse.report.payload import pack, palette, points_of
@@ -106,7 +116,7 @@ def _run_content(run: FinishedRun, columns: Sequence[Column], spell: Spell) -> _
         sections.cluster_section(run, marks),
         map_section([run]),
         sections.feature_section(run, marks),
-        compared.known_section(run, columns, marks),
+        known_section(run, columns, marks),
         sections.missing_section(run),
         sections.k_section(run),
         sections.decision_section(run, spell),
@@ -132,8 +142,8 @@ def _pair_content(pair: RunPair, spell: Spell) -> _Content:
         first = points_of(one, moved[:1], half, others=others)
         return [first, points_of(two, moved[1:], half, others=others, colors=second)]
 
-    found = [map_section(pair.runs), *compared.pair_sections(pair, colors["marks"])]
-    return _Content(f"{one.name} and {two.name}", compared.pair_verdict(pair, spell), found, colors, points)
+    found = [map_section(pair.runs), *pair_sections(pair, colors["marks"])]
+    return _Content(f"{one.name} and {two.name}", pair_verdict(pair, spell), found, colors, points)
 
 
 def _colors_of_second(pair: RunPair) -> list[int]:

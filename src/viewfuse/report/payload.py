@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.io.writers import as_json
 from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers
-from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report.charts import CORNERS
 from viewfuse.report.comparison import Column
 from viewfuse.report.run_folder import FinishedRun

@@ -14,11 +14,11 @@ from viewfuse.data.views import Views
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.manifest import read_manifest
 from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
-from viewfuse.plots.plane import Places
+from viewfuse.plots.places import Places
 from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.selection.decisions import ClusterNumber, Decision
 from viewfuse.selection.messages import restored
-from viewfuse.utils.sealed import parsed
+from viewfuse.utils.atomic import parsed
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from viewfuse.io.writers import as_json
-from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import FinishedRun

@@ -10,7 +10,7 @@ import numpy as np
 from viewfuse.errors import DataError
 from viewfuse.fitted.effects import typical_samples
 from viewfuse.io.writers import Sheet, as_json
-from viewfuse.plots.patterns import find_patterns, lacking
+from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.messages import label, words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,7 @@ from viewfuse.methods.registry import load
 from viewfuse.report.html import join, paragraphs, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
-from viewfuse.serve.answers import plain_names
-from viewfuse.utils.devices import chosen_device
+from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:
@@ -98,6 +97,11 @@ def _facts(manifest: dict[str, Any], fitted: MultiViewClusterer) -> dict[str, An
 def _columns(view: dict[str, Any]) -> list[str | int]:
     """What the columns of a view are called; their numbers, where they have no names."""
     return plain_names(view.get("columns") or range(view["width"]))
+
+
+def plain_names(columns: Sequence[Any]) -> list[str | int]:
+    """Names of columns as bodies give them."""
+    return [column if isinstance(column, (str, int)) else str(column) for column in columns]
 
 
 def _page(facts: dict[str, Any]) -> str:

@@ -26,6 +26,8 @@ Facts = dict[str, Any]
 Work = Callable[[Facts, bytearray], tuple[Facts, bytes]]
 _LENGTHS = struct.Struct("<QQ")
 _AT_ONCE = 100_000
+_PATIENCE = 10.0
+"""Seconds for all but the work: a process that was forked beside threads may wait for their locks before it works."""
 _log = logging.getLogger(__name__)
 
 
@@ -64,11 +66,12 @@ class Process:
     async def ask(self, facts: Facts, content: bytearray) -> tuple[Facts, bytearray]:
         """Ask the process, and end it if the caller stops waiting. `content` is emptied."""
         try:
-            await self._send(facts, content)
-            content.clear()  # it may be long, and so may be the next one, which arrives meanwhile
-            n_facts, n_content = _LENGTHS.unpack(await self._receive(_LENGTHS.size))
-            return json.loads(await self._receive(n_facts)), await self._receive(n_content)
-        except (EOFError, OSError):
+            async with asyncio.timeout(self._seconds + _PATIENCE):
+                await self._send(facts, content)
+                content.clear()  # it may be long, and so may be the next one, which arrives meanwhile
+                n_facts, n_content = _LENGTHS.unpack(await self._receive(_LENGTHS.size))
+                return json.loads(await self._receive(n_facts)), await self._receive(n_content)
+        except (EOFError, OSError):  # and TimeoutError, which is one of these
             raise self._reason() from None
         except BaseException:
             self.end()

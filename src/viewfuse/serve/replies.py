@@ -1,25 +1,30 @@
-"""What a worker process does with one request: read the body, ask the model, write the answer."""
+"""What a worker process does with one request: read the body, ask the model, write the answer as JSON."""
 
 from __future__ import annotations
 
 import logging
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from tempfile import gettempdir
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from viewfuse import errors
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
-from viewfuse.io.writers import as_json
-from viewfuse.serve.answers import QUESTIONS, Answer
+from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
 from viewfuse.serve.bodies import PARQUET, TEMPORARY, Asked, read_json, read_parquet
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
-from viewfuse.serve.opened import Opened
+from viewfuse.serve.opened import Opened, plain_names
 from viewfuse.serve.process import Facts
 from viewfuse.utils.settings import Setting, spelled
+
+if TYPE_CHECKING:
+    from viewfuse.methods.base import MultiViewClusterer
 
 T = TypeVar("T")
 INTERNAL_ERROR = "internal error; the log of the service has the details"
@@ -30,6 +35,10 @@ _BODY_PATH = re.compile(rf"{re.escape(gettempdir())}\S*{TEMPORARY}\w+/body\.parq
 _MOST_LETTERS = 2000
 """Of a message: names in it come from the body, and may be as long as that."""
 _log = logging.getLogger(__name__)
+_BYTES_PER_NUMBER = 12
+"""In JSON, about."""
+Answer = dict[str, Any]
+Question = Callable[["MultiViewClusterer", Views, Limits], Answer]
 
 
 def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes]:
@@ -91,3 +100,64 @@ def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
         else:
             _log.warning("%s: %s", one.category.__name__, one.message)
     return result, list(ours)
+
+
+def predict(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
+    """The cluster of each sample, and how sure that is."""
+    limits.check_answer(_BYTES_PER_NUMBER * len(views) * len(fitted.cluster_centers_))
+    complete, filled = fitted.complete(views)
+    probabilities = fitted.predict_proba(complete)
+    best = probabilities.max(axis=1)
+    return {
+        "ids": views.ids.tolist(),
+        "labels": probabilities.argmax(axis=1).tolist(),
+        "confidence": _shortest(best),
+        "uncertain": (best < UNCERTAIN_BELOW).tolist(),
+        "out_of_range": fitted.out_of_range(complete).tolist(),
+        "probabilities": [_shortest(row) for row in probabilities],
+        "filled_cells": {cells.view: cells.facts() for cells in filled},
+    }
+
+
+def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
+    """All views of each sample, with what the model expects where one is missing."""
+    complete, filled = fitted.complete(views)
+    limits.check_answer(_BYTES_PER_NUMBER * len(complete) * sum(complete.widths))
+    whole = fitted.impute(complete)
+    return {
+        "ids": views.ids.tolist(),
+        "views": {
+            name: {
+                "columns": plain_names(columns),
+                "values": [_shortest(row) for row in array],
+                "imputed": (~complete.mask[:, v]).tolist(),
+            }
+            for v, (name, columns, array) in enumerate(zip(whole.names, whole.columns, whole.arrays, strict=True))
+        },
+        "filled_cells": {cells.view: cells.facts() for cells in filled},
+    }
+
+
+def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
+    """Why each sample is where it is: the second-best cluster, the weights of its views, who stands in for them."""
+    found = fitted.explain(views)
+    return {
+        "ids": found.ids.tolist(),
+        "labels": found.labels.tolist(),
+        "confidence": _shortest(found.confidence),
+        "second_labels": found.second_labels.tolist(),
+        "second_confidence": _shortest(found.second_confidence),
+        "weights": {name: _shortest(found.weights[:, v]) for v, name in enumerate(found.view_names)},
+        "donors": {name: [list(ids) for ids in found.donors[:, v]] for v, name in enumerate(found.view_names)},
+    }
+
+
+QUESTIONS: Mapping[str, Question] = {"predict": predict, "impute": impute, "explain": explain}
+
+
+"""By the names of their addresses."""
+
+
+def _shortest(values: NDArray[np.float32]) -> list[float]:
+    """Numbers with as few digits as tell them from other float32 numbers: 0.1, and not 0.10000000149011612."""
+    return [float(str(value)) for value in values]

@@ -1,22 +1,24 @@
 """Writing files so that a kill at any moment leaves the old file or the new one, never a broken one.
 
 The name of an unfinished file says which process writes it, so that files of killed writers are recognised among those
-that are still being written.
+that are still being written. JSON files that are read back end with a checksum, so that a changed bit is noticed.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import platform
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from viewfuse.errors import CannotWrite
 
@@ -196,3 +198,28 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def sealed(facts: Mapping[str, Any]) -> bytes:
+    """A JSON object whose last entry is a checksum of all before it."""
+    return _with_checksum(json.dumps(facts).encode()[:-1])
+
+
+def unsealed(content: bytes) -> dict[str, Any]:
+    """What was sealed; a ValueError where a byte has changed since."""
+    body = content[: -len(_with_checksum(b""))]
+    if content != _with_checksum(body):
+        raise ValueError("its checksum does not match")
+    return dict(parsed(body + b"}"))
+
+
+def _with_checksum(body: bytes) -> bytes:
+    return body + b', "checksum": "' + hashlib.sha256(body).hexdigest().encode() + b'"}'
+
+
+def parsed(content: bytes) -> Any:
+    """What JSON says; a ValueError where it is none, or nested too deeply."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -5,9 +5,14 @@ A failure to print never costs a result.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from viewfuse.errors import MissingPackage
 
 _INSIDE = ("viewfuse", "sklearn", "torch")
 
@@ -31,3 +36,18 @@ def warn(warning: Warning) -> None:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
     warnings.warn(warning, stacklevel=level)
+
+
+def needed(package: str, extra: str, what: Path | str) -> Any:
+    """The package that `what` needs, or an error that says how to install it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        name = package.split(".")[0]
+        cure = how_to_install(name, extra)
+        raise MissingPackage(f"{what} needs the package {name}, which is not installed; {cure}") from None
+
+
+def how_to_install(package: str, extra: str) -> str:
+    """A command that works wherever viewfuse came from, and one for those who have its source."""
+    return f"pip install {package}, or in a checkout of viewfuse pip install -e '.[{extra}]'"

@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from viewfuse.cli.options.engine import engine, jobs, on_engine
-from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text
-from viewfuse.cli.options.spelling import spelling
+from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text, spelling
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results

@@ -10,7 +10,7 @@ import click
 
 from viewfuse.cli.options.numbers import Whole
 from viewfuse.errors import SettingError
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed
 
 _RETRIES = 2
 """How often Ray begins a job again whose worker was lost."""
@@ -77,7 +77,7 @@ def _ray_config(ray: Any, device: str) -> Any:
     import joblib
     from ray.util.joblib import register_ray
 
-    from viewfuse.utils.devices import chosen_device
+    from viewfuse.utils.jobs import chosen_device
 
     register_ray()
     asked: dict[str, Any] = {"max_restarts": _RETRIES, "max_task_retries": _RETRIES}

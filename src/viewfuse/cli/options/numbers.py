@@ -1,12 +1,18 @@
-"""Numbers on the command line, in plain digits: Python itself also takes 1_0 for ten, and digits of other scripts."""
+"""Numbers on the command line, in plain digits, and parameters that messages name, spelled as options.
+
+Python itself also takes 1_0 for ten, and digits of other scripts.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from viewfuse.data.numerals import is_number
+from viewfuse.data.digits import is_number
+from viewfuse.utils.settings import Setting, Spell
 
 
 class _InPlainDigits(click.ParamType):  # type: ignore[type-arg]
@@ -55,3 +61,24 @@ def _number_or_text(kind: type[Any], value: Any) -> Any:
     if not is_number(value):
         raise ValueError  # click says whose it was
     return number
+
+
+def spelling(command: click.Command) -> Spell:
+    """How messages of a command spell parameters: as its options."""
+    options = {str(one.name): one for one in command.params if isinstance(one, click.Option)}
+    options |= {"blocks": options["block"]} if "block" in options else {}
+
+    def spelled(setting: Setting) -> str | None:
+        option = options.get(setting.name)
+        if option is None:
+            return None
+        flag, value = option.opts[0], setting.value
+        if value is None:
+            return flag
+        if option.is_flag:
+            return flag if value else (option.secondary_opts or [f"no {flag}"])[0]
+        values = [f"{name}={one}" for name, one in value.items()] if isinstance(value, Mapping) else value
+        values = values if isinstance(values, list) else [values]
+        return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
+
+    return spelled

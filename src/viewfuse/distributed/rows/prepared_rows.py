@@ -27,9 +27,9 @@ from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import Samples
 from viewfuse.utils.atomic import writing
+from viewfuse.utils.jobs import side_by_side, turns
 from viewfuse.utils.memory import parts
 from viewfuse.utils.settings import Setting
-from viewfuse.utils.threads import side_by_side, turns
 
 _SHARE = 4
 """Threads that the memory of a bucket counts for."""

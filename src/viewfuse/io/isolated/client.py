@@ -16,8 +16,7 @@ from typing import Any
 
 import viewfuse.errors
 from viewfuse.errors import DataError
-from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadJob, limits_of
-from viewfuse.io.isolated.results import Unpacked
+from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadJob, Unpacked, limits_of
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents
 from viewfuse.utils.console import warn

@@ -16,9 +16,8 @@ from contextlib import suppress
 from typing import Any
 
 from viewfuse.errors import NotEnoughMemory, ViewfuseError
-from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadingLimits, ReadJob, impose
-from viewfuse.io.isolated.results import Packed
-from viewfuse.io.readers.parse import parse
+from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Packed, ReadingLimits, ReadJob, impose
+from viewfuse.io.readers import parse
 from viewfuse.utils.settings import Advice, Setting, as_plain
 
 _IDLE = 60.0

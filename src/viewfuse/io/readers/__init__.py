@@ -18,12 +18,13 @@ from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
 from viewfuse.io.matching import check_matching
-from viewfuse.io.readers.annotated import h5ad_places
-from viewfuse.io.readers.blocks import Blocks
-from viewfuse.io.readers.parse import parse
-from viewfuse.io.readers.text import DELIMITERS
+from viewfuse.io.readers.hdf5 import h5ad_places, read_h5ad, read_h5mu
+from viewfuse.io.readers.npz import read_npy_folder, read_npz
+from viewfuse.io.readers.parquet import read_parquet
+from viewfuse.io.readers.text import DELIMITERS, Blocks, read_text
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileSource, FileView
+from viewfuse.io.writers import annotate_copy
 from viewfuse.utils.settings import Setting
 
 AnyPath = str | PathLike[str]
@@ -260,3 +261,33 @@ def _check_unused(reading: Reading, *names: str) -> None:
     for name in names:
         if getattr(reading, name) not in (None, ()):
             raise DataError(Setting(name), " has no meaning for this kind of file; leave it out")
+
+
+def parse(job: ReadJob) -> Contents:
+    """What is in a file; of a .npy file, what is in its folder. Any error names the file.
+
+    Nothing where results are written into a file; that is done here since it opens the file as well.
+    """
+    with guarded(job.path):
+        return _parse(job)
+
+
+def _parse(job: ReadJob) -> Contents:
+    if job.copy is not None:
+        annotate_copy(job)
+        return Contents([])
+    if job.ending == ".npz":
+        return read_npz(job.path)
+    if job.ending == ".npy":
+        return read_npy_folder(job.path.parent)
+    if job.ending == ".mat":
+        from viewfuse.io.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
+
+        return read_mat(job.path)
+    if job.ending == ".h5mu":
+        return read_h5mu(job.path, job.use)
+    if job.ending == ".h5ad":
+        return Contents(read_h5ad(job.path, job.use if isinstance(job.use, dict) else {}))
+    if job.ending == ".parquet":
+        return Contents(read_parquet(job.path, job.id_column, job.blocks))
+    return Contents(read_text(job.path, job.id_column, job.blocks, job.header))

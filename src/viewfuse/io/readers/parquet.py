@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.io.readers.blocks import Blocks, pick_columns
-from viewfuse.io.readers.digits import Digits
+from viewfuse.io.readers.text import Blocks, Digits, pick_columns
 from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
-from viewfuse.utils.console import warn
-from viewfuse.utils.optional import needed
+from viewfuse.utils.console import needed, warn
 from viewfuse.utils.settings import Setting
 
 _CURE = "write it without compression and dictionaries"

@@ -1,11 +1,12 @@
-"""CSV and TSV files with an id column: one view each, or one wide file of several."""
+"""CSV and TSV files with an id column: one view each, or one wide file of several (`blocks`)."""
 
 from __future__ import annotations
 
 import csv
 import reprlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import chain, count, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -14,11 +15,9 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.numerals import is_number, is_too_small, text_as_numbers
+from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
-from viewfuse.io.readers.blocks import Blocks, pick_columns
-from viewfuse.io.readers.digits import Digits, whole
 from viewfuse.io.source import FileView
 from viewfuse.io.spool import Spool
 from viewfuse.utils.settings import Setting
@@ -26,11 +25,15 @@ from viewfuse.utils.settings import Setting
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _CELLS_AT_A_TIME = 30_000
 _LONGEST_LINE = 16_000_000
+_LARGEST = 2**1023
+"""What is larger is no float at all, which is refused elsewhere."""
 Lines = Sequence[Sequence[str]]
 NOTHING = ("", "na", "nan", "null", "none", "n/a")
 """What an empty cell may be written as, in small letters."""
 _MANY = 6
 """So many numbers in rising or falling order are names, such as wavelengths; fewer may be in order by chance."""
+Blocks = Mapping[str, str | Sequence[str]]
+"""Per view the names of its columns, or a pattern such as "rna_*"."""
 
 
 def read_text(path: Path, id_column: str | None, blocks: Blocks | None, header: bool | None = None) -> list[FileView]:
@@ -102,11 +105,7 @@ def _check_first_line(path: Path, header: list[str], id_column: str | None) -> N
     if len(header) < 2:
         raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
     if id_column is not None and id_column not in header:
-        raise DataError(f"{path} has no column {id_column!r}; it has {_shown(header)}")
-
-
-def _shown(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+        raise DataError(f"{path} has no column {id_column!r}; it has {_some(header, 8)}")
 
 
 def _first_line_fault(path: Path, header: list[str]) -> str:
@@ -210,9 +209,9 @@ def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None
     names = [cell for cell in first[1:] if cell.strip().lower() not in NOTHING]
     numeric = bool(names) and all(is_number(name) for name in names)
     if numeric and not _are_labels([float(name) for name in names]):
-        found = f"has numbers where the names of columns belong ({_some(names)})"
+        found = f"has numbers where the names of columns belong ({_some(names, 3)})"
     elif not numeric and is_number(first[0]) and second and is_number(second[0]):
-        found = f"begins with a number like the ids below it ({_some([first[0], second[0]])})"
+        found = f"begins with a number like the ids below it ({_some([first[0], second[0]], 3)})"
     else:
         return
     without, with_names = Setting("header", False), Setting("header", True)
@@ -227,13 +226,77 @@ def _are_labels(numbers: Sequence[float]) -> bool:
     return len(numbers) >= _MANY and (all(step > 0 for step in steps) or all(step < 0 for step in steps))
 
 
-def _some(cells: Sequence[str]) -> str:
-    return ", ".join(reprlib.repr(cell) for cell in cells[:3]) + (", ..." if len(cells) > 3 else "")
-
-
 def check_nameless(path: Path, **by_name: object) -> None:
     """Refuse options that name columns of a file that has no names of columns."""
     for option, value in by_name.items():
         if value is not None:
             fault = f"{path}: ", Setting(option), " names columns, but with "
             raise DataError(*fault, Setting("header", False), " they have no names; leave one out")
+
+
+def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str, list[str]]:
+    """Per view its columns: in the order of the file for a pattern, in that of the list for a list."""
+    known = dict.fromkeys(columns)
+    chosen = {view: _matching(path, known, view, wanted) for view, wanted in blocks.items()}
+    owner: dict[str, str] = {}
+    for view, found in chosen.items():
+        for column in found:
+            if column in owner:
+                raise DataError(
+                    f"{path}: column {column!r} belongs to blocks {owner[column]!r} and {view!r}; narrow one of them"
+                )
+            owner[column] = view
+    return chosen
+
+
+def _matching(path: Path, columns: Collection[str], view: str, wanted: str | Sequence[str]) -> list[str]:
+    if isinstance(wanted, str):
+        found = [column for column in columns if fnmatchcase(column, wanted)]
+    else:
+        absent = [column for column in wanted if column not in columns]
+        if absent:
+            raise DataError(
+                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {_some(columns, 6)}; correct the name"
+            )
+        found = list(wanted)
+    if not found:
+        raise DataError(
+            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {_some(columns, 6)}; "
+            "correct the pattern"
+        )
+    return found
+
+
+class Digits:
+    """Looks at the blocks of a table as they are read; most have no such numbers, and cost next to nothing."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, set[int]] = {}
+
+    def look(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[int]]) -> None:
+        """Look at rows of shape (rows, columns); `exact` gives the whole numbers of a column."""
+        for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
+            seen = self._seen.setdefault(column, set())
+            if len(seen) < SAMPLED:
+                seen.update(number for number in exact(column) if abs(number) < _LARGEST)
+
+    def check(self, path: Path, columns: Sequence[Any], table: NDArray[np.float64]) -> None:
+        """Refuse a column whose numbers differ, but most of them not as floats."""
+        for column, seen in self._seen.items():
+            are_one = len(seen) > 1 and 2 * len(set(map(float, seen))) <= len(seen)
+            if are_one and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
+                raise DataError(f"{path}, column {columns[column]!r}: {TOO_CLOSE}; ids belong into the column of ids")
+
+
+def whole(cells: Iterable[str]) -> Iterable[int]:
+    """The cells that are whole numbers."""
+    for cell in cells:
+        try:
+            yield int(cell)
+        except ValueError:  # a fraction, or nothing
+            continue
+
+
+def _some(names: Collection[str], most: int) -> str:
+    """The first of many names."""
+    return ", ".join(map(reprlib.repr, islice(names, most))) + (", ..." if len(names) > most else "")

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from viewfuse.engine.passes import stack
 from viewfuse.engine.rng import generator_for_start
-from viewfuse.engine.stacking import stack
 from viewfuse.engine.training import Training
 from viewfuse.nn.dense import MLP, start_weights
-from viewfuse.nn.optimizers import Adam
+from viewfuse.nn.layers import Adam
 
 DONORS = 3
 _HIDDEN = 100

@@ -31,10 +31,8 @@ from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
-from viewfuse.utils.devices import chosen_device
-from viewfuse.utils.jobs import worker_count
+from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
 from viewfuse.utils.settings import Setting, wrong
-from viewfuse.utils.threads import threads_for
 
 _MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that do not change what is learned, or are known more exactly."""

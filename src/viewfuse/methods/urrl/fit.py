@@ -17,8 +17,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.training import History, TrainState
-from viewfuse.fitted.model import Model
-from viewfuse.fitted.prepared import Source
+from viewfuse.fitted.model import Model, Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
@@ -30,7 +29,7 @@ from viewfuse.methods.urrl.training import (
     train_jointly,
 )
 from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_trials, take_over
-from viewfuse.nn.gradients import with_gradients
+from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
 from viewfuse.selection.decisions import ScalingChoice

@@ -15,8 +15,8 @@ from viewfuse.methods.urrl.augment import draws_per_sample, empty_batch, members
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Input, Network, adaptive_mask, build_network, empty_network
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.attention import Mask
 from viewfuse.nn.cuda import in_parallel
+from viewfuse.nn.layers import Mask
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")

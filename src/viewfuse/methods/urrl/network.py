@@ -13,9 +13,8 @@ from torch.nn import Parameter, functional
 from viewfuse.errors import SettingError
 from viewfuse.methods.urrl.augment import Batch
 from viewfuse.methods.urrl.config import ORDINALS, Config
-from viewfuse.nn.attention import Mask, TransformerBlock
 from viewfuse.nn.cuda import map_views
-from viewfuse.nn.layers import Linear, PReLU
+from viewfuse.nn.layers import Linear, Mask, PReLU, TransformerBlock
 
 
 def cosine_distances(tokens: Tensor) -> Tensor:

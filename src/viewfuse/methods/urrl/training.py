@@ -12,10 +12,9 @@ from torch import Tensor
 
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.passes import clusters, embed, fixed_rows, rows_for_all
+from viewfuse.engine.passes import clusters, embed, fixed_rows, max_stacked, rows_for_all
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.rng import generator_for_start
-from viewfuse.engine.stacking import max_stacked
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config

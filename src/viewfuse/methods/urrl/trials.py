@@ -12,13 +12,11 @@ from torch import Tensor
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.passes import clusters
+from viewfuse.engine.passes import clusters, free_bytes
 from viewfuse.engine.rng import seed_under_scaling
-from viewfuse.engine.stacking import free_bytes
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
-from viewfuse.fitted.model import Model
-from viewfuse.fitted.prepared import Prepared, Source, prepare, scalers_of
+from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
 from viewfuse.methods.urrl.method import URRLMethod

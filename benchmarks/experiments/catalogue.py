@@ -1,0 +1,177 @@
+"""The data sets of the paper's Table 1, and more: what they must be, and where they are found or how they are made."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.experiments.synthetic import MAKERS
+from viewfuse.datasets import load_handwritten
+from viewfuse.errors import DataError
+from viewfuse.io.readers import open_source
+
+_ENDINGS = (".npz", ".mat")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What is known of a data set before it is read.
+
+    Attributes
+    ----------
+    title : how tables call it
+    n, widths, classes : samples, columns per view, clusters
+    missing_number : views that an incomplete sample lacks, m_n
+    epochs : E_p and E_j; None where the paper does not have the set, whose epochs are then sized by `n`
+    files : names of files, less their endings, capitals and signs, under which it is published
+    in_paper : whether it is one of Table 1
+    """
+
+    key: str
+    title: str
+    n: int
+    widths: tuple[int, ...]
+    classes: int
+    missing_number: int
+    epochs: tuple[int, int] | None = None
+    files: tuple[str, ...] = ()
+    in_paper: bool = True
+
+
+CATALOGUE = {
+    entry.key: entry
+    for entry in (
+        DataSet("handwritten", "Handwritten", 2000, (240, 76, 216, 47, 64, 6), 10, 4, (100, 100),
+                ("handwritten6views",)),
+        DataSet("caltech101_7", "Caltech101-7", 1400, (40, 254, 1984, 512, 928), 7, 3, (100, 100),
+                ("caltech5v",)),
+        DataSet("aloi_deep", "ALOI_Deep", 10800, (2048, 4096, 2048), 100, 2, (15, 0), ("aloideep3v",)),
+        DataSet("scene15", "Scene15", 4485, (20, 59), 15, 1, (50, 0)),
+        # The paper has no epochs for the last two, only "roughly the same training iteration".
+        DataSet("bdgp", "BDGP", 2500, (1750, 79), 5, 1, (60, 60)),
+        DataSet("reuters", "Reuters", 18758, (10, 10), 6, 1, (10, 10), ("reutersdim10",)),
+        DataSet("caltech7x200_reextracted", "Caltech 7x200 (re-extracted)", 1400, (40, 254, 1984, 512, 928), 7, 3,
+                in_paper=False),
+        DataSet("landuse21", "LandUse21", 2100, (20, 59, 40), 21, 2, in_paper=False),
+        DataSet("citeseq_inhouse1182", "CITE-seq", 1182, (1000, 10), 6, 1, in_paper=False),
+        DataSet("tcga_brca150", "TCGA-BRCA", 150, (200, 184, 142), 3, 2, in_paper=False),
+        DataSet("3sources", "3Sources", 169, (3560, 3631, 3068), 6, 2, in_paper=False),
+        DataSet("bbcsport", "BBCSport", 544, (3183, 3203), 5, 1, in_paper=False),
+        DataSet("ngs", "NGs", 500, (2000, 2000, 2000), 5, 2, in_paper=False),
+        DataSet("reuters1200", "Reuters 1200", 1200, (2000,) * 5, 6, 3, in_paper=False),
+        DataSet("movies", "Movies", 617, (1878, 1398), 17, 1, in_paper=False),
+        DataSet("prokaryotic", "Prokaryotic", 551, (393, 3, 438), 4, 2, in_paper=False),
+        DataSet("proteinfold", "ProteinFold", 694, (27,) * 12, 27, 8, in_paper=False),
+        DataSet("mnist4", "MNIST4", 4000, (30, 9, 30), 4, 2, in_paper=False),
+        DataSet("synthetic_balanced", "Synthetic: balanced", 800, (10, 20, 15), 5, 1, in_paper=False),
+        DataSet("synthetic_imbalanced", "Synthetic: imbalanced 20:1", 742, (10, 20, 15), 5, 1, in_paper=False),
+        DataSet("synthetic_noise_view", "Synthetic: a view of noise", 800, (10, 20, 15, 15), 5, 1, in_paper=False),
+        DataSet("synthetic_duplicated_view", "Synthetic: a view twice", 800, (10, 20, 15, 10), 5, 1, in_paper=False),
+        DataSet("synthetic_rings", "Synthetic: rings", 720, (10, 20, 15), 3, 1, in_paper=False),
+        DataSet("synthetic_many_missing", "Synthetic: many missing", 800, (10, 20, 15), 5, 2, in_paper=False),
+        DataSet("handwritten_noise_view", "Handwritten + synthetic view of noise", 2000,
+                (240, 76, 216, 47, 64, 6, 15), 10, 4, in_paper=False),
+    )
+}  # fmt: skip
+
+
+class Loaded(NamedTuple):
+    """A data set that was read: whole views, and labels, at which nothing but the scoring looks.
+
+    Attributes
+    ----------
+    remark : what a reader of the results should know of the file
+    """
+
+    entry: DataSet
+    views: list[NDArray[np.float32]]
+    labels: NDArray[np.generic]
+    remark: str = ""
+
+    def checksum(self) -> str:
+        """Of the views, so that results of other data are not taken for those of these."""
+        found = hashlib.sha256()
+        for view in self.views:
+            found.update(np.ascontiguousarray(view).data)
+        return found.hexdigest()
+
+
+def title_of(key: str) -> str:
+    """How tables call a data set; one that the catalogue does not have is called by its key."""
+    return CATALOGUE[key].title if key in CATALOGUE else key
+
+
+def find_file(folder: Path, entry: DataSet) -> Path | None:
+    """The file of a data set in the folder, if it is there."""
+    names = [_bare(entry.key), *entry.files]
+    there = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _ENDINGS]
+    found = [path for path in there if _bare(path.stem) in names]
+    return min(found, key=lambda path: names.index(_bare(path.stem)), default=None)
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def load(folder: Path, entry: DataSet) -> Loaded:
+    """Read a data set and refuse it where it is not what the catalogue says.
+
+    Handwritten comes with the package; synthetic sets are made, whatever the folder holds.
+    """
+    if entry.key in MAKERS:
+        return Loaded(entry, *MAKERS[entry.key]())
+    path = find_file(folder, entry)
+    if path is not None:
+        return _read(path, entry)
+    if entry.key == "handwritten":
+        return Loaded(entry, *load_handwritten())
+    files = " or ".join(f"{entry.key}{ending}" for ending in _ENDINGS)
+    raise DataError(f"{folder} does not hold {files}")
+
+
+def _read(path: Path, entry: DataSet) -> Loaded:
+    source = open_source(path)
+    if source.labels is None:
+        raise DataError(f"{path} holds no labels to score with; add them as 'labels'")
+    views, labels = source.read().dense(), np.asarray(source.labels)
+    chosen = _views_of_the_table(views.widths, entry.widths)
+    widths = [views.widths[v] for v in chosen]
+    wrong = list(differences(entry, len(views), widths, len(np.unique(labels))))
+    if not views.mask.all():
+        wrong.append("some views are missing already")
+    if wrong:
+        known = "the paper's Table 1" if entry.in_paper else "the catalogue"
+        raise DataError(f"{path} is not the set of {known} ({'; '.join(wrong)})")
+    note = f"{path} has the views {_listed(views.widths)}; {_listed(widths)} are taken, in this order"
+    return Loaded(
+        entry, [views.arrays[v] for v in chosen], labels, note if chosen != list(range(len(views.widths))) else ""
+    )
+
+
+def _views_of_the_table(widths: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    """Which views are meant: some published files hold them in another order, or more of them."""
+    found = [v for width in wanted for v, there in enumerate(widths) if there == width]
+    return found if len(found) == len(wanted) and len(set(found)) == len(found) else list(range(len(widths)))
+
+
+def _listed(widths: Sequence[int]) -> str:
+    return "/".join(map(str, widths))
+
+
+def differences(entry: DataSet, n: int, widths: Sequence[int], classes: int) -> Iterator[str]:
+    """In words, what is not as the catalogue says."""
+    facts = (
+        ("samples", n, entry.n),
+        ("views", _listed(widths), _listed(entry.widths)),
+        ("classes", classes, entry.classes),
+    )
+    for what, found, wanted in facts:
+        if found != wanted:
+            yield f"{what}: {found} instead of {wanted}"

@@ -1,0 +1,164 @@
+"""What is decided without labels beside the choices that one could fix instead, and the best of them, seen with labels.
+
+The best of several means is a little too good, as chance helps to be the highest: a difference of zero from it is more
+than can be asked for. The same difference is therefore also taken of every fixed choice, kept for all data sets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.experiments.plans import OURS
+from benchmarks.experiments.records import Record, Score, scores
+from benchmarks.experiments.synthetic import MAKERS
+
+AUTO = "auto"
+"""The condition that decides; the others of our method are the fixed choices."""
+ELSEWHERE = "the best on all other sets"
+"""The fixed choice with the best mean over all other sets, which needs their labels."""
+SIMPLE = ("kmeans-knn", "nemo", "pimvc")
+"""Methods that a default should not fall behind."""
+_CLEARLY = 1.0
+"""Points of accuracy by which a simple method must be better."""
+_SETTING = "default"
+"""The paper's setting decides nothing."""
+_FIRST_JUDGED = 5
+"""Masks of the seeds before it were looked at while the rules were made."""
+
+
+@dataclass(frozen=True)
+class ChoiceComparison:
+    """Accuracies on one data set at one missing rate.
+
+    Attributes
+    ----------
+    fixed : of every choice that could be fixed
+    simple : of the simple methods that were run
+    scalings : how many runs of `auto` kept each scaling, most first
+    runs : of `auto`
+    """
+
+    dataset: str
+    missing_rate: float
+    auto: Score
+    fixed: Mapping[str, Score]
+    simple: Mapping[str, Score]
+    scalings: Mapping[str, int]
+    runs: int
+
+    @property
+    def best(self) -> str:
+        """The fixed choice with the highest mean, which needs labels."""
+        return max(self.fixed, key=lambda choice: self.fixed[choice].value)
+
+    @property
+    def best_simple(self) -> str | None:
+        """The simple method with the highest mean; None where none was run."""
+        return max(self.simple, key=lambda method: self.simple[method].value, default=None)
+
+    def of(self, choice: str) -> Score | None:
+        """The accuracy of `AUTO` or of a fixed choice; None where it was not run."""
+        return self.auto if choice == AUTO else self.fixed.get(choice)
+
+    def difference(self, choice: str = AUTO) -> float:
+        """Accuracy of a choice that was run less that of the best one."""
+        found = self.of(choice)
+        assert found is not None
+        return found.value - self.fixed[self.best].value
+
+    def below_simple(self, choice: str = AUTO) -> bool:
+        """Whether a choice is clearly worse than the best simple method."""
+        found, best = self.of(choice), self.best_simple
+        return found is not None and best is not None and found.value < self.simple[best].value - _CLEARLY
+
+
+def comparisons(records: Sequence[Record]) -> list[ChoiceComparison]:
+    """One per data set and missing rate of a plan; none where nothing was decided, or nothing stands beside it."""
+    found = []
+    for dataset, rate in dict.fromkeys((record.dataset, record.missing_rate) for record in records):
+        here = [record for record in records if (record.dataset, record.missing_rate) == (dataset, rate)]
+        ours = _by_condition([one for one in here if (one.method, one.setting) == (OURS, _SETTING)])
+        deciding, simple = ours.pop(AUTO, []), {name: [one for one in here if one.method == name] for name in SIMPLE}
+        if deciding and ours:
+            kept = Counter(one.chosen_scaling for one in deciding if one.chosen_scaling)
+            fixed = {condition: _accuracy(own) for condition, own in ours.items()}
+            beside = {name: _accuracy(own) for name, own in simple.items() if own}
+            found.append(
+                ChoiceComparison(
+                    dataset, rate, _accuracy(deciding), fixed, beside, dict(kept.most_common()), len(deciding)
+                )
+            )
+    return found
+
+
+def _by_condition(records: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.condition, []).append(record)
+    return found
+
+
+def _accuracy(records: Sequence[Record]) -> Score:
+    return scores(records)["acc"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How far one choice is behind the best one, over several data sets and missing rates.
+
+    Attributes
+    ----------
+    part : which of the comparisons
+    mean : of the differences
+    worst, where : the lowest difference, and its comparison
+    below : comparisons in which the choice is clearly worse than the best simple method
+    with_simple : how many comparisons have one
+    """
+
+    part: str
+    choice: str
+    count: int
+    mean: float
+    worst: float
+    where: ChoiceComparison
+    below: Sequence[ChoiceComparison]
+    with_simple: int
+
+
+_PARTS: dict[str, Callable[[Record], bool]] = {
+    "all": lambda one: True,
+    "real data": lambda one: one.dataset not in MAKERS,
+    "synthetic data": lambda one: one.dataset in MAKERS,
+    f"seeds from {_FIRST_JUDGED} on": lambda one: one.seed >= _FIRST_JUDGED,
+}
+
+
+def summaries(records: Sequence[Record]) -> Iterator[Summary]:
+    """Of every choice, over all comparisons and parts of them."""
+    for part, belongs in _PARTS.items():
+        compared = comparisons([one for one in records if belongs(one)])
+        for choice in dict.fromkeys([AUTO, *(choice for one in compared for choice in one.fixed)]):
+            own = [(one, choice) for one in compared if one.of(choice) is not None]
+            if own:
+                yield _summary(part, choice, own)
+        elsewhere = [(one, choice) for one in compared if (choice := _best_elsewhere(one, compared)) in one.fixed]
+        if elsewhere:
+            yield _summary(part, ELSEWHERE, elsewhere)
+
+
+def _best_elsewhere(here: ChoiceComparison, compared: Sequence[ChoiceComparison]) -> str:
+    """The fixed choice with the highest mean over all other data sets; empty where there are none."""
+    others = [one.fixed for one in compared if one.dataset != here.dataset]
+    known = [choice for choice in here.fixed if others and all(choice in fixed for fixed in others)]
+    return max(known, key=lambda choice: sum(fixed[choice].value for fixed in others), default="")
+
+
+def _summary(part: str, name: str, own: Sequence[tuple[ChoiceComparison, str]]) -> Summary:
+    differences = [one.difference(choice) for one, choice in own]
+    worst = min(differences)
+    below = [one for one, choice in own if one.below_simple(choice)]
+    with_simple = sum(one.best_simple is not None for one, _ in own)
+    where = own[differences.index(worst)][0]
+    return Summary(part, name, len(own), sum(differences) / len(own), worst, where, below, with_simple)

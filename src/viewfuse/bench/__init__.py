@@ -1,1 +1,0 @@
-"""Measurements of the package against a plain reference that does the same work."""

@@ -1,0 +1,262 @@
+"""Digits that columns lose as 32-bit floats: beside a large offset few are left for what tells samples apart.
+
+Such columns are measured from one of their values, in 64 bits, before they become 32-bit floats: time stamps, positions
+in a genome, metres, m/z. What still loses digits is refused: sparse columns, which would no longer be sparse, and whole
+numbers that 64-bit floats cannot tell apart.
+
+Here is as well which cells are numbers, the one place where text becomes one. Python's `float` reads more than a table
+means: "1_2" as 12, digits of other scripts, dates as days.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.utils import memory
+
+ROWS_THAT_VARY = 10
+"""A few rows may be alike by chance; only from so many on is a column judged."""
+ROUNDING = 1e-12
+"""Values that differ by less, relative to their size, are one value up to rounding."""
+EXACT = 2.0**53
+"""Up to here a float of 64 bits holds every whole number."""
+TOO_CLOSE = "its values differ by less than 32-bit floats can tell; subtract their mean, or rescale them"
+Offset = NDArray[np.float64] | float
+"""What the columns of a view are measured from, of shape (columns,); 0.0 where all are as they were given."""
+SAMPLED = 500
+"""Rows that are looked at; where there are more, they are drawn."""
+_MOST_CELLS = 2_000_000
+_PARTS = 10
+_MOST_LOST = 1 / 8
+"""Of the width of a tenth of the rows, as the error of rounding: a tenth then has four different values at most."""
+_MATTERS = 1e-4
+"""Of the width of the middle 80 % of the rows: a smaller error is none that clusters could tell."""
+_CELLS_AT_A_TIME = 30_000
+"""So few that they are still in the processor's cache when they are read."""
+_PLAIN = {float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
+"""Types whose objects are numbers, or nothing, without a look at each."""
+_SMALL = {sign: re.compile(rf"{sign}-\d{{3}}") for sign in "eE"}
+_LOST = re.compile(r"[^eE]*[1-9]")
+"""What is not zero before its exponent."""
+
+
+def single(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """In 32 bits; what is too large is infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return numbers.astype(np.float32, copy=False)
+
+
+def measured(given: NDArray[Any], present: NDArray[np.bool_], offset: Offset) -> NDArray[np.float32]:
+    """In float32, measured from `offset`, with zeros where a row is missing; the same memory where that is possible."""
+    if not np.any(offset) and given.dtype == np.float32 and given.flags.c_contiguous and present.all():
+        return _locked(given)
+    values = memory.room((given.shape[0], given.shape[1]))
+    for rows in memory.parts(len(given)):
+        part = given[rows].astype(np.float64) - offset if np.any(offset) else given[rows]
+        values[rows] = np.where(present[rows, None], single(part), np.float32(0))
+    return _locked(values)
+
+
+def exact(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """In float64, with zeros where a row is missing; the same memory where that is possible."""
+    values = given.astype(np.float64, copy=False)
+    return _locked(values if present.all() else np.where(present[:, None], values, 0.0))
+
+
+def _locked(values: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, which cannot be written to: they may be the caller's own memory."""
+    shown = values.view()
+    shown.flags.writeable = False
+    return shown
+
+
+def has_long_numbers(values: Any) -> bool:
+    """Whether an array has whole numbers that floats of 64 bits cannot tell from others."""
+    is_long = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size
+    return bool(is_long and max(float(values.max()), -float(values.min())) >= EXACT)
+
+
+def exact_frame(view: Any) -> Any:
+    """A data frame as objects where it has such numbers, which would be made floats among others; else as it is."""
+    kinds = (view.select_dtypes([kind]).to_numpy() for kind in ("int64", "uint64"))
+    return view.astype(object) if any(map(has_long_numbers, kinds)) else view
+
+
+def are_one_as_floats(cells: NDArray[Any]) -> bool:
+    """Whether whole numbers, in a column of objects, differ, but most of them not as floats of 64 bits."""
+    numbers = {int(cell) for cell in cells.tolist() if isinstance(cell, Integral)}
+    return len(numbers) >= ROWS_THAT_VARY and 2 * len(set(map(float, numbers))) <= len(numbers)
+
+
+class Lossy(NamedTuple):
+    """Columns of a view that lose digits which tell their rows apart, all of shape (such columns,).
+
+    Attributes
+    ----------
+    columns : their numbers, increasing
+    near : one of the values of each, near the middle
+    kept : whether their distances from `near` keep these digits; never of sparse columns, whose zeros stay zeros
+    """
+
+    columns: NDArray[np.int64]
+    near: NDArray[np.float64]
+    kept: NDArray[np.bool_]
+
+
+def lossy_columns(given: Any, present: NDArray[np.bool_], alike: NDArray[np.bool_] | bool = False) -> Lossy:
+    """Look at a few rows of a view.
+
+    Parameters
+    ----------
+    given : dense or sparse array of shape (samples, columns), as it was given
+    alike : of shape (columns,): which columns are known to lose all of their differences
+    """
+    rows, none = np.flatnonzero(present), Lossy(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
+    if len(rows) < ROWS_THAT_VARY or given.dtype.itemsize < 4 or given.dtype == np.float32:
+        return none
+    columns, alike = np.arange(given.shape[1]), np.broadcast_to(alike, given.shape[1:])
+    if is_sparse(given):  # a tenth of zeros, and the middle of a column is wider than any offset
+        columns = np.flatnonzero(alike | (np.bincount(given.indices, minlength=len(columns)) >= 0.9 * len(rows)))
+    if not len(columns):
+        return none
+    count = min(SAMPLED, max(5 * ROWS_THAT_VARY, _MOST_CELLS // len(columns)))
+    if len(rows) > count:
+        rows = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
+    sample = given[rows][:, columns].toarray() if is_sparse(given) else given[rows]
+    lost = alike[columns] | loses_digits(sample)
+    if not lost.any():
+        return none
+    sample = sample[:, lost]
+    double = sample.astype(np.float64)
+    near = np.nanquantile(double, 0.5, axis=0, method="lower")
+    kept = ~loses_digits(double - near) & ~loses_digits(sample, np.float64)
+    return Lossy(columns[lost], near, kept & (not is_sparse(given)))
+
+
+def lost_in_words(number: float) -> str:
+    """What is wrong with a column whose values are near a number, and the cure."""
+    return (
+        "most of its values differ by less than 32-bit floats can tell; subtract a number near them first, such as "
+        f"{number:.15g}, or round them if those digits say nothing"
+    )
+
+
+def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) -> NDArray[np.bool_]:
+    """Which columns lose digits that tell their rows apart as floats of that kind, of shape (columns,).
+
+    Rounding is compared with how far apart neighbours are, a tenth of the rows from the next one: far rows are few, so
+    the range of a column says little. Rows that are the same are no neighbours. Empty cells are NaN.
+    """
+    low = np.fmin.reduce(rows)
+    apart = _minus(rows, low)
+    counts = len(rows) - np.isnan(apart).sum(axis=0)
+    ends = np.rint(np.linspace(0, 1, _PARTS + 1)[:, None] * np.maximum(counts - 1, 0)).astype(np.int64)
+    cuts = np.take_along_axis(np.sort(apart, axis=0), ends, axis=0)
+    sizes = np.abs(low.astype(np.float64) + cuts)
+    sizes = np.maximum(sizes[1:], sizes[:-1])
+    with np.errstate(over="ignore"):
+        errors, widths = np.spacing(sizes.astype(kind)).astype(np.float64) / 2, np.diff(cuts, axis=0)
+    noise = np.where(sizes < EXACT, ROUNDING, 0.0) if rows.dtype.kind == "f" else 0.0
+    differ = widths > noise * sizes
+    ratios = np.where(differ, errors / np.where(differ, widths, 1.0), np.nan)
+    ratios[0] = np.where(differ.any(axis=0), ratios[0], 0.0)
+    local = np.nanmedian(ratios, axis=0) > _MOST_LOST
+    matters = errors[_PARTS // 2] > _MATTERS * (cuts[-2] - cuts[1])
+    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & _is_rounded(rows, kind))
+
+
+def _minus(rows: NDArray[Any], low: NDArray[Any]) -> NDArray[np.float64]:
+    """How far cells are above the lowest of their columns; of whole numbers before anything is rounded."""
+    if rows.dtype.kind == "f":
+        return rows.astype(np.float64) - low
+    wide = rows.astype(np.uint64 if rows.dtype.kind == "u" else np.int64)
+    return (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
+
+
+def _is_rounded(rows: NDArray[Any], kind: type[np.floating[Any]]) -> NDArray[np.bool_]:
+    """Which columns have a cell that floats of that kind do not hold exactly."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        back = rows.astype(kind).astype(rows.dtype)
+    return np.asarray(((back != rows) & (rows == rows)).any(axis=0))
+
+
+def is_number(cell: Any) -> bool:
+    """Whether a cell is a number, or text of one: plain decimal or scientific notation in ASCII digits."""
+    if isinstance(cell, bytes):
+        cell = cell.decode("latin-1")
+    if isinstance(cell, str):
+        text = cell.strip()
+        if not text.isascii() or "_" in text:
+            return False
+    elif not _has_value(cell):
+        return False
+    try:
+        value = float(cell)
+    except (TypeError, ValueError, ArithmeticError):
+        return False
+    return value != 0 or not is_too_small(cell)
+
+
+def is_too_small(cell: Any) -> bool:
+    """Whether a cell is text of a number that 64 bits can only hold as zero, such as 1e-400."""
+    text = cell.decode("latin-1") if isinstance(cell, bytes) else cell
+    if not isinstance(text, str) or not _LOST.match(text):
+        return False
+    try:
+        return float(text) == 0
+    except ValueError:
+        return False
+
+
+def _has_value(cell: Any) -> bool:
+    """Whether an object that is no text is a real number; those of NumPy may be dates, too."""
+    kind = getattr(getattr(cell, "dtype", None), "kind", "f")
+    return kind in "biuf" and any(hasattr(type(cell), name) for name in ("__float__", "__index__"))
+
+
+def text_as_numbers(rows: Sequence[Sequence[str]]) -> NDArray[np.float64] | None:
+    """Rows of text as numbers of the same shape; None where a cell is none."""
+    try:
+        numbers = np.array(rows, dtype=np.float64)
+    except ValueError:
+        return None
+    fits = _is_plain(" ".join(map(" ".join, rows))) or all(is_number(cell) for row in rows for cell in row)
+    return numbers if fits else None
+
+
+def objects_as_numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
+    """An array of objects, of shape (rows, columns), as numbers, None as NaN; None where a cell is no number."""
+    found = np.empty(cells.shape, dtype=np.float64)
+    step = max(1, _CELLS_AT_A_TIME // max(1, cells.shape[1]))
+    for first in range(0, len(cells), step):
+        part = cells[first : first + step]
+        if not _are_numbers(part.ravel().tolist()):
+            return None
+        try:
+            found[first : first + step] = part
+        except (TypeError, ValueError, ArithmeticError):
+            return None
+    return found
+
+
+def _are_numbers(cells: list[Any]) -> bool:
+    """Whether what `float` may read are numbers; objects of most types, and plain text, need no look at each."""
+    kinds = set(map(type, cells))
+    odd = kinds - _PLAIN - {str}
+    if str in kinds:
+        texts = cells if kinds == {str} else [cell for cell in cells if type(cell) is str]
+        odd |= set() if _is_plain(" ".join(texts)) else {str}
+    return not odd or all(is_number(cell) for cell in cells if type(cell) in odd)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether `float` reads all of many cells as tables mean them, if it reads them; else each has to be looked at."""
+    is_small = any(sign in text and small.search(text) for sign, small in _SMALL.items())
+    return text.isascii() and "_" not in text and not is_small
