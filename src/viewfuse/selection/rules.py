@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf, isnan
 
-from viewfuse.selection.decisions import ClusterSource, Reliability
+from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.scores import Candidate, chance_corrected
 
 SCALINGS = ("mixed", "standard", "minmax")
@@ -26,8 +26,8 @@ _SCALING_MARGIN = 0.04
 _SAME_SQUARES, _CLEARLY, _MUCH_LESS_EVEN = 1.001, 0.03, 0.2
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
-STABLE, _DOUBTFUL = 0.8, 0.5
-"""Bounds of the agreement of trainings."""
+STABLE = 0.8
+"""Agreement of trainings from which on they found the same."""
 
 CLEAR = 0.85
 """Agreement, corrected for chance, with k-means on the filled views from which on clusters are clear.
@@ -103,9 +103,3 @@ def cluster_source(network: float, kmeans: float | None) -> ClusterSource:
     better = kmeans is not None and kmeans > network + _BETTER * abs(network)
     evidence = {"network": network} | ({} if kmeans is None else {"k-means": kmeans})
     return ClusterSource("k-means" if better else "network", evidence)
-
-
-def reliability(agreed: float, n_trainings: int, *, final: bool, alone: bool) -> Reliability:
-    """Call clusters stable, partly stable or doubtful by the mean adjusted Rand index `agreed`; see `Reliability`."""
-    name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
-    return Reliability(name, {"agreement": agreed}, n_trainings, final, alone)
