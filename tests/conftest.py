@@ -89,7 +89,6 @@ def few_starts():
         patch.setattr("viewfuse.selection.kmeans._STARTS_BY_K", 1)
         patch.setattr("viewfuse.selection.kmeans._ROUNDS_BY_K", 4)
         patch.setattr("viewfuse.selection.cluster_number._DRAWS", 2)
-        patch.setattr("viewfuse.fitted.clusters._DRAWS", 1)
         yield
 
 

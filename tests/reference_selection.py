@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 
@@ -252,13 +251,3 @@ def filled_table(values, mask, n_donors=5, depth=10):
             blocks.append(view[i] if mask[i, v] else np.mean([view[j].astype(float) for j in others], axis=0))
         rows.append(np.concatenate(blocks))
     return np.stack(rows)
-
-
-def sharpness(assignment, level):
-    """The power that makes the mean of the best probabilities `level`."""
-
-    def excess(log_power):
-        raised = assignment.astype(float) ** math.exp(log_power)
-        return (raised.max(axis=1) / raised.sum(axis=1)).mean() - level
-
-    return math.exp(brentq(excess, -6.9, 6.0, xtol=1e-13))

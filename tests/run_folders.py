@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from viewfuse.data.views import Views
-from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets, write_stability
+from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets
+from viewfuse.selection.decisions import Trust
+from viewfuse.selection.messages import records
 from viewfuse.utils.atomic import write_file
 
-RELIABILITY = {
-    "chosen": "stable", "trainings": 1, "alone": True, "final": True, "evidence": {"agreement": 0.93},
-    "why": "reliability: stable, as the network and k-means on the filled views agree",
-}  # fmt: skip
+
+def trust_of(level: str = "high", clusters: int = 3, again: float = 0.93, reasons=()) -> dict[str, Any]:
+    """The verdict of a run, as ``decisions_`` holds it."""
+    one = {"again": again, "low": again - 0.1, "high": again + 0.05}
+    return records(Trust(level, one, clusters, 0, [one] * clusters, list(reasons)))["trust"]
 
 
 def write_run(
@@ -30,7 +34,6 @@ def write_run(
     arrays = {name: np.where(mask[:, [v]], rng.normal(size=(n, 2)), np.nan) for v, name in enumerate(views)}
     given = Views(arrays, ids=ids)
     write_labels(folder / "labels.csv", [(given, probabilities)])
-    write_stability(folder / "stability.csv", given, rng.integers(2, size=n).astype(np.float32))
     stages = ["pre-training"] * 3 + ["joint"] * 2
     losses = {
         "epoch": [1, 2, 3, 4, 5],
@@ -48,7 +51,7 @@ def write_run(
     )
     facts = {
         "views": list(views), "cluster_sizes": np.bincount(labels, minlength=clusters).tolist(), "remarks": [],
-        "decisions": {"reliability": RELIABILITY}, "params": {"random_state": 0}, "command": "viewfuse fit",
+        "decisions": {"trust": trust_of(clusters=clusters)}, "params": {"random_state": 0}, "command": "viewfuse fit",
         "seconds": 1.0,
     }  # fmt: skip
     write_file(folder / "summary.json", as_json(facts | summary).encode())

@@ -95,7 +95,7 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     assert "scaling            standard; others were not tried, as its clusters are clear" in fitted.output
     assert sorted(path.name for path in out.iterdir()) == [
         "embedding.npy", "explanation", "history.csv", "labels.csv", "map.csv", "map.png", "model", "report.html",
-        "report_data", "stability.csv", "summary.json",
+        "report_data", "summary.json",
     ]  # fmt: skip
     assert np.load(out / "embedding.npy").shape == (60, 16)
     summary = json.loads((out / "summary.json").read_text())
@@ -106,11 +106,6 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     again = tmp_path / "again.csv"
     assert run("predict", out / "model", *files, "--out", again).exit_code == 0
     assert same_labels(again, out / "labels.csv")
-    stability = [line.split(",") for line in (out / "stability.csv").read_text().splitlines()]
-    labels = [line.split(",") for line in (out / "labels.csv").read_text().splitlines()]
-    assert stability[0] == ["id", "stability"]
-    assert [row[0] for row in stability] == [row[0] for row in labels]
-    assert {row[1] for row in stability[1:]} <= {"0.00", "1.00"}  # there was one other training
     assert run("predict", out / "model", files[1], "--out", tmp_path / "part.csv").exit_code == 0
     with (tmp_path / "part.csv").open() as file:
         assert {row["views_present"] for row in csv.DictReader(file)} == {"protein"}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse.errors import SettingError
-from viewfuse.fitted.clusters import best_overlaps
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.selection.cluster_number import (
     MEASURES,
@@ -65,11 +64,6 @@ def test_the_rand_index_is_scikit_learns(pairs):
     first, second = (torch.tensor(side) for side in zip(*pairs, strict=True))
     shared = contingency(first, second, 4)
     assert float(rand_index(shared)) == pytest.approx(adjusted_rand_score(first, second), abs=1e-9)
-
-
-def test_overlaps_are_jaccard_indices_of_the_best_match():
-    shared = contingency(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 2, 0, 0]), 3)
-    np.testing.assert_allclose(best_overlaps(shared), [2 / 3, 1 / 2, np.nan])
 
 
 def test_the_graph_of_separate_groups_has_an_eigenvalue_of_one_for_each():

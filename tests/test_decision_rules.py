@@ -22,9 +22,9 @@ from viewfuse.selection.decisions import (
     JointStageLength,
     MeanConfidence,
     PretrainingLength,
-    Reliability,
     SavedSentence,
     ScalingChoice,
+    Trust,
     ViewReduction,
 )
 from viewfuse.selection.messages import label, records, restored, words
@@ -124,9 +124,6 @@ def test_scalings_weights_and_verdicts_are_those_of_the_documents():
     assert rules.best_scaling({"a": 0.5, "b": 0.5 + 0.04, "c": 0.5 + 0.041}) == "c"
     assert chance_corrected(0.6, 5) == pytest.approx(0.5)
     assert size_entropy(torch.tensor([0, 0, 0, 1]), 4) == pytest.approx(0.4056390622)  # 0.811 bit of 2
-    assert rules.reliability(0.6, 4, final=False, alone=True) == Reliability(
-        "partly stable", {"agreement": 0.6}, trainings=4, final=False, alone=True
-    )
 
 
 @pytest.mark.parametrize(
@@ -209,32 +206,8 @@ def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch)
     assert seen[-1] == (5_000, pytest.approx([1_250.0, 3_750.5]))  # means are those of all
 
 
-@pytest.mark.parametrize(("limit", "step"), [(20_000, 1), (35, 1), (18, 1), (17, 2), (10, 3), (1, 35)])
-def test_the_power_is_found_on_evenly_spread_rows(monkeypatch, limit, step):
-    monkeypatch.setattr(confidence, "_ROWS", limit)
-    raw = np.random.default_rng(0).dirichlet([4.0, 2.0, 1.0], size=35).astype(np.float32)
-    raw = raw[raw.max(axis=1).argsort()]  # the least sure come first
-    assert confidence.sharpness(raw, 0.9) == pytest.approx(literal.sharpness(raw[::step], 0.9), rel=1e-5)
-
-
-@pytest.mark.parametrize("spread", [1e-3, 0.3, 30.0])
-def test_powers_may_be_very_large_or_small(spread):
-    logs = spread * np.random.default_rng(0).normal(size=(20, 3))
-    raw = (np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)).astype(np.float32)
-    for level in (0.45, 0.8):
-        found = confidence.sharpened(raw, confidence.sharpness(raw, level)).max(axis=1).mean()
-        assert found == pytest.approx(level, abs=2e-3)
-
-
-def test_of_many_samples_twenty_thousand_are_looked_at():
-    raw = np.tile(np.array([[0.6, 0.4], [0.9, 0.1]], dtype=np.float32), (20_000, 1))
-    # Every other of the 40,000 is seen: the odds of 3:2 become 4:1.
-    assert confidence.sharpness(raw, 0.8) == pytest.approx(np.log(4) / np.log(1.5), rel=1e-5)
-
-
-def test_what_no_power_makes_sure_is_left_alone():
+def test_a_power_of_one_leaves_assignments_alone():
     even = np.full((4, 2), 0.5, dtype=np.float32)
-    assert confidence.sharpness(even, 0.9) == 1.0
     assert confidence.sharpened(even, 1.0) is even
 
 
@@ -270,19 +243,19 @@ def test_k_means_on_many_samples_takes_some_at_random(monkeypatch):
 
 
 def test_five_thousand_samples_are_enough_for_k_means():
-    assert (kmeans._ROWS, kmeans._DONORS, teaching._ROWS, confidence._ROWS) == (5_000, 5, 5_000, 20_000)
+    assert (kmeans._ROWS, kmeans._DONORS, teaching._ROWS) == (5_000, 5, 5_000)
 
 
 SCALED = ScalingChoice("mixed", {"mixed": 0.5, "minmax": 0.52}, as_a_whole=[], diverged=[], asked=False)
 STAGE = JointStageLength(3, {}, lasted=5, planned=9, ended="", merged=False)
-RELIABLE = Reliability("doubtful", {"agreement": 0.25}, trainings=3, final=True, alone=False)
+TRUSTED = Trust("some", {"again": 0.75, "low": 0.5, "high": 0.875}, n_clusters=5)
 REDUCED = ViewReduction(
     {"a": "none", "b": "pca"}, {"b": {"name": "wide", "transform": "none", "kept": 0.905}}, {"b": (20_000, 50)}, []
 )
 LISTED = "(neighbour agreement times evenness: minmax 0.520, mixed 0.500)"
 NO_OTHER = "as no other gives clusters that agree clearly better with the neighbours in all views"
 BEST = "as its clusters agree best with the neighbours in all views"
-INDEX = "with an adjusted Rand index of 0.25 (1: the same clusters, 0: chance)"
+AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters"
 
 
 @pytest.mark.parametrize(
@@ -327,25 +300,18 @@ INDEX = "with an adjusted Rand index of 0.25 (1: the same clusters, 0: chance)"
         (replace(STAGE, chosen=5, planned=5), "all 5 epochs"),
         (replace(STAGE, ended="it broke"), "ended early, it broke; the network after 3 epochs is kept"),
         (replace(STAGE, chosen=0, lasted=0), "none, k-means on the embedding gives the clusters"),
-        (RELIABLE, f"doubtful, as 3 trainings agree {INDEX}"),
-        (
-            replace(RELIABLE, final=False, alone=True),
-            "doubtful, as 3 trainings agree with an adjusted Rand index of 0.25 when the scaling is chosen (1: the "
-            "same clusters, 0: chance); effort='thorough' trains more networks and keeps the best",
-        ),
-        (
-            replace(RELIABLE, chosen="stable", trainings=1, alone=True),
-            f"stable, as the network and k-means on the filled views agree {INDEX}",
-        ),
+        (TRUSTED, f"some: {AGAIN} (an estimate; by luck 20%)"),
+        (replace(TRUSTED, refits=5), f"some: {AGAIN} (measured by 5 repeated fits; by luck 20%)"),
+        (replace(TRUSTED, chosen="high", n_clusters=1), "high, as there is one cluster"),
         (
             ClusterSource("network", {"network": 0.5, "k-means": 0.25}),
             "those of the network (neighbour agreement times evenness: network 0.500, k-means 0.250)",
         ),
         (ClusterSource("network", {"network": 0.5}), "those of the network"),
         (
-            MeanConfidence(0.5, {"shared_with_kmeans": 0.75}, n_clusters=5),
-            "0.50 on average, as k-means on the filled views puts 75% of the samples into the same clusters as the "
-            "network (by chance 20%)",
+            MeanConfidence(0.5, {"again": 0.75}, n_clusters=5),
+            "0.50 on average: the chance that a sample is in the same cluster again if the fit is repeated (by luck "
+            "20%; other trainings put 75% there beyond chance)",
         ),
         (MeanConfidence(0.5, {}, 5), "0.50 on average: the paper's soft labels, which are not calibrated"),
         (REDUCED, "b, wide, from 20,000 to 50 columns (principal components; 90% of the variance)"),
@@ -371,9 +337,6 @@ def test_parameters_are_spelled_when_a_decision_is_put_in_words():
         return f"--{setting.name} {setting.value}"
 
     assert words(replace(SCALED, quick=True), flag).startswith("mixed; others were not tried (--effort quick);")
-    assert words(replace(RELIABLE, alone=True), flag).endswith(
-        "; --effort thorough trains more networks and keeps the best"
-    )
 
 
 @pytest.mark.parametrize(

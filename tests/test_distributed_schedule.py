@@ -429,26 +429,22 @@ def test_what_the_training_takes_over_from_the_bank(prepared):
     assert run.stored is model.stored
 
 
-def test_the_probabilities_of_the_bank_do_not_count_twice(prepared, monkeypatch):
-    """The confidence of the model of the bank is chosen anew, from probabilities as the network gives them."""
+def test_the_clusters_of_the_bank_are_those_of_the_trained_network(prepared):
+    """Neighbours are counted by where the network that learned from all rows places them."""
     model, seen = prepared[0], {}
     start = SimpleNamespace(
-        _model=model, decisions_={"confidence": {"chosen": 0.75}}, objectives_=[4.0], stability_=0.5,
-        _take_over=lambda fitted: seen.update(fitted=fitted),
-    )  # fmt: skip
-    assert model.sharpness != 1.0
+        _model=model, decisions_={}, objectives_=[4.0], _take_over=lambda fitted: seen.update(fitted=fitted)
+    )
     run = state(model)
     run.history["total"].append(2.0)
     run.history["epoch"].append(5)
-    monkeypatch.setattr(fit_module, "calibrated", lambda *args: seen.update(asked=args) or "calibrated")
     fit_module._finish(start, run)
-    asked, embedding, level = seen["asked"]
-    assert (asked.sharpness, level) == (1.0, 0.75)
-    assert asked.network is model.network
     fitted = seen["fitted"]
-    assert (fitted.model, fitted.objectives, fitted.history) == ("calibrated", [4.0, 2.0], run.history)
+    assert (fitted.objectives, fitted.history) == ([4.0, 2.0], run.history)
     expected = model.method.embed(run.network, run.stored, run.stored)
-    assert_close(embedding, expected, rtol=1e-4, atol=1e-5)
+    assert_close(fitted.embedding, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(fitted.model.calibration.labels, torch.from_numpy(fitted.labels()))
+    assert np.array_equal(fitted.model.calibration.again, model.calibration.again)
 
 
 # --- processes

@@ -121,9 +121,9 @@ def test_a_thinned_model_keeps_each_sample_with_what_is_its_own(model, tmp_path)
     assert len(thin.ids_) == 17
     rows = [model.ids_.tolist().index(name) for name in thin.ids_]
     assert rows != [*range(17)]
-    for name in ("labels_", "embedding_", "soft_labels_", "stability_"):
+    for name in ("labels_", "embedding_", "soft_labels_"):
         assert np.array_equal(getattr(thin, name), getattr(model, name)[rows], equal_nan=True), name
-    for name in ("cluster_centers_", "cluster_stability_"):
+    for name in ("cluster_centers_",):
         assert np.array_equal(getattr(thin, name), getattr(model, name), equal_nan=True), name
     for v, view in enumerate(thin._model.stored.values):
         assert torch.equal(view, model._model.stored.values[v][rows])
@@ -171,7 +171,7 @@ def test_the_tree_of_an_explanation_has_the_sizes_of_all_clusters(model, monkeyp
 
 
 def test_what_fitting_gave_is_what_its_model_says(model):
-    q = model._model.assign(torch.from_numpy(model.embedding_))
+    q = model._model.assign(model._model.stored, torch.from_numpy(model.embedding_))
     assert np.array_equal(model.soft_labels_, q)
     assert np.array_equal(model.labels_, q.argmax(axis=1))
     assert np.array_equal(model.cluster_centers_, model._model.network.centers.detach().numpy())

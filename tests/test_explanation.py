@@ -334,7 +334,7 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     assert written["label"].tolist() == explained.labels.tolist()
     assert written[[f"weight_{name}" for name in NAMES]].to_numpy() == pytest.approx(explained.weights, abs=1e-4)
     clusters, merges = pd.read_csv(out / "clusters.csv"), pd.read_csv(out / "merges.csv")
-    assert clusters["stability"].tolist() == pytest.approx(fitted.cluster_stability_.tolist(), abs=1e-4)
+    assert clusters["stability"].tolist() == pytest.approx(fitted._again().tolist(), abs=1e-4)
     assert f"{clusters['again'][0]}, {clusters['stability'][0]:.2f}" in lines[1]
     assert merges["left"].tolist() == [2, 1]
     assert lines[5].startswith(f"for fewer clusters, join {merges['first'][0]} and {merges['second'][0]}, then ")

@@ -50,7 +50,7 @@ def test_places_are_looked_for_once_and_are_not_saved(model, ax, monkeypatch):
     monkeypatch.setattr(places, "plane", lambda points: calls.append(len(points)) or points[:, :2].T)
     monkeypatch.setattr(model, "_places", None)
     model.plot_map(ax=ax)
-    model.plot_map("stability", ax=ax)
+    model.plot_map("confidence", ax=ax)
     assert calls == [40]
     assert pickle.loads(pickle.dumps(model))._places is None
 

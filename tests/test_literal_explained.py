@@ -175,68 +175,6 @@ def test_stability_in_a_word(number, word):
     assert stability.in_a_word(number) == word
 
 
-def jaccard(one, other, c):
-    own = {i for i, x in enumerate(one) if x == c}
-    return max(
-        len(own & them) / len(own | them) for d in set(other) if (them := {i for i, x in enumerate(other) if x == d})
-    )
-
-
-@pytest.mark.parametrize("most", [2_500, 17])
-def test_stability_is_the_mean_overlap_of_the_samples_that_are_drawn(monkeypatch, most):
-    """Half of it comes from hidden views, half from samples left out; each is compared with the same samples."""
-    monkeypatch.setattr(stability, "_ROWS", most)
-    rng, n = np.random.default_rng(1), 40
-    labels = rng.integers(3, size=n)
-    labels[labels == 1] = 3  # cluster 1 is empty
-    hidden, thinned = rng.integers(4, size=(2, 3, n))
-    embedding = torch.arange(float(n))[:, None]
-    parts, calls = [], iter(range(3))
-
-    def partitions(points, ks, draws, weights):
-        parts.append(weights)
-        assert ks == [4]
-        return torch.from_numpy(thinned[len(parts) - 1])[points[:, 0].long()][None]
-
-    monkeypatch.setattr(
-        stability, "_with_hidden_views", lambda _, rows, __: torch.from_numpy(hidden[next(calls)])[rows]
-    )
-    monkeypatch.setattr(stability, "principal", lambda points: points)
-    monkeypatch.setattr(stability, "partitions", partitions)
-    model = SimpleNamespace(network=SimpleNamespace(centers=torch.zeros(4, 2)))
-    found = stability.cluster_stability(model, embedding, labels, seed=5)
-    rows = np.sort(np.random.default_rng([5, 4]).choice(n, min(n, most), replace=False))
-    assert rows.tolist() != list(range(17))
-    for c in range(4):
-        halves = [np.mean([jaccard(labels[rows], one[rows], c) for one in ways]) for ways in (hidden, thinned)]
-        assert found[c] == pytest.approx(0.0 if c == 1 else np.mean(halves), abs=1e-6)
-    assert len(parts) == 3
-    assert all(set(part.tolist()) <= {0.0, 1.0} for part in parts)
-    assert 0.6 < float(torch.cat(parts).mean()) < 0.95
-    assert not torch.equal(parts[0], parts[1])
-
-
-def test_half_of_the_views_of_the_drawn_samples_are_hidden():
-    present = [[True, True], [True, False], [True, True], [True, True]]
-    samples = samples_of([[[1.0], [2.0], [3.0], [4.0]]] * 2, present, [[[0], [0]]] * 4)
-    seen = []
-
-    class Method(Moves):
-        def embed(self, network, part, stored):
-            seen.append((part, stored))
-            return part.values[0] + part.values[1]
-
-        def assign(self, network, embedding):
-            return torch.nn.functional.one_hot(embedding[:, 0].long(), 6).float()
-
-    model = replace(moving_model(samples), method=Method())
-    found = stability._with_hidden_views(model, torch.tensor([3, 1]), torch.Generator().manual_seed(0))
-    part, stored = seen[0]
-    assert stored is samples
-    assert part.present[:2].sum(dim=1).tolist() == [1, 1]
-    assert found.tolist() == [4, 2]
-
-
 @pytest.mark.parametrize("keep", [1, 5, 13, 29, 30])
 def test_who_is_kept_is_the_share_of_each_cluster_with_most_views_first(keep):
     labels = np.array([(0, 0, 0, 4, 2)[i % 5] for i in range(30)])

@@ -56,8 +56,6 @@ def test_labels_and_predictions_line_by_line(tmp_path):
         "id,label,confidence,uncertain,views_present,out_of_range", "b,1,0.7000,0,rna protein,0",
         "'=a,0,0.5000,1,protein,1", "c,0,0.5000,1,rna,1",
     ]  # fmt: skip
-    writers.write_stability(tmp_path / "s.csv", PARTS[0][0], np.array([0.126, 1.0], np.float32))
-    assert (tmp_path / "s.csv").read_text().splitlines() == ["id,stability", "b,0.13", "'=a,1.00"]
     writers.write_history(tmp_path / "h.csv", {"epoch": [1, 2], "total": [0.5, 0.25]})
     assert (tmp_path / "h.csv").read_text().splitlines() == ["epoch,total", "1,0.5", "2,0.25"]
     sheet = writers.Sheet(("a", "b"), [(1, 2.0), ("x", math.pi)], ".3g")

@@ -216,13 +216,11 @@ class Fake(FittedPlots, BaseEstimator):
 
     def __init__(self):
         self.labels_ = np.where(LABELS == 7, 1, np.minimum(LABELS, 3))
-        rng = np.random.default_rng(0)
         self.soft_labels_ = np.full((N, 5), 0.05, np.float32)
         self.soft_labels_[np.arange(N), self.labels_] = np.where(np.arange(N) % 4 == 1, 0.49, 0.5)
-        self.stability_ = rng.random(N).astype(np.float32)
         self.embedding_ = np.zeros((N, 2), np.float32)
         self.view_names_ = VIEWS
-        self.decisions_ = {"reliability": {"why": "reliability: <stable>"}}
+        self.decisions_ = {"trust": {"why": "trust: <high>"}}
         self._places = (self.embedding_, PLACES)
 
     def fit(self):
@@ -251,7 +249,7 @@ def test_each_dot_of_a_notebook_has_the_colour_of_its_sample(ax):
     shades = [to_hex((0.6, 0.6, 0.6)), *(as_hex(one) for one in distinct_colors(8))]
     assert dots_of(ax) == {at(place): (shades[of_sample[row]], True) for place, row in enumerate(ROWS)}
     sure = model.soft_labels_.max(axis=1)
-    for name, values in (("stability", model.stability_), ("confidence", sure), (np.arange(N) * 2, np.arange(N) * 2.0)):
+    for name, values in (("confidence", sure), (np.arange(N) * 2, np.arange(N) * 2.0)):
         ax = Figure().subplots()
         model.plot_map(name, ax=ax)
         (dots,) = ax.collections
@@ -295,9 +293,9 @@ def test_a_notebook_says_how_sure_each_cluster_is(monkeypatch):
     rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", shown)][1:]
     for c in range(4):
         own = model.labels_ == c
-        assert rows[c] == [str(c), str(own.sum()), f"{sure[own].mean():.2f}", f"{model.stability_[own].mean():.2f}"]
-    assert rows[4] == ["4", "0", "", ""]
-    assert f"5 clusters; confidence {sure.mean():.2f} on average<br>reliability: &lt;stable&gt;" in shown
+        assert rows[c] == [str(c), str(own.sum()), f"{sure[own].mean():.2f}"]
+    assert rows[4] == ["4", "0", ""]
+    assert f"5 clusters; confidence {sure.mean():.2f} on average<br>trust: &lt;high&gt;" in shown
     monkeypatch.setattr(fitted, "_MOST_GROUPS", 3)
     assert "<p>and 2 more clusters</p>" in model._html()
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from run_folders import trust_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.plots.places import Places
@@ -23,11 +24,11 @@ from viewfuse.report.run_folder import FinishedRun, read_run, write_evidence
 from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, merges_of, tables_of
 from viewfuse.report.verdict import count, number, percent, warnings_of
 from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.messages import listed
 
 IDS = ["s5", "s1", "s9", "s2", "s8", "s3", "s7", "s4", "s6"]
 LABELS = np.array([2, 0, 0, 2, 2, 0, 0, 3, 0])
 SURE = np.array([0.9, 0.5, 0.8, 0.4, 0.9, 0.7, 0.6, 0.3, 0.80004])
-STEADY = np.array([1.0, 0.5, 0.0, 0.25, 0.75, 1.0, 1.0, 0.5, 0.5])
 PRESENT = np.array([[1, 1], [0, 1], [1, 0], [1, 1], [1, 0], [0, 1], [1, 1], [0, 1], [1, 1]], dtype=bool)
 
 
@@ -45,7 +46,7 @@ def a_run(**changes):
     features = dict(zip(Feature._fields, map(list, zip(*FEATURES, strict=True)), strict=True))
     facts = {
         "folder": Path("some/run"), "summary": {"views": ["rna", "protein"], "cluster_sizes": [5, 0, 3, 1]},
-        "ids": IDS, "labels": LABELS, "confidence": SURE, "uncertain": SURE < 0.5, "stability": STEADY,
+        "ids": IDS, "labels": LABELS, "confidence": SURE, "uncertain": SURE < 0.5,
         "present": PRESENT, "map": None, "explained": None, "features": table("features.csv", **features),
         "merges": None, "found_again": [(0.8, "found again"), (0.0, "dissolves"), (0.6, "partly"), (0.1, "dissolves")],
         "history": None, "versions": {},
@@ -64,16 +65,18 @@ def test_clusters_are_counted_over_their_own_samples():
         assert one.uncertain == sum(SURE[row] < 0.5 for row in own)
         if own:
             assert one.confidence == pytest.approx(sum(SURE[row] for row in own) / len(own))
-            assert one.stability == pytest.approx(sum(STEADY[row] for row in own) / len(own))
             assert one.has == pytest.approx([sum(PRESENT[row, v] for row in own) / len(own) for v in (0, 1)])
     assert found[2].found_again == (0.6, "partly")
     assert math.isnan(clusters_of(a_run(found_again=[]))[2].found_again[0])
     sheet = tables_of(a_run())["clusters.csv"]
     assert sheet.header == [
-        "cluster", "samples", "share", "confidence", "uncertain", "stability", "found_again", "in_a_word",
+        "cluster", "samples", "share", "confidence", "uncertain", "found_again", "in_a_word", "low", "high",
         "has_rna", "has_protein", "typical",
     ]  # fmt: skip
-    assert sheet.rows[3] == (3, 1, 1 / 9, 0.3, 1, 0.5, 0.1, "dissolves", 0.0, 1.0, "s4")
+    known = {"decisions": {"trust": trust_of(clusters=4)}, **a_run().summary}
+    sheet = tables_of(a_run(summary=known))["clusters.csv"]
+    assert sheet.rows[3][:7] == (3, 1, 1 / 9, 0.3, 1, 0.1, "dissolves")
+    assert sheet.rows[3][7:] == (pytest.approx(0.83), pytest.approx(0.98), 0.0, 1.0, "s4")
 
 
 def test_tables_of_patterns_features_and_scores():
@@ -98,8 +101,8 @@ def shown_cells(html):
 def test_the_table_of_clusters_says_the_same():
     body = sections.cluster_section(a_run(), ["o"] * 4).body
     rows = shown_cells(body)
-    assert rows[0][:5] == ["0", "5", "0.6800", "0", "0.6000"]
-    assert rows[2][:6] == ["2", "3", "0.7333", "1", "0.6667", "0.6000"]
+    assert rows[0][:4] == ["0", "5", "0.6800", "0"]
+    assert rows[2][:4] == ["2", "3", "0.7333", "1"]
     assert re.findall(r'data-sample="(s\d)"', body) == ["s9", "s6", "s3", "s7", "s1", "s5", "s8", "s2", "s4"]
     assert "<div>rna 60% </div><div>protein 80% </div>" in body
     many = a_run(summary={"views": list("abcd"), "cluster_sizes": [5, 0, 3, 1]}, present=np.hstack([PRESENT, ~PRESENT]))
@@ -180,9 +183,7 @@ def test_sentences_say_what_was_counted():
     run = a_run()
     assert verdict.headline(run) == "9 samples in 3 clusters"
     assert verdict.missing_views(run).startswith("5 samples of 9 lack at least one of the 2 views.")
-    assert verdict._confidence(run) == (
-        "On average, viewfuse is 66% sure of a sample's cluster; 2 samples, 22% of all, are uncertain (below 50%)."
-    )
+    assert verdict.how_sure(run, str) == ["On average, viewfuse is 66% sure of a sample's cluster."]
     assert verdict.how_many(run) == "You asked for 4 clusters; other numbers were not tried."
     assert verdict.apart(features_of(run), 0) == [
         "low column 7 in rna (1; others 1,234)", "high p1 in protein (3; others 1)",
@@ -195,30 +196,28 @@ def test_sentences_say_what_was_counted():
 
 
 def test_warnings_begin_where_their_bounds_are():
-    def texts(n=20, tiny=5, unsure=0, lacks=0, confidence=0.9):
+    def texts(n=20, tiny=5, lacks=0):
         labels = np.array([1] * tiny + [0] * (n - tiny))
         present = np.ones((n, 2), bool)
         present[:lacks, 0] = False
-        sure = np.full(n, confidence)
+        sure = np.full(n, 0.9)
         summary = {"views": ["rna", "protein"], "cluster_sizes": [1, 1]}
         return warnings_of(
             a_run(ids=list(map(str, range(n))), labels=labels, present=present, confidence=sure, summary=summary,
-                  uncertain=np.arange(n) < unsure, stability=sure, found_again=[])
+                  uncertain=sure < 0, found_again=[]), str,
         )  # fmt: skip
 
-    assert texts() == texts(unsure=4) == texts(confidence=0.5) == []
-    assert texts(unsure=5) == ["25% of the samples are uncertain."]
+    assert texts() == []
     assert texts(tiny=4) == ["Fewer than 5 samples are in cluster 1: check whether they are outliers."]
     assert texts(tiny=1) == texts(tiny=4)
-    assert len(texts(confidence=0.49)) == 1
     assert texts(tiny=10, lacks=5) == []
     assert texts(tiny=10, lacks=6) == [
         "Cluster 1 may be about the missing view rna: 60% of its samples lack it, 0% of the others."
     ]
     assert texts(tiny=4, lacks=4) == texts(tiny=4)
     assert texts(tiny=10, lacks=20) == []  # all lack it
-    assert verdict._listed([*"1234567"]) == "clusters 1, 2, 3, 4, 5, 6 and others"
-    assert verdict._listed(["1", "2"]) == "clusters 1 and 2"
+    assert listed([*"1234567"]) == "clusters 1, 2, 3, 4, 5, 6 and others"
+    assert listed(["1", "2"]) == "clusters 1 and 2"
 
 
 MAP_IDS = ["s6", "x", "s9", "s5", "s1", "s4"]
@@ -248,7 +247,6 @@ def test_samples_travel_with_their_own_places_patterns_and_donors(most):
         )
         assert points["label"][i] == LABELS[row]
         assert points["confidence"][i] == round(SURE[row], 3)
-        assert points["stability"][i] == STEADY[row]
         assert found["present"][points["pattern"][i]] == PRESENT[row].astype(int).tolist()
         assert found["columns"][0]["values"][i] == 1.5 * row
         why = WHY.ids().index(name) if name in WHY.ids() else None
@@ -335,18 +333,12 @@ def test_cells_of_tables_are_named_by_their_data_row(tmp_path):
             table("t", n=[1, odd]).whole_numbers("n")
 
 
-@pytest.mark.parametrize(("ids", "known"), [(["a", "b"], True), (["b", "a"], False)])
-def test_stability_belongs_to_the_samples_in_their_order(tmp_path, ids, known):
+def test_labels_belong_to_the_samples_in_their_order(tmp_path):
     (tmp_path / "summary.json").write_text('{"views": ["v w", "v"], "cluster_sizes": [1, 1]}')
     rows = "a,0,0.75,0,v\nb,1,0.25,1,v w v\n"
     (tmp_path / "labels.csv").write_text(f"id,label,confidence,uncertain,views_present\n{rows}")
-    (tmp_path / "stability.csv").write_text(f"id,stability\n{ids[0]},0.5\n{ids[1]},1\n")
-    if not known:
-        with pytest.raises(DataError, match="have other samples"):
-            read_run(tmp_path)
-        return
     run = read_run(tmp_path)
     assert (run.ids, run.labels.tolist(), run.confidence.tolist()) == (["a", "b"], [0, 1], [0.75, 0.25])
-    assert (run.stability.tolist(), run.uncertain.tolist()) == ([0.5, 1.0], [False, True])
+    assert run.uncertain.tolist() == [False, True]
     assert run.present.tolist() == [[False, True], [True, True]]
     assert (run.n_clusters, run.level, run.of_cluster(1).tolist()) == (2, 0.5, [1])

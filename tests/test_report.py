@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run_folders import RELIABILITY, write_run
+from run_folders import trust_of, write_run
 from viewfuse import metrics
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.report import page
@@ -113,7 +113,7 @@ def test_numbers_of_the_page_are_in_files(folder, tmp_path):
     for label, row in enumerate(rows):
         inside = run.labels == label
         assert float(row["confidence"]) == pytest.approx(run.confidence[inside].mean(), abs=1e-4)
-        assert float(row["stability"]) == pytest.approx(run.stability[inside].mean(), abs=1e-4)
+        assert (row["low"], row["high"]) == ("0.8300", "0.9800")
         assert float(row["has_rna"]) == pytest.approx(run.present[inside, 0].mean(), abs=1e-4)
         surest = run.confidence[inside].max()
         assert run.confidence[run.ids.index(row["typical"].split()[0])] == surest
@@ -244,22 +244,15 @@ def test_scores_of_numbers_of_clusters_are_explained(tmp_path):
 
 def test_the_verdict_says_how_sure_that_is(tmp_path):
     run = read_run(write_run(tmp_path / "sure"))
-    stable, sure = how_sure(run, str)
-    assert stable.startswith("The clusters are stable, as the network and k-means on the filled views agree with an")
-    assert "0.93" in stable
-    assert re.fullmatch(
-        r"On average, viewfuse is \d\d% sure of a sample's cluster; no sample is uncertain \(below 50%\)\.", sure
-    )
+    (sure,) = how_sure(run, str)
+    assert sure.startswith("Trust in these clusters is high: repeated fits put 93% of the samples (83 to 98%) into the")
     assert all(re.search(r"(high|low) \w+ in (rna|protein) \(", line) for line in apart_in_words(run)[0])
-    doubt = {"reliability": {**RELIABILITY, "chosen": "doubtful", "trainings": 3, "evidence": {"agreement": 0.1}}}
+    doubt = {"trust": trust_of("some", again=0.7, reasons=[{"name": "range_end", "number": 3}])}
     run = read_run(write_run(tmp_path / "unsure", decisions=doubt, remarks=["view rna: 2 columns never change"]))
-    doubt = how_sure(run, lambda setting: f"--{setting.name} {setting.value}")[0]
-    assert doubt.startswith("The clusters are doubtful, as 3 trainings agree with an adjusted Rand index of 0.10")
-    assert doubt.endswith("; --effort thorough trains more networks and keeps the best.")
-    first, *_, last = warnings_of(run)
-    assert first.startswith("Check these clusters in another way")
+    assert how_sure(run, str)[1] == "3 is the largest number of clusters that was tried."
+    first, *_, last = warnings_of(run, lambda setting: f"--{setting.name}")
+    assert first == "Let --cluster_range end at a larger number."
     assert last == "View rna: 2 columns never change."
-    assert "With views hidden or samples left out, cluster 2 would not be found again." in warnings_of(run)
 
 
 def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
@@ -273,12 +266,10 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    found = warnings_of(read_run(folder))
+    found = warnings_of(read_run(folder), str)
     assert found == [
         "2 clusters of 5 hold no sample; ask for fewer clusters.",
         "Fewer than 5 samples are in cluster 0: check whether they are outliers.",
-        "The samples of cluster 2 are uncertain on average; check whether they belong together.",
-        "50% of the samples are uncertain.",
         "Cluster 1 may be about the missing view rna: 100% of its samples lack it, 0% of the others.",
     ]
 
@@ -287,7 +278,7 @@ def test_the_choice_of_k_is_shown_where_there_was_one(folder, text, tmp_path):
     assert "How well each number of clusters holds" not in text
     curve = [{"k": k, "score": score, "gap": 0.1} for k, score in ((2, 0.3), (3, 0.8), (4, 0.5))]
     number = ClusterNumber(3, {"3": 0.8}, [3], None, structured=True, curve=curve)
-    decided = {**records(number), "reliability": RELIABILITY}
+    decided = {**records(number), "trust": trust_of()}
     data = write_report([write_run(tmp_path / "run", decisions=decided)], tmp_path / "k.html")
     found = (tmp_path / "k.html").read_text()
     assert "How well each number of clusters holds" in found
@@ -298,7 +289,7 @@ def test_the_choice_of_k_is_shown_where_there_was_one(folder, text, tmp_path):
 
 def test_parts_that_an_older_version_did_not_write_are_left_out(tmp_path):
     folder = write_run(tmp_path / "run")
-    for name in ("map.csv", "stability.csv", "history.csv", *(folder / "explanation").iterdir()):
+    for name in ("map.csv", "history.csv", *(folder / "explanation").iterdir()):
         (folder / name).unlink()
     write_report([folder], tmp_path / "report.html")
     found = (tmp_path / "report.html").read_text()
@@ -319,7 +310,6 @@ def test_parts_that_an_older_version_did_not_write_are_left_out(tmp_path):
         ("labels.csv", "id,label,confidence,uncertain,views_present\ns1,x,1,0,rna\n", "row 1, column label: 'x' is no"),
         ("labels.csv", "id,label,confidence,uncertain,views_present\ns1,0,1,0,dna\n", "'dna' are not views of the run"),
         ("labels.csv", "id,label,confidence,uncertain,views_present\ns1,0,1\n", "data row 1 has 3 cells and not 5"),
-        ("stability.csv", "id,stability\nx,1\n", "have other samples"),
         ("map.csv", "", "has no header"),
     ],
 )

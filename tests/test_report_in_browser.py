@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from run_folders import RELIABILITY, write_run
+from run_folders import trust_of, write_run
 from viewfuse.report.page import MOST_BYTES, write_report
 from viewfuse.report.run_folder import read_run
 
@@ -38,7 +38,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     ids = HOSTILE + [f"s{i}" for i in range(len(HOSTILE), 150)]
     chosen = {"chosen": 9, "curve": [{"k": k, "score": 1 / k} for k in (2, 3, 9)], "why": "number of clusters: 9"}
-    decided = {"reliability": RELIABILITY, "n_clusters": chosen}
+    decided = {"trust": trust_of(), "n_clusters": chosen}
     fitted = write_run(folder / "run", n=150, ids=ids, clusters=9, decisions=decided, remarks=["look at <b>this</b>"])
     with (folder / "known.csv").open("w", newline="") as file:
         csv.writer(file).writerows(
@@ -223,7 +223,7 @@ def test_the_map_is_used_by_keyboard(opened, run):
 def test_every_colour_has_a_legend_and_changes_the_map(opened, run):
     page = opened(run[1])
     options = page.locator(".by option").all_inner_texts()
-    assert options == ["cluster", "confidence", "stability", "missing views", "class", "age"]
+    assert options == ["cluster", "confidence", "missing views", "class", "age"]
     for name in options:
         page.locator(".by").first.select_option(label=name)
         counts = page.evaluate("maps[0].coloring.members.map((one) => one.length)")
@@ -258,7 +258,7 @@ def test_a_lasso_and_a_group_are_selected_and_saved(opened, run):
     save = page.get_by_role("button", name="Save selection as CSV")
     rows = download(page, save.click)
     assert {row["id"].removeprefix("'") for row in rows} == expected
-    assert list(rows[0]) == ["id", "label", "confidence", "stability", "views", "class", "age"]
+    assert list(rows[0]) == ["id", "label", "confidence", "views", "class", "age"]
     page.get_by_role("button", name="Clear selection").click()
     assert save.is_disabled()
     page.locator(".legend button").first.press("Enter")

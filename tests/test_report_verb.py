@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from run_folders import RELIABILITY, write_run
+from run_folders import trust_of, write_run
 from viewfuse.cli import fit, main
 from viewfuse.errors import NotEnoughMemory
 
@@ -18,8 +18,8 @@ def run(*arguments):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    doubtful = {**RELIABILITY, "chosen": "doubtful"}
-    return write_run(tmp_path_factory.mktemp("runs") / "run", n=30, decisions={"reliability": doubtful})
+    doubtful = trust_of("some", again=0.7, reasons=[{"name": "range_end", "number": 3}])
+    return write_run(tmp_path_factory.mktemp("runs") / "run", n=30, decisions={"trust": doubtful})
 
 
 def test_the_page_speaks_the_words_of_the_command_line(folder, tmp_path):
@@ -29,8 +29,7 @@ def test_the_page_speaks_the_words_of_the_command_line(folder, tmp_path):
     assert facts["bytes"] == (tmp_path / "page.html").stat().st_size
     assert facts["tables"] == str(tmp_path / "page_data")
     text = (tmp_path / "page.html").read_text()
-    assert "--effort thorough trains more networks" in text
-    assert "effort=" not in text.split('id="decisions"')[1].split("</section>")[0]
+    assert "Let --cluster-range end at a larger number." in text
 
 
 def test_pages_with_known_columns_and_of_two_runs(folder, tmp_path):

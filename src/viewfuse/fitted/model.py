@@ -23,7 +23,7 @@ from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
-from viewfuse.selection.confidence import sharpened
+from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.utils.console import warn
@@ -71,7 +71,8 @@ class Model:
     Attributes
     ----------
     names, columns, offsets : of the views that it was fitted on
-    sharpness : the power of soft assignments that makes them probabilities, see `viewfuse.selection.rules`
+    sharpness : the power of soft assignments, in models of earlier versions
+    calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
     """
 
     names: tuple[str, ...]
@@ -85,20 +86,23 @@ class Model:
     row_index: RowIndex
     network: Any
     sharpness: float = 1.0
+    calibration: Calibration | None = None
 
     def to(self, device: torch.device) -> Model:
         """The model on `device`: itself where it is there already, else a copy."""
         if self.stored.present.device == device:
             return self
-        network = copy.deepcopy(self.network).to(device)
-        return replace(self, stored=self.stored.to(device), row_index=self.row_index.to(device), network=network)
+        network, known = copy.deepcopy(self.network).to(device), self.calibration and self.calibration.to(device)
+        stored, index = self.stored.to(device), self.row_index.to(device)
+        return replace(self, stored=stored, row_index=index, network=network, calibration=known)
 
     def thinned(self, rows: NDArray[np.int64]) -> Model:
         """The model with some of its training samples only, which are then each other's neighbours."""
         kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
         stored = index_training_set(kept.values, kept.present, self.method.neighbor_depth)
-        filler = self.filler.thinned(len(rows))
-        return replace(self, filler=filler, stored=stored, row_index=index_rows(stored.values, stored.present))
+        filler, known = self.filler.thinned(len(rows)), self.calibration and self.calibration.take(rows)
+        index = index_rows(stored.values, stored.present)
+        return replace(self, filler=filler, stored=stored, row_index=index, calibration=known)
 
     def complete(self, views: Views, *, by_name: bool) -> tuple[Views, list[EmptyCells]]:
         """New samples with the model's views and columns and without empty cells, and how many of these there were."""
@@ -135,9 +139,19 @@ class Model:
         """Reduced and scaled values of samples, and who is present."""
         return scaled_tensors(self.reduction.apply(views), self.scaler, self.stored.present.device)
 
-    def assign(self, embedding: Tensor) -> NDArray[np.float32]:
-        """Probabilities of shape (samples, clusters)."""
-        return sharpened(assign(self.method, self.network, embedding).cpu().numpy(), self.sharpness)
+    def assign(self, samples: Samples, embedding: Tensor) -> NDArray[np.float32]:
+        """Probabilities of shape (samples, clusters), given what `place` gives."""
+        soft = assign(self.method, self.network, embedding)
+        if self.calibration is None:
+            return sharpened(soft.cpu().numpy(), self.sharpness)
+        labels = soft.argmax(dim=1)
+        chances = logistic(self.logits(samples, embedding, labels) + self.calibration.shifts[labels.cpu().numpy()])
+        return with_chances(soft.cpu().numpy(), chances)
+
+    def logits(self, samples: Samples, embedding: Tensor, labels: Tensor) -> NDArray[np.float64]:
+        """Of shape (samples,): see `viewfuse.selection.confidence.sample_logits`."""
+        assert self.calibration is not None
+        return sample_logits(self.calibration, embedding, self.network.centers.detach(), labels, samples.neighbor_ids)
 
     @torch.no_grad()
     def rebuild(self, embedding: Tensor) -> list[NDArray[np.float32]]:

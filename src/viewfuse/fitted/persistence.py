@@ -35,6 +35,7 @@ from viewfuse.fitted.model import FittedMethod, Model
 from viewfuse.fitted.names import decode, encode
 from viewfuse.neighbors.samples import MultiViewIndex, Samples, index_rows
 from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
+from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, parsed, sweep, write_file
 
@@ -170,6 +171,9 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
     for v, (medians, donors) in enumerate(zip(model.filler.medians, model.filler.donors, strict=True)):
         found[f"medians.{v}"], found[f"donors.{v}"] = torch.from_numpy(medians), torch.from_numpy(donors.values)
     found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
+    if (known := model.calibration) is not None:
+        found["calibration.labels"] = known.labels
+        found |= {f"calibration.{name}": torch.from_numpy(getattr(known, name)) for name in ("again", "shifts")}
     return {**found, **{f"array.{name}": torch.from_numpy(x) for name, x in saved.arrays.items()}}
 
 
@@ -217,7 +221,8 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     index = index_rows(values, present)
     offsets = tuple(_offset(tensors.get(f"offset.{v}"), len(own)) for v, own in enumerate(columns))
     before = (names, columns, offsets, method, filler, reduction)
-    model = Model(*before, scaler, stored, index, network, _sharpness(manifest))
+    known = _calibration(tensors, n, int(method.n_clusters))
+    model = Model(*before, scaler, stored, index, network, _sharpness(manifest), known)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 
@@ -244,6 +249,19 @@ def _filler(how: str, widths: Sequence[int], tensors: Mapping[str, Tensor]) -> F
         if not np.isfinite(own).all() or np.isinf(rows).any():
             raise ValueError("what fills empty cells is not finite")
     return Filler(how, medians, tuple(map(NearestRows, donors)))
+
+
+def _calibration(tensors: Mapping[str, Tensor], n: int, n_clusters: int) -> Calibration | None:
+    """What makes soft assignments chances; models of earlier versions had none."""
+    own = _under("calibration.", tensors)
+    if not own:
+        return None
+    labels, numbers = own["labels"], [own[name] for name in ("again", "shifts")]
+    if labels.dtype != torch.int64 or tuple(labels.shape) != (n,) or labels.min() < 0 or labels.max() >= n_clusters:
+        raise ValueError("the clusters of the training samples are not those of the model")
+    if any(x.dtype != torch.float64 or tuple(x.shape) != (n_clusters,) or not x.isfinite().all() for x in numbers):
+        raise ValueError("the calibration does not fit the clusters")
+    return Calibration(labels, *(x.numpy() for x in numbers))
 
 
 def _sharpness(manifest: Mapping[str, Any]) -> float:

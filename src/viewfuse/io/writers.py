@@ -66,12 +66,6 @@ def _labels(views: Views, probabilities: NDArray[np.float32], below: float) -> I
     return ((name, label, f"{sure:.4f}", int(sure < below), " ".join(names[mask])) for name, label, sure, mask in best)
 
 
-def write_stability(path: Path, views: Views, stability: NDArray[np.float32]) -> None:
-    """One line per sample: id, and the share of the other trainings that agree on its cluster."""
-    shares = (f"{share:.2f}" for share in stability.tolist())
-    _write_rows(path, ("id", "stability"), zip(views.ids.tolist(), shares, strict=True))
-
-
 def write_history(path: Path, history: Mapping[str, Sequence[Any]]) -> None:
     """One line per epoch."""
     _write_rows(path, tuple(history), zip(*history.values(), strict=True))

@@ -30,6 +30,7 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.fitted.names import check_names, decode, encode
 from viewfuse.io.writers import KEY, Results, annotate
+from viewfuse.methods.trusting import Trusting
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
@@ -39,9 +40,12 @@ from viewfuse.utils.jobs import chosen_device
 if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
     from viewfuse.fitted import persistence
 
-_PER_SAMPLE = ("labels_", "embedding_", "soft_labels_", "stability_")
-_PER_CLUSTER = ("cluster_centers_", "cluster_stability_")
-_ASKED = {"fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute", "save"}
+_PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
+_PER_CLUSTER = ("cluster_centers_",)
+_ASKED = {
+    "fit", "choose", "transform", "predict_proba", "predict_set", "out_of_range", "annotate", "explain", "impute",
+    "save",
+}  # fmt: skip
 _NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
@@ -83,7 +87,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         return tags
 
 
-class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
+class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -118,19 +122,15 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Probability of each cluster, of shape (samples, clusters); rows sum to 1.
 
-        Calibrated without labels: their mean over the training samples is as sure as the clusters are, see
-        ``decisions_["confidence"]`` and docs/decisions.md.
+        The largest one is the chance that the sample would be in this cluster again if the fit were repeated, see
+        ``trust_`` and docs/decisions.md.
         """
-        model, _, embedding = self._place(self._known_views(X))
-        return model.assign(embedding)
+        model, samples, embedding = self._place(self._known_views(X))
+        return model.assign(samples, embedding)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
         return self.predict_proba(X).argmax(axis=1)
-
-    def uncertain(self, X: Any, below: float = 0.5) -> NDArray[np.bool_]:
-        """Which samples, of shape (samples,), have no cluster with a probability of at least `below`."""
-        return self.predict_proba(X).max(axis=1) < below
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
@@ -153,8 +153,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         results = Results(self.ids_, self.soft_labels_, self.embedding_)
         if X is not None:
             views = self._known_views(X)
-            model, _, embedding = self._place(views)
-            results = Results(views.ids, model.assign(embedding), embedding.cpu().numpy())
+            model, samples, embedding = self._place(views)
+            results = Results(views.ids, model.assign(samples, embedding), embedding.cpu().numpy())
         annotate(data, results, key)
 
     def explain(self, X: Any) -> Explanation:
@@ -172,7 +172,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         sizes = np.bincount(self.labels_, minlength=self.n_clusters_)
         tree = merge_tree(self.cluster_centers_, sizes)
         model, samples, embedding = self._place(views)
-        return explain(model, views, (samples, embedding), self.ids_, self.cluster_stability_, tree)
+        return explain(model, views, (samples, embedding), self.ids_, self._again(), tree)
 
     def impute(self, X: Any) -> Any:
         """Fill missing views with what the decoder expects there, in the units of the data.
@@ -272,15 +272,12 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         )
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
-        saved.arrays.setdefault("stability_", np.full(n, np.nan, dtype=np.float32))
         model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
         model._n_features_out = saved.arrays["embedding_"].shape[1]
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
         model.cluster_centers_ = saved.arrays["cluster_centers_"]
         model.n_clusters_ = len(model.cluster_centers_)
-        unknown = np.full(model.n_clusters_, np.nan, dtype=np.float32)  # of older models
-        model.cluster_stability_ = saved.arrays.get("cluster_stability_", unknown)
         for name in _PER_SAMPLE:
             if len(saved.arrays[name]) != n:
                 raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")

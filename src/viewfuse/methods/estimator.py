@@ -266,12 +266,10 @@ class PublishedMethod(MultiViewClusterer):
         embedding = embeddings(network, stored)
         self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
         self.objectives_, self.decisions_ = list(history["total"][-1:]), records(*source.decisions)
-        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(embedding)
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(stored, embedding)
         self.labels_ = self.soft_labels_.argmax(axis=1)
-        self.stability_ = np.full(len(views), np.nan, dtype=np.float32)
         self.cluster_centers_ = network.centers.cpu().numpy().copy()
         self.n_clusters_ = len(self.cluster_centers_)
-        self.cluster_stability_ = np.full(self.n_clusters_, np.nan, dtype=np.float32)
         self._n_features_out = self.embedding_.shape[1]
 
 

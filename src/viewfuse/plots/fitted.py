@@ -20,7 +20,6 @@ from viewfuse.utils.settings import wrong
 _MOST_GROUPS = 20
 """A legend of more would be longer than the picture."""
 _GREY = (0.6, 0.6, 0.6)
-_NUMBERS = ("confidence", "stability")
 
 
 class FittedPlots(ABC):
@@ -29,7 +28,6 @@ class FittedPlots(ABC):
     labels_: NDArray[np.int64]
     embedding_: NDArray[np.float32]
     soft_labels_: NDArray[np.float32]
-    stability_: NDArray[np.float32]
     decisions_: dict[str, Any]
     view_names_: list[str]
     _places: tuple[NDArray[np.float32], Places] | None = None
@@ -43,8 +41,8 @@ class FittedPlots(ABC):
 
         Parameters
         ----------
-        color : "cluster", "confidence", "stability", "missing" (which views), or an array of shape (samples,): numbers
-            become a scale, text and booleans groups
+        color : "cluster", "confidence", "missing" (which views), or an array of shape (samples,): numbers become a
+            scale, text and booleans groups
         ax : where to draw; a new figure by default
         """
         check_is_fitted(self)
@@ -135,9 +133,9 @@ class FittedPlots(ABC):
             present, _, of_sample = find_patterns(self._present())
             colors = [_GREY, *distinct_colors(len(present))] if present[0].all() else distinct_colors(len(present))
             return of_sample, [lacking(one, self.view_names_) for one in present], colors
-        if name not in _NUMBERS:
-            raise wrong("color", "'cluster', 'confidence', 'stability', 'missing' or an array", name)
-        return self.soft_labels_.max(axis=1) if name == "confidence" else self.stability_
+        if name != "confidence":
+            raise wrong("color", "'cluster', 'confidence', 'missing' or an array", name)
+        return self.soft_labels_.max(axis=1)
 
     def _repr_html_inner(self) -> str:
         return self._html()
@@ -154,24 +152,20 @@ class FittedPlots(ABC):
         n, names, n_clusters = len(self.labels_), self.view_names_, self.soft_labels_.shape[1]
         lines = [f"<b>{type(self).__name__}</b>, fitted on {n:,} samples in {len(names)} view{'s'[: len(names) != 1]}"]
         lines += [escape(f"{n_clusters} clusters; confidence {self.soft_labels_.max(axis=1).mean():.2f} on average")]
-        lines += [escape(str(self.decisions_["reliability"]["why"]))] if "reliability" in self.decisions_ else []
-        table = _html_table(self.labels_, self.soft_labels_, self.stability_)
+        lines += [escape(str(self.decisions_["trust"]["why"]))] if "trust" in self.decisions_ else []
+        table = _html_table(self.labels_, self.soft_labels_)
         return f'<div class="viewfuse-model"><p>{"<br>".join(lines)}</p>{table}<pre>{escape(repr(self))}</pre></div>'
 
 
-def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], stability: NDArray[np.float32]) -> str:
+def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> str:
     rows = []
     for label in range(min(probabilities.shape[1], _MOST_GROUPS)):
         inside = labels == label
-        facts = (
-            (f"{probabilities[inside].max(axis=1).mean():.2f}", f"{stability[inside].mean():.2f}")
-            if inside.any()
-            else ("", "")
-        )
-        rows.append((str(label), f"{inside.sum():,}", *facts))
+        mean = f"{probabilities[inside].max(axis=1).mean():.2f}" if inside.any() else ""
+        rows.append((str(label), f"{inside.sum():,}", mean))
     rest = probabilities.shape[1] - len(rows)
     cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    header = "".join(f"<th>{name}</th>" for name in ("cluster", "samples", "confidence", "stability"))
+    header = "".join(f"<th>{name}</th>" for name in ("cluster", "samples", "confidence"))
     more = f"<p>and {rest} more clusters</p>" if rest else ""
     return f"<table><thead><tr>{header}</tr></thead><tbody>{cells}</tbody></table>{more}"
 

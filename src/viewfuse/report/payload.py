@@ -51,7 +51,6 @@ def points_of(
         "name": run.name,
         "n": len(run.ids),
         "views": run.views,
-        "trainings": getattr(run.decisions.get("reliability"), "trainings", 1),
         "about": ["; ".join(words) for words in apart_in_words(run).values()],
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
         "patterns": [lacking(one, run.views) for one in patterns.present],
@@ -84,12 +83,11 @@ def _choice(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 def _facts(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
-    """Id, cluster, confidence and stability of samples; the last is None where it is not known."""
+    """Id, cluster and confidence of samples."""
     return {
         "id": [run.ids[row] for row in rows.tolist()],
         "label": run.labels[rows].tolist(),
         "confidence": _rounded(run.confidence[rows]),
-        "stability": _rounded(run.stability[rows]),
     }
 
 

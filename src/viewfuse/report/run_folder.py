@@ -16,7 +16,7 @@ from viewfuse.fitted.manifest import read_manifest
 from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
 from viewfuse.plots.places import Places
 from viewfuse.report.csv_table import CsvTable, read_table
-from viewfuse.selection.decisions import ClusterNumber, Decision
+from viewfuse.selection.decisions import ClusterNumber, Decision, Trust
 from viewfuse.selection.messages import restored
 from viewfuse.utils.atomic import parsed
 
@@ -35,13 +35,14 @@ class FinishedRun:
     Attributes
     ----------
     summary : the content of summary.json
-    labels, confidence, uncertain, stability : arrays of shape (samples,); stability is NaN where it is not known
+    labels, confidence, uncertain : arrays of shape (samples,)
     present : boolean array of shape (samples, views)
     map : columns id, x, y of the samples that have a place on the map
     explained : columns of explanation/samples.csv, as `viewfuse explain` writes it
     features : columns of explanation/features.csv
     merges : columns of explanation/merges.csv: which clusters join first when there are to be fewer
-    found_again : per cluster how well it would be found again, and a word for it; empty where it is not known
+    found_again : per cluster the chance that its samples are there again if the fit is repeated, and a word for it;
+        empty where it is not known
     history : columns of history.csv
     versions : of the packages that the model was written by
     title : what the page calls the run, where that is not the name of its folder
@@ -53,7 +54,6 @@ class FinishedRun:
     labels: NDArray[np.int64]
     confidence: NDArray[np.float64]
     uncertain: NDArray[np.bool_]
-    stability: NDArray[np.float64]
     present: NDArray[np.bool_]
     map: CsvTable | None
     explained: CsvTable | None
@@ -95,6 +95,12 @@ class FinishedRun:
         found = self.decisions.get(ClusterNumber.name)
         return found if isinstance(found, ClusterNumber) and found.curve else None
 
+    @property
+    def trust(self) -> Trust | None:
+        """Whether the clusters would be found again; None where an older viewfuse did not say."""
+        found = self.decisions.get(Trust.name)
+        return found if isinstance(found, Trust) and len(found.clusters) == self.n_clusters else None
+
     def of_cluster(self, cluster: int) -> NDArray[np.int64]:
         """The rows of its samples."""
         return np.flatnonzero(self.labels == cluster)
@@ -120,7 +126,6 @@ def read_run(folder: Path) -> FinishedRun:
     summary = _read_summary(folder / "summary.json")
     labels = read_table(folder / "labels.csv")
     names = [str(name) for name in summary["views"]]
-    stability = _optional(folder / "stability.csv")
     numbers = labels.whole_numbers("label")
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
         raise DataError(f"{labels.path} has labels that {folder / 'summary.json'} does not know; {_CURE}")
@@ -131,7 +136,6 @@ def read_run(folder: Path) -> FinishedRun:
         labels=numbers,
         confidence=labels.numbers("confidence"),
         uncertain=labels.whole_numbers("uncertain") != 0,
-        stability=np.full(len(labels), np.nan) if stability is None else _stability(stability, labels),
         present=_presence(labels, names),
         map=_optional(folder / "map.csv"),
         explained=_optional(folder / "explanation" / "samples.csv"),
@@ -159,12 +163,6 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 def _optional(path: Path) -> CsvTable | None:
     return read_table(path) if path.exists() else None
-
-
-def _stability(table: CsvTable, labels: CsvTable) -> NDArray[np.float64]:
-    if table.ids() != labels.ids():
-        raise DataError(f"{table.path} and {labels.path} have other samples; {_CURE}")
-    return table.numbers("stability")
 
 
 def _found_again(clusters: CsvTable | None, n_clusters: int) -> list[tuple[float, str]]:

@@ -59,7 +59,7 @@ class Section(NamedTuple):
 def verdict(run: FinishedRun, spell: Spell, marks: Sequence[str]) -> Html:
     """The first screen: what was found, how sure that is, what sets the clusters apart, what to look at."""
     parts = [tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run")]
-    parts += [paragraphs(how_many(run), *how_sure(run, spell)), _warnings(warnings_of(run))]
+    parts += [paragraphs(how_many(run), *how_sure(run, spell)), _warnings(warnings_of(run, spell))]
     return tag("header", *parts, paragraphs(missing_views(run)), _apart_list(run, marks), id="verdict")
 
 
@@ -85,14 +85,12 @@ def _warnings(lines: Sequence[str]) -> Html:
 
 def cluster_section(run: FinishedRun, marks: Sequence[str]) -> Section:
     """A row per cluster."""
-    header = ["Cluster", "Samples", "Confidence", "Uncertain", "Stability"]
-    header += ["Found again", "Have the view"] if run.found_again else ["Have the view"]
+    header = ["Cluster", "Samples", "Found again", "Uncertain", "Have the view"]
     rows = [_cluster_row(run, one, marks) for one in clusters_of(run)]
     note = (
-        "Confidence: how sure it is that its samples belong to it, on average. Stability: how often its samples are "
-        "put together again, by other trainings or by a second method. "
+        "Found again: the share of its samples that would be in it again if the fit were repeated on other samples of "
+        "the same kind, with its 90% interval. "
     )
-    note += "Found again: how well it survives when views are hidden or samples left out. " if run.found_again else ""
     note += "Typical samples are the surest ones; press one to see it on the map."
     header += ["Typical samples"]
     body = join([tag("p", note, class_="note"), table("clusters", "Clusters", header, rows)])
@@ -109,13 +107,16 @@ def _cluster_row(run: FinishedRun, one: Cluster, marks: Sequence[str]) -> list[H
             one.samples,
             number=True,
         ),
-        _share(one.confidence, "mean confidence"),
+        _share(one.confidence, "found again", _interval(one)),
         cell(f"{one.uncertain:,}", one.uncertain, number=True),
-        _share(one.stability, "mean stability"),
-        *([_share(one.found_again[0], one.found_again[1], shown=one.found_again[1])] if run.found_again else []),
         tag("td", _has(run.views, one.has), class_="has"),
         tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
     ]
+
+
+def _interval(one: Cluster) -> str:
+    """In which the chance lies, in words."""
+    return " to ".join(percent(bound) for bound in one.interval)
 
 
 def _has(views: Sequence[str], shares: Sequence[float]) -> Html:

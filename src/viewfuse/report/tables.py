@@ -32,8 +32,9 @@ class Cluster(NamedTuple):
 
     Attributes
     ----------
-    confidence, stability : means over its samples; NaN where it has none, or where stability is not known
+    confidence : mean over its samples; NaN where it has none
     found_again : how well it would be found again, from 0 to 1, and a word for it; NaN and "" where it is not known
+    interval : in which the former lies in nine of ten cases; empty where it is not known
     has : per view the share of its samples that have it
     typical : ids of its surest samples
     """
@@ -43,8 +44,8 @@ class Cluster(NamedTuple):
     share: float
     confidence: float
     uncertain: int
-    stability: float
     found_again: tuple[float, str]
+    interval: tuple[float, ...]
     has: tuple[float, ...]
     typical: tuple[str, ...]
 
@@ -57,12 +58,13 @@ def clusters_of(run: FinishedRun) -> list[Cluster]:
 def _cluster(run: FinishedRun, label: int) -> Cluster:
     rows = run.of_cluster(label)
     mean = run.confidence[rows].mean() if len(rows) else math.nan
-    stability = run.stability[rows].mean() if len(rows) else math.nan
     has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
     typical = tuple(run.ids[row] for row in typical_samples(rows, run.confidence).tolist())
     facts = (label, len(rows), len(rows) / max(len(run.ids), 1), float(mean), int(run.uncertain[rows].sum()))
     again = run.found_again[label] if run.found_again else (math.nan, "")
-    return Cluster(*facts, float(stability), again, tuple(has.tolist()), typical)
+    own = run.trust.clusters[label] if run.trust is not None else {}
+    interval = tuple(own[name] for name in ("low", "high") if name in own)
+    return Cluster(*facts, again, interval, tuple(has.tolist()), typical)
 
 
 def features_of(run: FinishedRun) -> list[Feature]:
@@ -124,8 +126,11 @@ def k_sheet(number: ClusterNumber) -> Sheet:
 
 
 def _cluster_sheet(run: FinishedRun) -> Sheet:
-    header = ["cluster", "samples", "share", "confidence", "uncertain", "stability", "found_again", "in_a_word"]
-    rows = [(*one[:6], *one.found_again, *one.has, " ".join(one.typical)) for one in clusters_of(run)]
+    header = ["cluster", "samples", "share", "confidence", "uncertain", "found_again", "in_a_word", "low", "high"]
+    rows = [
+        (*one[:5], *one.found_again, *(one.interval or (math.nan, math.nan)), *one.has, " ".join(one.typical))
+        for one in clusters_of(run)
+    ]
     return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows)
 
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
-from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength, Reliability
-from viewfuse.selection.messages import words
+from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength
+from viewfuse.selection.messages import advice_of, listed, reasons_of, words
 from viewfuse.utils.settings import Spell
 
-_MANY_UNCERTAIN = 0.2
 _TINY = 5
 _MORE_MISSING = 0.5
 """A view that is missing in a cluster this much more often than elsewhere may be what the cluster is about."""
@@ -48,30 +47,17 @@ def how_many(run: FinishedRun) -> str:
 
 
 def how_sure(run: FinishedRun, spell: Spell) -> list[str]:
-    """Whether the clusters would be found again, and how sure the samples are of theirs."""
+    """Whether the clusters would be found again, and what else is known of them."""
     if run.n_clusters < 2:
         return []  # nothing to be unsure of
-    return [line for line in (_reliability(run, spell), _confidence(run)) if line]
-
-
-def _reliability(run: FinishedRun, spell: Spell) -> str:
-    decision = run.decisions.get(Reliability.name)
-    if not isinstance(decision, Reliability):
-        return ""
-    advice = " Samples near a border may belong elsewhere." if decision.chosen == "partly stable" else ""
-    return f"The clusters are {words(decision, spell)}.{advice}"
+    if run.trust is None:
+        return [_confidence(run)] if len(run.ids) else []
+    known = [one.what for one in reasons_of(run.trust, spell)]
+    return [f"Trust in these clusters is {words(run.trust, spell)}.", *known]
 
 
 def _confidence(run: FinishedRun) -> str:
-    if not len(run.ids):
-        return ""
-    doubtful = int(run.uncertain.sum())
-    few = count(doubtful, "sample") if doubtful else "no sample"
-    verb = "is" if doubtful == 1 or not doubtful else "are"
-    mean = percent(float(run.confidence.mean()))
-    share = f", {percent(doubtful / len(run.ids))} of all," if doubtful else ""
-    below = f"uncertain (below {percent(run.level)})"
-    return f"On average, viewfuse is {mean} sure of a sample's cluster; {few}{share} {verb} {below}."
+    return f"On average, viewfuse is {percent(float(run.confidence.mean()))} sure of a sample's cluster."
 
 
 def missing_views(run: FinishedRun) -> str:
@@ -98,17 +84,16 @@ def _in_words(one: Feature) -> str:
     return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
 
 
-def warnings_of(run: FinishedRun) -> list[str]:
+def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
     """What a reader must not miss, the gravest first."""
-    found = [*_on_reliability(run), *_doubts(run, clusters_of(run)), *_on_joint_stage(run), *_led_by_missing(run)]
+    found = [*_on_trust(run, spell), *_doubts(run, clusters_of(run)), *_on_joint_stage(run), *_led_by_missing(run)]
     return [*found, *_on_cells(run), *(_sentence(str(one)) for one in run.summary.get("remarks") or [])]
 
 
-def _on_reliability(run: FinishedRun) -> list[str]:
-    decision = run.decisions.get(Reliability.name)
-    if decision is None or decision.chosen != "doubtful":
-        return []
-    return ["Check these clusters in another way before you rely on them, or try another number of clusters."]
+def _on_trust(run: FinishedRun, spell: Spell) -> list[str]:
+    """The one thing to do first."""
+    advice = "" if run.trust is None else advice_of(run.trust, spell)
+    return [advice] if advice else []
 
 
 def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
@@ -118,21 +103,8 @@ def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
         found.append(f"{count(len(empty), 'cluster')} of {len(clusters)} hold no sample; ask for fewer clusters.")
     tiny = [str(one.label) for one in clusters if 0 < one.samples < _TINY]
     if tiny:
-        found.append(f"Fewer than {_TINY} samples are in {_listed(tiny)}: check whether they are outliers.")
-    lost = [str(one.label) for one in clusters if one.found_again[1] == "dissolves"]
-    if lost:
-        found.append(f"With views hidden or samples left out, {_listed(lost)} would not be found again.")
-    unsure = [str(one.label) for one in clusters if one.confidence < run.level]
-    if unsure:
-        found.append(f"The samples of {_listed(unsure)} are uncertain on average; check whether they belong together.")
-    if len(run.ids) and run.uncertain.mean() > _MANY_UNCERTAIN:
-        found.append(f"{percent(float(run.uncertain.mean()))} of the samples are uncertain.")
+        found.append(f"Fewer than {_TINY} samples are in {listed(tiny)}: check whether they are outliers.")
     return found
-
-
-def _listed(labels: Sequence[str]) -> str:
-    shown = list(labels[:6]) + ["others"] * (len(labels) > 6)
-    return f"cluster {shown[0]}" if len(shown) == 1 else f"clusters {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _on_joint_stage(run: FinishedRun) -> list[str]:

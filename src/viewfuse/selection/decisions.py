@@ -116,28 +116,35 @@ class ClusterSource(Decision):
 
 @dataclass(frozen=True)
 class MeanConfidence(Decision):
-    """How sure the clusters are on average; no evidence where the paper's soft labels stay as they are."""
+    """The mean chance that a sample is in its cluster again; no evidence where the paper's soft labels stay."""
 
     name = "confidence"
     n_clusters: int
 
 
 @dataclass(frozen=True)
-class Reliability(Decision):
-    """Whether independent trainings, or a training and k-means on the filled views, found the same clusters.
+class Trust(Decision):
+    """Whether the same clusters would be found if the fit were repeated: "high", "some" or "none".
 
     Attributes
     ----------
-    evidence : "agreement", the mean adjusted Rand index
-    trainings : how many were compared; 1 was compared with k-means
-    final : whether they were compared at their end, and not when the scaling was chosen
-    alone : whether a single training continued after the scaling was chosen
+    evidence : "again", the mean chance that a sample is in its cluster again, and its 90 % interval, "low" and "high"
+    n_clusters : how many clusters there are; 1/n_clusters is chance
+    refits : how many repeated fits measured it, see `validate`; 0 where it is an estimate
+    clusters : the same numbers for each cluster, in the order of their labels
+    reasons : what to know of these clusters, the gravest first: the "name" of each, and the numbers behind it
     """
 
-    name = "reliability"
-    trainings: int
-    final: bool
-    alone: bool
+    name = "trust"
+    n_clusters: int
+    refits: int = 0
+    clusters: Sequence[Mapping[str, float]] = ()
+    reasons: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def level(self) -> str:
+        """The word: "high", "some" or "none"."""
+        return str(self.chosen)
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Reliability,
+        MeanConfidence, Trust,
     )
 }  # fmt: skip

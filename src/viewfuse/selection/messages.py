@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from functools import singledispatch
 from itertools import starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 from viewfuse.data.empty_cells import in_words as cells_in_words
 from viewfuse.selection.decisions import (
@@ -18,9 +18,9 @@ from viewfuse.selection.decisions import (
     JointStageLength,
     MeanConfidence,
     PretrainingLength,
-    Reliability,
     SavedSentence,
     ScalingChoice,
+    Trust,
     ViewReduction,
 )
 from viewfuse.utils.settings import Setting, Spell, written
@@ -168,22 +168,26 @@ def _(decision: MeanConfidence, spell: Spell = str) -> str:
     mean = f"{decision.chosen:.2f} on average"
     if not decision.evidence:
         return f"{mean}: the paper's soft labels, which are not calibrated"
-    shared, chance = decision.evidence["shared_with_kmeans"], 1 / decision.n_clusters
-    return (
-        f"{mean}, as k-means on the filled views puts {shared:.0%} of the samples into the same clusters as the "
-        f"network (by chance {chance:.0%})"
-    )
+    what = "the chance that a sample is in the same cluster again if the fit is repeated"
+    alike = f"other trainings put {decision.evidence['again']:.0%} there beyond chance"
+    return f"{mean}: {what} (by luck {1 / decision.n_clusters:.0%}; {alike})"
 
 
 @words.register
-def _(decision: Reliability, spell: Spell = str) -> str:
-    doubt = decision.chosen == "doubtful" and decision.alone
-    cure = f"; {written(Setting('effort', 'thorough'), spell)} trains more networks and keeps the best" if doubt else ""
-    several = decision.trainings > 1
-    compared = f"{decision.trainings} trainings" if several else "the network and k-means on the filled views"
-    index = f"agree with an adjusted Rand index of {decision.evidence['agreement']:.2f}"
-    when = "" if decision.final or not several else " when the scaling is chosen"
-    return f"{decision.chosen}, as {compared} {index}{when} (1: the same clusters, 0: chance){cure}"
+def _(decision: Trust, spell: Spell = str) -> str:
+    if decision.n_clusters == 1:
+        return f"{decision.chosen}, as there is one cluster"
+    source = f"measured by {decision.refits} repeated fits" if decision.refits else "an estimate"
+    chance = f"by luck {1 / decision.n_clusters:.0%}"
+    return (
+        f"{decision.chosen}: repeated fits put {again(decision.evidence)} into the same clusters ({source}; {chance})"
+    )
+
+
+def again(numbers: Mapping[str, float]) -> str:
+    """A chance with its interval."""
+    low, high = (f"{100 * numbers[name]:.0f}" for name in ("low", "high"))
+    return f"{numbers['again']:.0%} of the samples ({low} to {high}%)"
 
 
 @words.register
@@ -201,3 +205,99 @@ def _(decision: ClusterNumber, spell: Spell = str) -> str:
     equals = f"; {', '.join(most)} and {last} {'all' if len(most) > 1 else 'both'} hold" if most else ""
     found = f"{chosen}, which hold together in all views and are found again with samples left out{doubt}"
     return f"{found} (score {scores[chosen]:.2f}{second}){equals}"
+
+
+class Reason(NamedTuple):
+    """A reason in words; `advice` is empty where there is nothing to do."""
+
+    what: str
+    advice: str
+
+
+def reasons_of(trust: Trust, spell: Spell = str) -> list[Reason]:
+    """The reasons in words, the gravest first."""
+    return [_WORDS[one["name"]](one, spell) for one in trust.reasons]
+
+
+def advice_of(trust: Trust, spell: Spell = str) -> str:
+    """The one thing to do first."""
+    own = next((one.advice for one in reasons_of(trust, spell) if one.advice), "")
+    if trust.chosen == "high" or trust.n_clusters == 1:
+        return own
+    usual = "Repeat the fit (`validate`) before you rely on them, or try another number of clusters."
+    return own or ("Check these clusters in another way, or try another number of clusters." if trust.refits else usual)
+
+
+def _batch(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    information = f"adjusted mutual information {facts['information']:.2f}, p {facts['p']:.3f}"
+    return Reason(
+        f"The clusters follow {facts['column']} ({information}).",
+        f"Remove the effect of {facts['column']} from the views first, or compare the clusters within each.",
+    )
+
+
+def _continuum(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    return Reason(
+        "The data hold together hardly better than a Gaussian: they may be a continuum.",
+        "Use the embedding as coordinates instead of the clusters as kinds.",
+    )
+
+
+def _dissolves(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    return Reason(
+        f"Repeated fits would divide {listed(facts['clusters'])} in another way.",
+        "Look at these first: they may be parts of others, or several kinds together.",
+    )
+
+
+def _range_end(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    setting = written(Setting("cluster_range"), spell)
+    return Reason(
+        f"{facts['number']} is the largest number of clusters that was tried.", f"Let {setting} end at a larger number."
+    )
+
+
+def _outliers(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    return Reason(
+        f"{facts['count']} of {facts['samples']:,} samples belong to no cluster.",
+        "Look at these samples, and fit again without those that are errors.",
+    )
+
+
+def _one_view(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    numbers = f"{facts['agreement']:.2f} there, at most {facts['others']:.2f} in others"
+    return Reason(
+        f"One view decides: only neighbours in {facts['view']} are in the same clusters ({numbers}).",
+        "Check the units and the quality of the other views.",
+    )
+
+
+def _unequal(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    return Reason(
+        f"The clusters are very unequal: the largest has {facts['most']:,} samples, the smallest {facts['least']:,}.",
+        "Check whether the small ones are real, and the large ones whole: compare one cluster more and one less.",
+    )
+
+
+def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    if facts["same"]:
+        share = f"{facts['shared']:.0%} of the samples"
+        return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
+    ours, theirs = facts["ours"], facts["theirs"]
+    better = "better" if ours > theirs else "worse"
+    numbers = f"{ours:.2f} against {theirs:.2f}"
+    return Reason(
+        f"k-means on the filled views does not find these clusters; neighbours agree {better} with ours: {numbers}.", ""
+    )
+
+
+def listed(labels: list[Any]) -> str:
+    """Clusters by their labels."""
+    shown = [str(one) for one in labels[:6]] + ["others"] * (len(labels) > 6)
+    return f"cluster {shown[0]}" if len(shown) == 1 else f"clusters {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any], Spell], Reason]] = {
+    "batch": _batch, "continuum": _continuum, "dissolves": _dissolves, "range_end": _range_end, "outliers": _outliers,
+    "one_view": _one_view, "unequal": _unequal, "k-means": _kmeans,
+}  # fmt: skip

@@ -18,7 +18,6 @@ from math import inf, isnan, log
 import torch
 from torch import Tensor
 
-from viewfuse.selection.decisions import Reliability
 from viewfuse.selection.scores import Candidate, Merit
 
 SCALINGS = ("mixed", "standard", "minmax")
@@ -30,8 +29,8 @@ _SAME_SQUARES = 1.001
 _SHARE = 0.7
 _EVEN = 0.9
 _USUAL_WEIGHT = 0.1
-STABLE, _DOUBTFUL = 0.8, 0.5
-"""Bounds of the agreement of trainings."""
+STABLE = 0.8
+"""Agreement of trainings from which on they found the same."""
 
 CLEAR = 0.85
 """Cohen's kappa with k-means on the filled views from which on clusters are clear.
@@ -128,9 +127,3 @@ def clearly_better(other: Merit, own: Merit, *, of_graph: bool = False) -> bool:
 def _fewer_leave(other: float, own: float) -> float:
     """The logarithm of the share that leaves its cluster in one's own partition, over that in the other."""
     return log(max(1.0 - own, 1e-9) / max(1.0 - other, 1e-9))
-
-
-def reliability(agreed: float, n_trainings: int, *, final: bool, alone: bool) -> Reliability:
-    """Call clusters stable, partly stable or doubtful by the mean adjusted Rand index `agreed`; see `Reliability`."""
-    name = "stable" if agreed >= STABLE else "doubtful" if agreed < _DOUBTFUL else "partly stable"
-    return Reliability(name, {"agreement": agreed}, n_trainings, final, alone)

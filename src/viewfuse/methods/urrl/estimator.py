@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, ClassVar, Self
 
 import torch
+from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
 from viewfuse.data.views import Views
@@ -18,15 +19,16 @@ from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
-from viewfuse.fitted.clusters import cluster_stability
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
+from viewfuse.methods.trusting import with_number
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.validation import validated
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import checked_range
 from viewfuse.selection.messages import records
@@ -117,17 +119,14 @@ class URRL(MultiViewClusterer):
     embedding_ : float32 array of shape (samples, embedding_dim)
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
     n_clusters_ : int, the number of clusters
-    cluster_stability_ : float32 array of shape (clusters,): how well each would be found again with views hidden or
-        samples left out; 1 is the same cluster, from 0.75 on it counts as found again, below 0.5 it dissolves
+    trust_ : :class:`viewfuse.selection.decisions.Trust`: whether the same clusters would be found if the fit were
+        repeated, in one word ("high", "some", "none"), with an interval, for each cluster too, and the reasons
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     objectives_ : list of the last losses of the trainings with the scaling that was kept
     decisions_ : dict with "n_clusters" (where it was "auto": the "curve" of scores, all "candidates" that hold, the
         "runner_up"), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
-        "confidence" and "reliability" (whether trainings agree): for each a dict of what was "chosen", from which
-        "evidence", and "why" in words
-    stability_ : float32 array of shape (samples,): share of the other trainings that agree on the sample's cluster; of
-        one training alone, whether k-means on the filled views agrees
+        "confidence" and "trust": for each a dict of what was "chosen", from which "evidence", and "why" in words
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
 
@@ -240,22 +239,38 @@ class URRL(MultiViewClusterer):
         worker_count(self.n_jobs)
         views = self._checked_views(X, y)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
-        chosen, begun = {}, None
+        number, begun = None, None
         checkpoint = self._checkpoint(views, seeds, device)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint)
-                chosen, config = records(number), replace(config, n_clusters=number.chosen)
+                config = replace(config, n_clusters=number.chosen)
             ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
-        self._remember(fitted._replace(decisions={**chosen, **fitted.decisions}), views)
+        self._remember(fitted._replace(decisions=with_number(fitted.decisions, number)), views)
         warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
+        return self
+
+    def validate(self, n_refits: int = 5) -> Self:
+        """Measure how often samples are in their clusters again: whole fits on 80 % of the training samples.
+
+        ``trust_`` and the chances of ``soft_labels_`` and `predict_proba` become those that were measured; no label
+        changes. It takes about as long as `n_refits` fits; with `checkpoint`, it can be resumed.
+        """
+        check_is_fitted(self)
+        config, device = replace(self._config(), n_clusters=self.n_clusters_), chosen_device(self.device)
+        place = None if self.checkpoint is None else Path(self.checkpoint) / "validation"
+        with Progress(shown=bool(self.verbose)) as progress:
+            ways = {**self._ways([0]), "device": device, "progress": progress}
+            found = validated(self, config, n_refits, place, **ways)
+        self._model, self.soft_labels_ = found.model, found.soft
+        self.decisions_ = {**self.decisions_, **found.decisions}
         return self
 
     def choose(self, X: Any) -> dict[str, Any]:
@@ -299,13 +314,12 @@ class URRL(MultiViewClusterer):
         """Set what a training of the same samples gave."""
         self._model = fitted.model
         self.history_, self.objectives_ = fitted.history, fitted.objectives
-        self.decisions_, self.stability_ = fitted.decisions, fitted.stability
+        self.decisions_ = fitted.decisions
         self.embedding_ = fitted.embedding.cpu().numpy()
-        self.soft_labels_ = fitted.model.assign(fitted.embedding)
+        self.soft_labels_ = fitted.soft()
         self.labels_ = self.soft_labels_.argmax(axis=1)
         self.cluster_centers_ = fitted.model.network.centers.detach().cpu().numpy().copy()
         self.n_clusters_ = len(self.cluster_centers_)
-        self.cluster_stability_ = cluster_stability(fitted.model, fitted.embedding, self.labels_, fitted.seed)
         self._n_features_out = self.embedding_.shape[1]
 
     def _chooses(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.passes import clusters as assigned
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.model import Model, Source
@@ -31,21 +33,22 @@ from viewfuse.methods.urrl.training import (
 from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_trials, take_over
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
-from viewfuse.selection.confidence import confidence_decision, plain_confidence, sharpness
-from viewfuse.selection.decisions import ScalingChoice
+from viewfuse.selection.confidence import Calibration, mean_confidence
+from viewfuse.selection.decisions import ScalingChoice, Trust
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
     STABLE,
     best_of_each,
     best_scaling,
-    reliability,
 )
 from viewfuse.selection.scores import (
     agreement,
     candidate_scores,
-    stability,
+    macro_agreement,
+    matched_share,
 )
+from viewfuse.selection.trust import estimated, on_kmeans, on_sizes, on_views, with_reasons
 
 
 class Fitted(NamedTuple):
@@ -56,7 +59,6 @@ class Fitted(NamedTuple):
     embedding : of the training samples, of shape (samples, embedding)
     objectives : the last losses of the trainings with the same scaling
     decisions : per thing that was decided what was chosen, from which evidence, and why in words
-    stability : float32 array of shape (samples,), see `viewfuse.selection.scores.stability`
     """
 
     model: Model
@@ -65,16 +67,19 @@ class Fitted(NamedTuple):
     seed: int
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
-    stability: NDArray[np.float32]
+
+    def soft(self) -> NDArray[np.float32]:
+        """The chances of the training samples, of shape (samples, clusters)."""
+        return self.model.assign(self.model.stored, self.embedding)
 
     def labels(self) -> NDArray[np.int64]:
         """The clusters of the training samples, of shape (samples,)."""
-        return self.model.assign(self.embedding).argmax(axis=1)
+        return self.soft().argmax(axis=1)
 
 
 @with_gradients
 def fit_models(
-    sets: Sequence[Views],
+    sets: Sequence[Views | Source],
     config: Config,
     scaling: str,
     seeds: Sequence[Sequence[int]],
@@ -97,6 +102,7 @@ def fit_models(
     ----------
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and keeps that
         of the best clusters
+    sets : samples, or what `Source.of` made of them
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
     fill : how empty cells are filled, see `viewfuse.data.filling`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
@@ -104,15 +110,15 @@ def fit_models(
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
     """
-    for views in sets:
-        check_samples(views, config.n_clusters)
+    for one in sets:
+        check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))
-    sources = [Source.of(views, fill, reduction) for views in sets]
+    sources = [one if isinstance(one, Source) else Source.of(one, fill, reduction) for one in sets]
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
         check_memory(source.reduced, config, device, n_waiting)
     searches = [Search.of(source, config, scaling, own, device) for source, own in zip(sources, seeds, strict=True)]
-    n_samples = len(sets[0])
+    n_samples = len(sources[0].reduced)
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
     take_over(searches, begun, first)
@@ -150,6 +156,7 @@ class _Chosen(NamedTuple):
     ----------
     kept : the trainings with the scaling that was chosen
     found : clusters that all trainings had found by themselves at that time, those of `kept` first
+    starts : the same with what better partitions taught them
     evidence : the best score by scaling
     failed : scalings with which no training kept finite losses
     asked : whether the user named the scaling
@@ -159,6 +166,7 @@ class _Chosen(NamedTuple):
 
     kept: list[Trial]
     found: list[NDArray[np.int64]]
+    starts: list[NDArray[np.int64]]
     evidence: dict[str, float]
     failed: list[str]
     asked: bool
@@ -177,13 +185,17 @@ class _Chosen(NamedTuple):
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
         others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
         failed = [scaling for scaling in tried if scaling not in evidence]
-        found = [trial.found for trial in (*kept, *others)]
-        return cls(kept, found, evidence, failed, search.asked, search.is_clear, bool(search.scalers))
+        found, starts = ([work(trial) for trial in (*kept, *others)] for work in (attrgetter("found"), Trial.start))
+        return cls(kept, found, starts, evidence, failed, search.asked, search.is_clear, bool(search.scalers))
 
     def sound(self) -> _Chosen:
         """Without those that diverged since; stops if all did."""
-        found = [own for trial, own in zip(self.kept, self.found, strict=False) if not trial.run.diverged]
-        return self._replace(kept=sound_trials(self.kept), found=found + self.found[len(self.kept) :])
+        sound = [not trial.run.diverged for trial in self.kept] + [True] * (len(self.found) - len(self.kept))
+        found, starts = (
+            [own for own, is_sound in zip(all_of, sound, strict=True) if is_sound]
+            for all_of in (self.found, self.starts)
+        )
+        return self._replace(kept=sound_trials(self.kept), found=found, starts=starts)
 
     @property
     def settled(self) -> bool:
@@ -199,21 +211,14 @@ class _Chosen(NamedTuple):
         """The training whose clusters have the highest score, with the reasons."""
         n_clusters = self.kept[0].run.method.n_clusters
         embeddings = [embed_stored(trial.run) for trial in self.kept]
-        labels = [t.model().assign(z).argmax(axis=1) for t, z in zip(self.kept, embeddings, strict=True)]
+        labels = [_placed(trial, z) for trial, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
         (best,) = best_of_each(candidates, candidate_scores(candidates, n_clusters)).values()
-        trial, run, reference = self.kept[best], self.kept[best].run, self.kept[best].reference
-        confidence = confidence_decision(labels[best], reference, n_clusters)
-        clusters = trial.teach(labels[best], embeddings[best])
-        model = calibrated(trial.model(), embeddings[best], confidence.chosen)
-        soft = model.assign(embeddings[best])
-        placed = soft.argmax(axis=1)
-        # A single training is compared as it was when the scaling was chosen; alone, with what k-means finds.
-        own, others = _one_out(labels, best) if len(labels) > 1 else _one_out(self.found, 0)
-        final = np.array_equal(own, labels[best])
-        agreed = agreement(own, others or [reference])
-        assert agreed is not None
-        compared = others or [reference if clusters.chosen == "network" else labels[best]]
+        trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
+        clusters = trial.teach(labels[best], embedding)
+        others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
+        model = calibrated(trial.model(), _placed(trial, embedding), others)
+        soft = model.assign(model.stored, embedding)
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = records(
@@ -222,21 +227,42 @@ class _Chosen(NamedTuple):
             pretraining_decision(run, None if self.clear else self.agreed),
             joint_stage_decision(run),
             clusters,
-            confidence if _calibrates(model) else plain_confidence(soft),
-            reliability(agreed, len(others) + 1, final=final, alone=len(labels) == 1),
+            mean_confidence(soft, model.calibration),
+            *([] if model.calibration is None else [_trust(model, soft, trial.reference)]),
         )
-        objectives, steady = [one.objective for one in candidates], stability(placed, compared)
-        return Fitted(model, embeddings[best], run.history, run.seed, objectives, decisions, steady)
+        return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
 
 
-def calibrated(model: Model, embedding: Tensor, level: float) -> Model:
-    """The model with probabilities whose best ones have this mean over the training samples, unless they are q."""
-    return replace(model, sharpness=sharpness(model.assign(embedding), level)) if _calibrates(model) else model
+def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
+    """The clusters of the training samples as the network stands, of shape (samples,)."""
+    return assigned(trial.run.method, trial.run.network, embedding).cpu().numpy()
 
 
-def _calibrates(model: Model) -> bool:
+def _trust(model: Model, soft: NDArray[np.float32], reference: NDArray[np.int64]) -> Trust:
+    """Whether the clusters would be found again, and what else to know of them."""
+    labels, ids, n_clusters = soft.argmax(axis=1), model.stored.neighbor_ids, soft.shape[1]
+    found = estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
+    if n_clusters == 1:
+        return found
+    ours, theirs = (torch.from_numpy(own).to(ids.device) for own in (labels, reference))
+    scores = [macro_agreement(own, ids, n_clusters) for own in (ours, theirs)]
+    simple = on_kmeans(matched_share(labels, reference), *scores)
+    return with_reasons(found, simple, on_sizes(labels, n_clusters), on_views(ours, ids, model.names))
+
+
+def calibrated(model: Model, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> Model:
+    """The model with soft assignments that are chances, unless they are to stay the paper's.
+
+    Parameters
+    ----------
+    labels : of the training samples
+    others : what other trainings, or this one at other times, made of them
+    """
     assert isinstance(model.method, URRLMethod)
-    return model.method.config.calibration
+    if not model.method.config.calibration:
+        return model
+    known = Calibration.of(labels, others, model.method.n_clusters).to(model.stored.present.device)
+    return replace(model, calibration=known)
 
 
 def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:

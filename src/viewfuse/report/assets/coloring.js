@@ -9,10 +9,9 @@ const MOST_PATTERNS = 8;
 
 function colorings(run, colors) {
   const look = (number) => ({ light: colors.light[number], dark: colors.dark[number], mark: colors.marks[number] });
-  const { label, confidence, stability } = run.points;
+  const { label, confidence } = run.points;
   const clusters = run.colors.map((number, own) => ({ name: `Cluster ${own}`, ...look(number) }));
   const found = [{ name: "cluster", of: label, groups: clusters }, byNumber("confidence", confidence)];
-  if (stability.some((value) => value !== null)) found.push(byNumber("stability", stability));
   if (run.patterns.length > 1) found.push(byPattern(run, look));
   for (const column of run.columns)
     if (!column.levels.length) found.push(byNumber(column.name, column.values));

@@ -69,15 +69,9 @@ class Lookup {
     const { from, i, drawn } = place;
     tell(`${name}belongs to cluster ${from.label[i]}`, `${percent(from.confidence[i])} sure`);
     if (run.about[from.label[i]]) tell(`Cluster ${from.label[i]} has`, run.about[from.label[i]]);
-    if (from.stability[i] !== null) tell("Would it be found again?", this.stability(run, from.stability[i]));
     if (!drawn) tell("Why", "This page explains the samples that are drawn; viewfuse explain does it for every sample.");
     else this.explain(run, from, i, tell);
     return lines;
-  }
-
-  stability(run, share) {
-    if (run.trainings > 1) return `${percent(share)} of the other trainings put it into this cluster.`;
-    return share > 0.5 ? "Yes: a second method (k-means) puts it into the same cluster." : "Not surely: a second method (k-means) puts it elsewhere.";
   }
 
   explain(run, points, i, tell) {

@@ -181,10 +181,10 @@ class SampleMap {
   save() {
     const { points, columns, patterns } = this.run;
     const rows = [...this.selected].sort((a, b) => a - b).map((i) => [
-      points.id[i], points.label[i], points.confidence[i], points.stability[i], patterns[points.pattern[i]],
+      points.id[i], points.label[i], points.confidence[i], patterns[points.pattern[i]],
       ...columns.map((one) => (one.levels.length ? one.levels[one.values[i]] : one.values[i])),
     ]);
-    saveCsv("selection.csv", [["id", "label", "confidence", "stability", "views", ...columns.map((one) => one.name)], ...rows]);
+    saveCsv("selection.csv", [["id", "label", "confidence", "views", ...columns.map((one) => one.name)], ...rows]);
   }
 
   // ---- drawing

@@ -1,0 +1,92 @@
+"""What fitted estimators know of their own clusters: whether they would be found again, and for which samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from warnings import warn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.views import Views
+from viewfuse.selection.decisions import ClusterNumber, Trust
+from viewfuse.selection.label_sets import bounds, label_sets
+from viewfuse.selection.messages import records, restored
+from viewfuse.selection.trust import on_number, with_reasons
+from viewfuse.utils.settings import wrong
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from viewfuse.fitted.model import Model
+    from viewfuse.neighbors.samples import Samples
+
+
+def trust_in(decisions: Mapping[str, Mapping[str, Any]]) -> Trust | None:
+    """The verdict among decisions, as ``decisions_`` holds them; None where there is none."""
+    found = restored({name: record for name, record in decisions.items() if name == Trust.name}).get(Trust.name)
+    return found if isinstance(found, Trust) else None
+
+
+def with_number(decisions: Mapping[str, dict[str, Any]], number: ClusterNumber | None) -> dict[str, dict[str, Any]]:
+    """Decisions with how many clusters there are, if that was chosen, and what this tells of trust."""
+    if number is None:
+        return dict(decisions)
+    found = trust_in(decisions)
+    own = {} if found is None else records(with_reasons(found, *on_number(number)))
+    return {**records(number), **decisions, **own}
+
+
+class Trusting:
+    """Trust, sets of clusters and what else follows from the chances of a fitted estimator."""
+
+    decisions_: dict[str, dict[str, Any]]
+    soft_labels_: NDArray[np.float32]
+    labels_: NDArray[np.int64]
+    n_clusters_: int
+    _known_views: Callable[[Any], Views]
+    _place: Callable[[Views], tuple[Model, Samples, Tensor]]
+    _present: Callable[[], NDArray[np.bool_]]
+
+    @property
+    def trust_(self) -> Trust:
+        """Whether the same clusters would be found again, and the reasons; of methods that estimate it."""
+        if (found := trust_in(self.decisions_)) is None:
+            raise AttributeError("this method does not estimate whether its clusters would be found again; URRL does")
+        return found
+
+    def _again(self) -> NDArray[np.float32]:
+        """Per cluster the chance that its samples are found there again; NaN where nothing is known."""
+        if (found := trust_in(self.decisions_)) is None:
+            return np.full(self.n_clusters_, np.nan, dtype=np.float32)
+        return np.array([one["again"] for one in found.clusters], dtype=np.float32)
+
+    @property
+    def stability_(self) -> NDArray[np.float32]:
+        """The former name of the largest entries of `soft_labels_`."""
+        warn("stability_ is now soft_labels_.max(axis=1)", FutureWarning, stacklevel=2)
+        return np.asarray(self.soft_labels_.max(axis=1))
+
+    @property
+    def cluster_stability_(self) -> NDArray[np.float32]:
+        """The former name of what ``trust_.clusters`` holds."""
+        warn("cluster_stability_ is now in trust_.clusters", FutureWarning, stacklevel=2)
+        return self._again()
+
+    def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
+        """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
+
+        A set holds the cluster in which the sample would be if the fit were repeated, for a share of 1 - `alpha` of
+        samples like those of training, whatever number of views they have.
+        """
+        if not 0 < alpha < 1:
+            raise wrong("alpha", "a number between 0 and 1", alpha)
+        views = self._known_views(X)
+        model, samples, embedding = self._place(views)
+        known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
+        return label_sets(model.assign(samples, embedding), views.mask.sum(axis=1), known)
+
+    def uncertain(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
+        """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""
+        return np.asarray(self.predict_set(X, alpha).sum(axis=1) > 1)

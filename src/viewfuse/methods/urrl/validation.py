@@ -1,0 +1,131 @@
+"""Fits that are repeated on a part of the samples: how often a sample is in its cluster again, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from viewfuse.data.views import Views
+from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.passes import clusters, embed
+from viewfuse.engine.progress import Progress
+from viewfuse.engine.rng import replicate_seeds
+from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.model import Model, Source, scaled_tensors
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.fit import fit_models
+from viewfuse.selection.confidence import mean_confidence
+from viewfuse.selection.messages import records
+from viewfuse.selection.scores import stability
+from viewfuse.selection.trust import measured, with_reasons
+from viewfuse.utils.settings import wrong
+
+if TYPE_CHECKING:
+    from viewfuse.methods.urrl.estimator import URRL
+
+_SHARE = 0.8
+_LEAST = 2
+"""Refits: one alone has no interval."""
+
+
+def source_of(model: Model, ids: NDArray[Any]) -> Source:
+    """The training samples of a model as they were before they were scaled."""
+    present, stored = model.stored.present.cpu().numpy(), model.stored.values
+    arrays = [model.scaler.undo(v, view.cpu().numpy()) * present[:, v, None] for v, view in enumerate(stored)]
+    columns = tuple(range(array.shape[1]) for array in arrays)
+    offsets = (0.0,) * len(arrays)
+    reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids)
+    reduced = reduced.replace(columns=columns, offsets=offsets)
+    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced)
+
+
+def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
+    """Per refit the samples that it sees: four fifths."""
+    draws = np.random.default_rng([seed, 5])
+    return [np.sort(draws.choice(n, max(2, round(_SHARE * n)), replace=False)) for _ in range(n_refits)]
+
+
+def repeated(
+    source: Source, labels: NDArray[np.int64], config: Config, scaling: str, n_refits: int, *, seed: int,
+    n_init: Any, device: torch.device, progress: Progress, checkpoint: Path | None = None, **ways: Any,
+) -> NDArray[np.bool_]:  # fmt: skip
+    """Who is in the same cluster again, of shape (refits, samples): whole fits with other seeds on 80 % of the samples.
+
+    Parameters
+    ----------
+    labels : of all samples; clusters are matched one to one
+    n_init : trainings of each refit, see `URRL`
+    checkpoint : folder that keeps where each refit stands
+    ways : of `fit_models`
+    """
+    own = np.random.SeedSequence([seed, 7]).generate_state(n_refits).tolist()
+    hits = []
+    for number, (rows, start) in enumerate(zip(drawn(len(labels), n_refits, seed), own, strict=True)):
+        seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
+        part = source._replace(reduced=source.reduced[rows])
+        kept = _checkpoint(checkpoint, number, part, config, seeds, device)
+        with kept.interruptible():
+            found = fit_models([part], config, scaling, [seeds], device, progress=progress, checkpoint=kept, **ways)[0]
+        hits.append(stability(labels, [_placed(found.model, source)]) > 0)
+    return np.stack(hits)
+
+
+def _checkpoint(
+    folder: Path | None, number: int, part: Source, config: Config, seeds: Sequence[int], device: torch.device
+) -> Checkpoint:
+    if folder is None:
+        return NO_CHECKPOINT
+    facts = fit_facts(part.reduced, {"config": config, "random_state": list(seeds)}, device)
+    return Checkpoint(folder / f"refit-{number}", facts)
+
+
+def _placed(model: Model, source: Source) -> NDArray[np.int64]:
+    """Where a refit places all samples, of shape (samples,)."""
+    samples = model.locate(*scaled_tensors(source.reduced, model.scaler, model.stored.present.device))
+    return (
+        clusters(model.method, model.network, embed(model.method, model.network, samples, model.stored)).cpu().numpy()
+    )
+
+
+def _calibrated(model: Model, embedding: Tensor, labels: NDArray[np.int64], hits: NDArray[np.bool_]) -> Model:
+    """The model with chances that are, on average over each cluster, the frequencies that were measured."""
+    known, own = model.calibration, torch.from_numpy(labels).to(embedding.device)
+    assert known is not None
+    counts = np.array([[hits[:, labels == c].sum(), hits[:, labels == c].size] for c in range(model.method.n_clusters)])
+    # One more of each kind (Laplace): a frequency of 0 or 1 has no logit.
+    shares = (counts[:, 0] + 1) / (counts[:, 1] + 2)
+    logits = model.logits(model.stored, embedding, own)
+    return replace(model, calibration=known.validated(logits, labels, shares))
+
+
+class Validated(NamedTuple):
+    """What repeated fits change: the model, the chances of the training samples, and decisions."""
+
+    model: Model
+    soft: NDArray[np.float32]
+    decisions: dict[str, dict[str, Any]]
+
+
+def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
+    """Repeat the fit of an estimator; `ways` are those of `repeated`."""
+    if not isinstance(n_refits, Integral) or isinstance(n_refits, bool) or n_refits < _LEAST:
+        raise wrong("n_refits", f"an integer of at least {_LEAST}", n_refits)
+    trust, labels, model = fitted.trust_, fitted.labels_, fitted._model
+    seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
+    more = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
+    source = source_of(model, fitted.ids_)
+    hits = repeated(source, labels, config, fitted.scaling, int(n_refits), **more, **ways)
+    embedding = torch.from_numpy(fitted.embedding_).to(model.stored.present.device)
+    model = _calibrated(model, embedding, labels, hits)
+    soft = model.assign(model.stored, embedding)
+    kept = [one for one in trust.reasons if one["name"] != "dissolves"]
+    found = with_reasons(measured(hits, labels, trust.n_clusters), *kept)
+    return Validated(model, soft, records(mean_confidence(soft, model.calibration), found))

@@ -1,0 +1,316 @@
+"""Trust: the chance of being found again by a slow literal reference, intervals, sets, reasons, repeated fits."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from sklearn.metrics import adjusted_mutual_info_score
+
+from conftest import make_blobs
+from viewfuse import URRL, SettingError, load
+from viewfuse.selection import confidence, label_sets, trust
+from viewfuse.selection.decisions import ClusterNumber, Trust
+from viewfuse.selection.messages import advice_of, reasons_of, records, restored, words
+
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 1, "learning_rate": 2e-3}
+QUICK |= {"scaling": "standard", "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def clear():
+    views, *_ = make_blobs(60, 3)
+    return URRL(3, **QUICK).fit(views), views
+
+
+@pytest.fixture(scope="module")
+def noise():
+    rng = np.random.default_rng(0)
+    views = [rng.normal(size=(120, width)) for width in (8, 12)]
+    return URRL(4, **QUICK).fit(views), views
+
+
+def matched_hits(labels, other, k):
+    """Which samples two partitions put together, over all ways to match their clusters."""
+    names = max(permutations(range(k)), key=lambda names: np.mean(labels == np.array(names)[other]))
+    return labels == np.array(names)[other]
+
+
+# The chance of a sample.
+
+
+def literal_logit(model, i, again):
+    """-1/4 + near (3 margin + 2 again), each by its definition, one sample at a time."""
+    own, k = int(model.labels_[i]), model.n_clusters_
+    stored, centers = model._model.stored, model.cluster_centers_.astype(float)
+    middle = centers.mean(axis=0)
+    directions, *_ = np.linalg.qr((centers - middle).T)
+    basis = directions[:, : k - 1]  # of k centres around their middle
+    spot = (model.embedding_[i].astype(float) - middle) @ basis
+    far = [sqrt(sum((spot - (center - middle) @ basis) ** 2)) for center in centers]
+    following = min(x for c, x in enumerate(far) if c != own)
+    margin = (following - far[own]) / (following + far[own])
+    neighbors = [j for view in stored.neighbor_ids[i].tolist() for j in view if j >= 0]
+    chance = np.mean(model.labels_ == own)
+    near = (np.mean([model.labels_[j] == own for j in neighbors]) - chance) / (1 - chance)
+    return -0.25 + max(near, 0) * (3 * margin + 2 * max(again[own], 0))
+
+
+def test_confidence_by_a_literal_reference(noise, clear):
+    for model in (noise[0], clear[0]):
+        k, again = model.n_clusters_, model._model.calibration.again
+        found = model.soft_labels_.max(axis=1)
+        for i in range(0, len(found), 7):
+            wanted = 1 / (1 + exp(-literal_logit(model, i, again)))
+            assert found[i] == pytest.approx(min(max(wanted, 1 / k), 0.995), abs=1e-5)
+
+
+def test_what_is_found_again_is_matched_one_to_one_and_corrected_for_chance():
+    labels, others = np.array([0, 0, 0, 1, 1, 2]), [np.array([2, 2, 0, 0, 0, 1]), np.array([1, 1, 1, 0, 0, 2])]
+    hits = np.mean([matched_hits(labels, other, 3) for other in others], axis=0)
+    wanted = [(hits[labels == c].mean() - 1 / 3) / (2 / 3) for c in range(3)]
+    assert confidence.chance_corrected_again(labels, others, 3) == pytest.approx(wanted)
+    assert confidence.chance_corrected_again(labels, others, 4)[3] == pytest.approx(-1 / 3)  # an empty cluster
+
+
+def test_margins_do_not_depend_on_directions_in_which_centres_agree():
+    rng = np.random.default_rng(0)
+    centers, points = torch.tensor(rng.normal(size=(3, 5)) + 1e3), torch.tensor(rng.normal(size=(20, 5)) + 1e3)
+    labels = torch.cdist(points, centers).argmin(dim=1)
+    wide = torch.cat([points, torch.tensor(rng.normal(size=(20, 4)))], dim=1)
+    found = confidence.margins(points, centers, labels)
+    assert torch.allclose(found, confidence.margins(wide, torch.nn.functional.pad(centers, (0, 4)), labels))
+    assert (found >= 0).all()
+    assert torch.equal(found[3:4], confidence.margins(points[3:4], centers, labels[3:4]))  # alone as among others
+    one = torch.zeros(20, dtype=torch.int64)
+    assert confidence.margins(points, centers[:1], one).tolist() == [0.0] * 20
+
+
+def test_samples_without_neighbours_or_in_the_only_cluster_have_no_share():
+    stored = torch.tensor([0, 0, 1])
+    ids = torch.tensor([[[0, 1]], [[-1, -1]], [[2, -1]]])
+    assert confidence.near_shares(torch.tensor([0, 0, 1]), ids, stored, 2).tolist() == [1.0, 0.0, 1.0]
+    assert confidence.near_shares(torch.tensor([1, 0, 0]), ids, stored, 2).tolist() == pytest.approx([-0.5, 0.0, -2.0])
+    assert confidence.near_shares(torch.tensor([0, 0, 0]), ids, stored * 0, 1).tolist() == [0.0] * 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 6), st.integers(1, 20), st.integers(0, 1000))
+def test_rows_get_their_chances_and_keep_their_best(k, n, seed):
+    rng = np.random.default_rng(seed)
+    raw, chances = rng.dirichlet(np.full(k, 3.0), size=n).astype(np.float32), rng.uniform(size=n)
+    found = confidence.with_chances(raw, chances)
+    assert found.sum(axis=1) == pytest.approx(np.ones(n), abs=1e-5)
+    assert found.max(axis=1) == pytest.approx(np.clip(chances, 1 / k, 0.995), abs=1e-5)
+    assert np.array_equal(found.argmax(axis=1), raw.argmax(axis=1))
+
+
+def test_a_row_by_hand():
+    raw, chance = np.array([[0.5, 0.3, 0.2]], dtype=np.float32), 0.8
+    power = brentq(lambda p: 0.5**p / (0.5**p + 0.3**p + 0.2**p) - chance, 0.1, 50)
+    rest = np.array([0.3, 0.2]) ** power
+    wanted = 0.2 * (0.85 * rest / rest.sum() + 0.15 / 2)
+    assert confidence.with_chances(raw, np.array([chance]))[0] == pytest.approx([0.8, *wanted], abs=1e-5)
+
+
+# The verdict.
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "interval"), [(0.8, 5, (0.435, 0.96)), (1.0, 5, (0.65, 1.0)), (0.0, 4, (0, 0.4))]
+)
+def test_wilson_by_the_quadratic_equation(share, n, interval):
+    """The bounds are the shares p whose normal test statistic |share - p| / sqrt(p (1 - p) / n) is 1.645."""
+    roots = np.roots([1 + 1.645**2 / n, -(2 * share + 1.645**2 / n), share**2]).real
+    assert trust.wilson(share, n) == pytest.approx(sorted(roots), abs=1e-9)
+    assert trust.wilson(share, n) == pytest.approx(interval, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mean", "word"), [(0.851, "high"), (0.849, "some"), (0.626, "some"), (0.624, "none"), (0.3, "none")]
+)
+def test_levels_by_hand(mean, word):
+    # Of four clusters: (0.85 - 0.25) / 0.75 = 0.8, (0.625 - 0.25) / 0.75 = 0.5
+    found = trust.estimated(np.full(40, mean), np.arange(40) % 4, 4)
+    assert found.level == word
+    assert found.evidence["low"] < mean < found.evidence["high"]
+    assert log(found.evidence["high"] / (1 - found.evidence["high"])) == pytest.approx(log(mean / (1 - mean)) + 1.2)
+    assert bool(found.reasons) == (mean < 0.5 and word != "none")
+
+
+def test_repeated_fits_are_counted():
+    labels = np.array([0, 0, 0, 1])
+    hits = np.array([[1, 1, 0, 1], [1, 1, 1, 0]], dtype=bool)
+    found = trust.measured(hits, labels, 2)
+    assert (found.refits, found.evidence["again"]) == (2, 0.75)
+    assert [one["again"] for one in found.clusters] == pytest.approx([5 / 6, 0.5])
+    assert (found.clusters[1]["low"], found.clusters[1]["high"]) == trust.wilson(0.5, 2)
+
+
+def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
+    curve = [{"k": k, "score": 0.1} for k in (2, 3)]
+    number = ClusterNumber(3, {}, [3], None, False, curve)
+    found = trust.with_reasons(trust.estimated(np.full(9, 0.99), np.arange(9) % 3, 3), *trust.on_number(number))
+    assert found.level == "some"
+    assert [one["name"] for one in found.reasons] == ["continuum", "range_end"]
+    assert "embedding" in advice_of(found)
+
+
+def test_reasons_are_found_at_their_bounds():
+    sizes = np.repeat([0, 1, 2], [5, 50, 20])
+    assert trust.on_sizes(sizes, 4) == {"name": "unequal", "least": 5, "most": 50}
+    assert trust.on_sizes(sizes[:-20][:-1], 2) is None
+    assert trust.on_outliers(0, 9) is None
+    assert trust.on_kmeans(0.8, 0.9, 0.5)["same"]
+    assert not trust.on_kmeans(0.79, 0.9, 0.5)["same"]
+
+
+def test_one_view_that_decides_is_named():
+    rng = np.random.default_rng(0)
+    labels = torch.tensor(rng.integers(0, 2, 200))
+    same = [np.flatnonzero((labels == label).numpy()) for label in (0, 1)]
+    own = torch.tensor(np.stack([rng.choice(same[label], 9) for label in labels.tolist()]))
+    anyone = torch.tensor(rng.integers(0, 200, (200, 9)))
+    found = trust.on_views(labels, torch.stack([anyone, own], dim=1), ["a", "b"])
+    assert (found["view"], found["agreement"]) == ("b", pytest.approx(1.0))
+    assert trust.on_views(labels, torch.stack([own, own], dim=1), ["a", "b"]) is None
+    assert trust.on_views(labels, own[:, None], ["a"]) is None
+
+
+def test_clusters_that_follow_a_batch():
+    rng = np.random.default_rng(0)
+    labels, batch = np.repeat([0, 1, 2], 40), np.array(["x", "y"])[np.repeat([0, 1, 0], 40)]
+    found = trust.on_batch(labels, batch, "plate")
+    assert found["information"] == pytest.approx(adjusted_mutual_info_score(batch, labels))
+    assert found["p"] == 1 / 200
+    assert trust.on_batch(labels, rng.permutation(batch), "plate") is None
+    assert trust.with_reasons(trust.estimated(np.full(120, 0.9), labels, 3), found).reasons[0]["name"] == "batch"
+
+
+# Sets of clusters.
+
+
+def test_the_conformal_quantile_by_counting():
+    """Of n + 1 equally likely places of a new score, at most alpha (n + 1) lie below the bound."""
+    rng = np.random.default_rng(0)
+    for n, alpha in ((9, 0.1), (10, 0.1), (99, 0.1), (57, 0.2), (5, 0.1)):
+        scores = np.sort(rng.uniform(size=n))
+        below = int((scores < label_sets._bound(scores, alpha)).sum())
+        assert below == max(int(np.floor(alpha * (n + 1) + 1e-9)) - 1, 0)
+
+
+def test_sets_hold_the_drawn_cluster_as_often_as_asked_whatever_views_there_are():
+    rng = np.random.default_rng(1)
+    n_present = np.repeat([1, 2], 2_000)
+    soft = rng.dirichlet([1.0] * 4, size=4_000).astype(np.float32)
+    soft[n_present == 2] **= 3
+    soft /= soft.sum(axis=1, keepdims=True)
+    known = label_sets.bounds(soft, n_present, 0.1)
+    assert set(known) == {0, 1, 2}
+    inside = label_sets.label_sets(soft, n_present, known)
+    labels = np.array([rng.choice(4, p=row / row.sum()) for row in soft.astype(float)])
+    for count in (1, 2):
+        own = n_present == count
+        assert inside[own, labels[own]].mean() == pytest.approx(0.9, abs=0.03)
+    assert inside[np.arange(4_000), soft.argmax(axis=1)].all()
+
+
+def test_sets_of_an_estimator(clear, noise):
+    for model, views in (clear, noise):
+        sets = model.predict_set(views)
+        assert sets[np.arange(len(sets)), model.labels_].all()
+        assert np.array_equal(model.uncertain(views), sets.sum(axis=1) > 1)
+        assert model.predict_set(views, alpha=0.01).sum() >= sets.sum()
+    assert clear[0].uncertain(clear[1]).mean() < 0.1 < noise[0].uncertain(noise[1]).mean()
+    with pytest.raises(SettingError, match="alpha must be a number between 0 and 1; got 1"):
+        clear[0].predict_set(clear[1], alpha=1)
+
+
+# Of an estimator.
+
+
+def test_clear_groups_are_trusted_and_noise_is_not(clear, noise):
+    assert (clear[0].trust_.level, noise[0].trust_.level) == ("high", "none")
+    assert clear[0].trust_.evidence["again"] == pytest.approx(clear[0].soft_labels_.max(axis=1).mean(), abs=1e-6)
+    assert [one["again"] for one in noise[0].trust_.clusters] == pytest.approx(
+        [noise[0].soft_labels_[noise[0].labels_ == c].max(axis=1).mean() for c in range(4)], abs=1e-6
+    )
+
+
+def test_former_names_warn(clear):
+    model = clear[0]
+    with pytest.warns(FutureWarning, match="soft_labels_"):
+        assert np.array_equal(model.stability_, model.soft_labels_.max(axis=1))
+    with pytest.warns(FutureWarning, match="trust_"):
+        assert model.cluster_stability_ == pytest.approx([one["again"] for one in model.trust_.clusters])
+
+
+def test_repeated_fits_replace_the_estimate(tmp_path):
+    views, *_ = make_blobs(45, 3, missing=0.3)
+    model = URRL(3, **QUICK).fit(views)
+    labels, before = model.labels_.copy(), [one for one in model.trust_.reasons if one["name"] != "dissolves"]
+    assert model.validate(2) is model
+    found = model.trust_
+    assert (found.refits, found.level) == (2, "high")
+    assert np.array_equal(model.labels_, labels)
+    assert list(found.reasons) == before
+    means = [model.soft_labels_[labels == c].max(axis=1).mean() for c in range(3)]
+    counts = np.bincount(labels)
+    wanted = [(one["again"] * 2 * n + 1) / (2 * n + 2) for one, n in zip(found.clusters, counts, strict=True)]
+    assert means == pytest.approx(wanted, abs=2e-3)
+    assert np.array_equal(model.predict_proba(views), model.soft_labels_)
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.trust_ == found
+    assert np.array_equal(again.predict_proba(views), model.soft_labels_)
+    with pytest.raises(SettingError, match="n_refits must be an integer of at least 2; got 1"):
+        model.validate(1)
+
+
+def test_sentences_do_not_contradict_each_other(clear, noise):
+    """All that is said of fits of several kinds, read together."""
+    rng = np.random.default_rng(5)
+    unequal, *_ = make_blobs(66, 2)
+    lone = URRL(1, **QUICK | {"pretrain_epochs": 1}).fit(unequal)
+    one_view = [np.repeat([0.0, 9.0], 30)[:, None] + rng.normal(size=(60, 3)), rng.normal(size=(60, 4))]
+    for model in (clear[0], noise[0], lone, URRL(2, **QUICK).fit(one_view)):
+        found, text = model.trust_, words(model.trust_)
+        said = " ".join(one.what for one in reasons_of(found)).lower()
+        assert text.startswith(found.level)
+        assert f"{found.evidence['again']:.0%}" in text or found.n_clusters == 1
+        assert ("does not find these clusters" in said) != ("finds the same clusters" in said) or not said
+        if found.level == "high":
+            assert not advice_of(found).startswith("Repeat the fit")
+            assert not [one for one in found.reasons if one["name"] == "continuum"]
+        if found.level == "none":
+            assert advice_of(found)
+        confident = model.decisions_["confidence"]
+        assert confident["chosen"] == pytest.approx(found.evidence["again"], abs=1e-6)
+        assert restored(json.loads(json.dumps(records(found))))["trust"] == restored(records(found))["trust"]
+
+
+def test_reasons_have_words_of_their_own():
+    every = [
+        {"name": "batch", "column": "plate", "information": 0.5, "p": 0.005},
+        {"name": "continuum"},
+        {"name": "dissolves", "clusters": [1, 3]},
+        {"name": "range_end", "number": 30},
+        {"name": "outliers", "count": 6, "samples": 300},
+        {"name": "one_view", "view": "sound", "agreement": 0.8, "others": 0.05},
+        {"name": "unequal", "least": 5, "most": 500},
+        trust.on_kmeans(0.3, 0.89, 0.45),
+    ]
+    found = trust.with_reasons(Trust("some", {"again": 0.7, "low": 0.5, "high": 0.8}, 4), *reversed(every))
+    assert [one["name"] for one in found.reasons] == list(trust.GRAVITY)
+    told = reasons_of(found)
+    assert told[-1].what.endswith("neighbours agree better with ours: 0.89 against 0.45.")
+    assert "clusters 1 and 3" in told[2].what
+    assert advice_of(found) == told[0].advice
+    assert len({one.advice for one in told}) == 8  # that on k-means has none
