@@ -43,7 +43,7 @@ def test_merges_are_those_of_average_linkage_on_the_graph():
     stored, points, _ = samples((20, 9, 14, 6))
     groups = np.random.default_rng(1).integers(0, 11, size=len(points))
     graph = neighbor_graph(nearest(points), stored.neighbor_ids)
-    assert [set(pair) for pair in joined_groups(graph, in_order_met(groups)).tolist()] == literal_merges(
+    assert [set(pair) for pair in joined_groups(graph, in_order_met(groups), 11).tolist()] == literal_merges(
         graph, in_order_met(groups)
     )
 
@@ -77,7 +77,7 @@ def test_the_order_of_the_samples_does_not_matter_to_the_merges():
     cuts = []
     for own, where, at in ((stored, points, groups), (again, points[order], groups[order])):
         names = in_order_met(at)
-        cuts.append(Tree(names, joined_groups(neighbor_graph(nearest(where), own.neighbor_ids), names)))
+        cuts.append(Tree(names, joined_groups(neighbor_graph(nearest(where), own.neighbor_ids), names, 9)))
     for k in (2, 3, 5):
         assert adjusted_rand_score(cuts[0].cut(k)[order], cuts[1].cut(k)) == 1.0
 

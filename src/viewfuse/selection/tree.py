@@ -29,6 +29,8 @@ DEPTH = 9
 PER_GROUP, MOST_GROUPS = 8, 200
 """Samples of a small cluster on average, and how many small clusters there are at most: as of clusters themselves."""
 _ROUNDS = 15
+_ROWS = 2_500
+"""Samples that are enough to see which clusters are near."""
 _NEVER = 1e-12
 """Of groups without a shared edge those of few edges join first."""
 
@@ -78,7 +80,27 @@ def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
     neighbor_ids : int64 tensor of shape (samples, views, neighbours), as of `viewfuse.neighbors.samples.Samples`
     """
     groups = small_clusters(points, seed)
-    return Tree(groups, joined_groups(neighbor_graph(nearest(points), neighbor_ids), groups))
+    return Tree(groups, joined_groups(neighbor_graph(nearest(points), neighbor_ids), groups, int(groups.max()) + 1))
+
+
+def coarser(
+    labels: NDArray[np.int64], embedding: NDArray[np.floating], neighbor_ids: Tensor, left: int
+) -> NDArray[np.int64]:
+    """Labels of fewer clusters, each of which is one or several of the given ones; the nearest join first.
+
+    Parameters
+    ----------
+    labels, embedding : of the samples, of shape (samples,) and (samples, columns)
+    neighbor_ids : see `cluster_tree`
+    left : how many clusters there are to be
+    """
+    rows = np.linspace(0, len(labels) - 1, min(len(labels), _ROWS)).round().astype(np.int64)
+    points, ids = torch.from_numpy(embedding[rows].astype(np.float32)), neighbor_ids[rows].cpu().numpy()
+    place = np.full(len(labels) + 1, NO_NEIGHBOR)
+    place[rows] = np.arange(len(rows))
+    some = torch.from_numpy(place[ids])  # the last place stands for no neighbour
+    merges = joined_groups(neighbor_graph(nearest(points), some), labels[rows], int(labels.max()) + 1)
+    return Tree(labels, merges).cut(left)
 
 
 def small_clusters(points: Tensor, seed: int) -> NDArray[np.int64]:
@@ -123,9 +145,8 @@ def edges(ids: NDArray[np.int64]) -> csr_array:
     return found + found.T
 
 
-def joined_groups(graph: csr_array, groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which groups of samples join, nearest first, of shape (groups - 1, 2), see `Tree`."""
-    count = int(groups.max()) + 1
+def joined_groups(graph: csr_array, groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Which groups of samples join, nearest first, of shape (count - 1, 2), see `Tree`; empty ones join at once."""
     member = coo_array((np.ones(len(groups)), (np.arange(len(groups)), groups)), shape=(len(groups), count)).tocsr()
     between = np.asarray((member.T @ graph @ member).todense(), dtype=np.float64)
     weights = np.maximum(between.sum(axis=1), _NEVER)
