@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import numpy as np
 import torch
 from sklearn.cluster import AgglomerativeClustering
-from sklearn.metrics import adjusted_rand_score
 
 import reference
 
@@ -202,42 +200,6 @@ def partitions(points, ks, generator, weights=None):
         centers, squares = lloyd(points, weights, starts[:, :k], 24, 1e-4)
         labels.append(nearest(points, centers[int(np.argmin(squares))]))
     return labels
-
-
-def resampled(points, ks, generator):
-    """The mean adjusted Rand index of all pairs of partitions, each found in about four fifths of the points."""
-    parts = [(torch.rand(len(points), generator=generator) < 0.8).numpy().astype(float) for _ in range(4)]
-    found = [partitions(points, ks, generator, part) for part in parts]
-    return [np.mean([adjusted_rand_score(a[i], b[i]) for a, b in combinations(found, 2)]) for i in range(len(ks))]
-
-
-def measured(table, embedding, hidden, neighbor_ids, present, ks, generator):
-    """Per measure a number per k."""
-    points, seen = principal(embedding), principal(hidden)
-    found, again = partitions(points, ks, generator), partitions(seen, ks, generator)
-    inside = [resampled(points, ks, generator), resampled(principal(table), ks, generator)]
-    values = spectrum(neighbor_ids, present, 9, max(ks) + 1)
-    return {
-        "hidden_views": [adjusted_rand_score(a, b) for a, b in zip(found, again, strict=True)],
-        "resampling": [(a + b) / 2 for a, b in zip(*inside, strict=True)],
-        "neighbors": [agreement(own.tolist(), neighbor_ids) for own in found],
-        "gap": [values[k - 1] - values[k] for k in ks],
-    }
-
-
-def spectrum(neighbor_ids, present, depth, count):
-    """Eigenvalues of the normalised graph, one edge at a time; zeros where there are fewer than asked for."""
-    n, n_views = present.shape
-    lists = [[own[v][:depth] for v in range(n_views)] for own in neighbor_ids.tolist()]
-    joined = np.zeros((n, n))
-    for i in range(n):
-        for j in range(n):
-            both = sum(present[i, v] and present[j, v] for v in range(n_views))
-            votes = sum(((j in lists[i][v]) + (i in lists[j][v])) / 2 / depth for v in range(n_views))
-            joined[i, j] = votes / max(both, 1) if i != j else 0.0
-    scale = [max(row.sum(), 1e-9) ** -0.5 for row in joined]
-    values = sorted(np.linalg.eigvalsh(joined * np.outer(scale, scale)), reverse=True)
-    return (values + [0.0] * count)[:count]
 
 
 def filled_table(values, mask, n_donors=5, depth=10):

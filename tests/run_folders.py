@@ -81,3 +81,19 @@ def _explanation(rng, ids, labels, mask, views, clusters) -> dict[str, Sheet]:
         "merges.csv": Sheet(("first", "second", "distance", "left"), steps),
         "clusters.csv": Sheet(("label", "size", "typical", "stability", "again"), again),
     }
+
+
+def a_split(parent, side, sizes, strength, **own):
+    """A split of a tested tree."""
+    return {
+        "parent": parent, "side": side, "sizes": sizes, "strength": strength, "p_value": 0.001, "level": 0.05,
+        "agreement": 0.9, "null": 0.4, "held_out": {"rna": 0.5, "protein": None}, "stability": 0.75, "gap": 0.5,
+        "stands": True, **own,
+    }  # fmt: skip
+
+
+SPLITS = [
+    a_split(-1, 0, [90, 60], 2.5), a_split(0, 0, [50, 40], 1.25, p_value=1e-9),
+    a_split(0, 1, [45, 15], 0.25, stands=False, p_value=0.25),
+]  # fmt: skip
+"""Three clusters."""

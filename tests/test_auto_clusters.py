@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import numpy as np
@@ -40,19 +41,31 @@ def test_the_number_of_clusters_is_found(model):
     assert next(iter(model.decisions_)) == "n_clusters"
     assert model.n_clusters_ == decision["chosen"] == 3 == len(model.cluster_centers_)
     assert model.n_clusters == "auto"
-    assert [one["k"] for one in decision["curve"]] == list(range(2, 7))
-    assert all(one["score"] == pytest.approx(one["found"] - one["null"]) for one in decision["curve"])
-    assert decision["why"].startswith("number of clusters: 3, which hold together in all views")
+    assert [one["stands"] for one in decision["splits"]].count(True) == 2
+    assert decision["why"].startswith("number of clusters: 3, as 2 splits of the tree stand")
     assert model.predict(blobs()[0]).tolist() == model.labels_.tolist()
 
 
 def test_nothing_but_one_cluster_is_found_in_noise():
     views = Views([np.random.default_rng(0).normal(size=(60, 5)), np.random.default_rng(1).normal(size=(60, 7))])
-    found = URRL(**TINY, cluster_range=(2, 4)).fit(views)
+    found = URRL(**TINY, cluster_range=(1, 4)).fit(views)
     assert (found.n_clusters_, set(found.labels_.tolist())) == (1, {0})
     assert [one["again"] for one in found.trust_.clusters] == [1.0]
     assert found.explain(views).merges == ()
-    assert found.set_params(cluster_range=(3, 3)).choose(views)["chosen"] >= 3
+    assert found.set_params(cluster_range=(3, 3)).choose(views)["chosen"] == 3
+
+
+def test_fewer_clusters_are_joined_ones(model, tmp_path):
+    for k in (1, 2, 3):
+        labels = model.cut(k)
+        assert len(np.unique(labels)) == k
+        assert all(len(np.unique(labels[model.labels_ == c])) == 1 for c in range(3))
+    assert list(model.levels_)[-1] == 3
+    assert all(np.array_equal(labels, model.cut(k)) for k, labels in model.levels_.items())
+    model.save(tmp_path / "thin", keep=20)
+    assert len(URRL.load(tmp_path / "thin").cut(2)) == 20
+    with pytest.raises(SettingError, match="n_clusters must be 1 to 3, which were fitted; got 4"):
+        model.cut(4)
 
 
 def test_a_saved_model_keeps_the_choice(model, tmp_path):
@@ -80,8 +93,8 @@ def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch
 
 def test_of_many_samples_some_are_looked_at(monkeypatch):
     monkeypatch.setattr(choosing_k, "_ROWS", 30)
-    curve = URRL(**{**TINY, "pretrain_epochs": 1}).choose(blobs()[0])["curve"]
-    assert [one["k"] for one in curve] == list(range(2, 7))  # one per five of the thirty
+    (first, *_) = URRL(**{**TINY, "pretrain_epochs": 1}).choose(blobs()[0])["splits"]
+    assert sum(first["sizes"]) <= 30
 
 
 def test_too_few_samples_are_one_cluster():
@@ -155,7 +168,7 @@ def test_small_clusters_join_before_large_ones():
 def test_the_choice_is_drawn(model, tmp_path):
     draw_choice(tmp_path / "k.png", model.decisions_["n_clusters"])
     assert (tmp_path / "k.png").read_bytes()[:4] == b"\x89PNG"
-    draw_choice(tmp_path / "none.png", {"curve": []})
+    draw_choice(tmp_path / "none.png", {"splits": []})
     assert not (tmp_path / "none.png").exists()
 
 
@@ -166,8 +179,10 @@ def test_the_verb_says_how_many_and_writes_where_it_is_told(tmp_path, monkeypatc
     call = ["choose", str(tmp_path / "data.npz"), "--cluster-range", "2", "8"]
     said = CliRunner().invoke(main, call)
     assert said.exit_code == 0, said.output
-    assert said.output.splitlines()[0].split()[:2] == ["k", "score"]
-    assert "3, which hold together" in said.output.splitlines()[-1]
+    lines = said.output.splitlines()
+    assert re.match(r"60 samples  \(strength \d\.\d\d, p .*, views left out \d\.\d\d\)", lines[0])
+    assert sum(line.lstrip("|` -").startswith("20") for line in lines) == 3
+    assert "3, as 2 splits of the tree stand" in lines[-1]
     out = tmp_path / "run"
     told = CliRunner().invoke(main, [*call, "--out", str(out), "--json"])
     assert json.loads(told.output)["chosen"] == 3

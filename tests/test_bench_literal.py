@@ -115,8 +115,8 @@ def test_plans_and_criteria_in_numbers():
     assert plans.ON_THE_CPU == ("nemo", "pimvc", "kmeans-mean", "kmeans-knn")
     assert (choices._CLEARLY, choices._FIRST_JUDGED, choices.SIMPLE) == (1.0, 5, ("kmeans-knn", "nemo", "pimvc"))
     assert (synthetic_sets.KS, synthetic_sets._WIDTHS, synthetic_sets._SAMPLES) == (
-        (2, 3, 5, 8, 12, 20),
-        (10, 20, 15),
+        (2, 3, 5, 8, 12, 20, 40, 100),
+        (12, 18, 15),
         800,
     )
     assert (criteria._REFERENCES, criteria._ROUNDS, experiment._FIRST_MASK) == (3, 30, 1_000)

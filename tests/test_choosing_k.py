@@ -9,21 +9,21 @@ import pytest
 import torch
 
 from conftest import make_blobs
+from run_folders import SPLITS
 from schedule_tools import CPU, TINY, seed_of, stored_samples
 from viewfuse import Diverged, Views
 from viewfuse.fitted.model import Source
 from viewfuse.methods import choosing_k
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.selection.cluster_number import Look, curve_of, measured, structureless, with_half_the_views
+from viewfuse.selection.cluster_number import RANGE, principal, without_view
+from viewfuse.selection.kmeans import filled_table
 
 
-@pytest.mark.parametrize(("within", "alone"), [((1, 30), True), ((2, 30), True), ((3, 30), False)])
-def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch, within, alone):
+def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch):
     monkeypatch.setattr(choosing_k, "_ROWS", 40)
     seen = {}
-    monkeypatch.setattr(choosing_k, "evidence_curve", lambda run, ks: seen.update(run=run, ks=ks) or ["curve"])
-    monkeypatch.setattr(choosing_k, "number_decision", lambda curve, *, alone: {"curve": curve, "alone": alone})
+    monkeypatch.setattr(choosing_k, "evident_splits", lambda run, names: seen.update(run=run, names=names) or SPLITS)
 
     def pretrained(source, config, *rest, **ways):
         seen.update(rest=rest, ways=ways)
@@ -33,19 +33,19 @@ def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch,
     views = Views(make_blobs(60, 3)[0])
     settings = Config(n_clusters=7, **TINY)
     kept = SimpleNamespace(part=lambda name: f"part {name}")
-    found = choosing_k.choose_n_clusters(views, settings, within, "standard", 9, CPU, checkpoint=kept, threads=3)
+    found = choosing_k.choose_n_clusters(views, settings, (1, 2), "standard", 9, CPU, checkpoint=kept, threads=3)
     rows = np.sort(np.random.default_rng([9, 3]).choice(60, 40, replace=False))
     assert found.run.source.reduced.ids.tolist() == views.ids[rows].tolist()
     assert found.run.config.n_clusters == 1
     assert seen["rest"] == ("standard", 9, CPU)
     assert (seen["ways"]["checkpoint"], seen["ways"]["threads"]) == ("part choice", 3)
-    assert seen["ks"] == [*range(max(within[0], 2), 9)]  # one for five of the forty
-    assert found.decision == {"curve": ["curve"], "alone": alone}
+    assert list(seen["names"]) == list(views.names)
+    assert (found.decision.chosen, found.decision.end, found.decision.splits) == (2, "largest", SPLITS)
 
 
 def test_two_and_a_half_thousand_samples_are_enough_to_choose():
     assert [len(choosing_k._drawn(Views({"a": np.ones((n, 1))}), 0)) for n in (2_500, 2_501)] == [2_500] * 2
-    assert choosing_k.RANGE == (2, 30)
+    assert RANGE == (1, 200)
 
 
 @pytest.mark.usefixtures("three_scalings")
@@ -68,15 +68,14 @@ def test_a_scaling_that_diverges_gives_way_to_the_next(monkeypatch):
         choosing_k.pretrained(source, settings, "minmax", 5, CPU)
 
 
-def test_the_evidence_is_that_of_the_samples_less_that_of_a_gaussian(monkeypatch):
+def test_a_network_looks_at_its_samples_with_all_views_and_without_each(monkeypatch):
     settings = Config(n_clusters=1, **TINY)
     run = init_state(stored_samples(30, settings), settings, 11)
-    draws, said = torch.Generator().manual_seed(11), []
     monkeypatch.setattr(choosing_k, "embed", lambda method, network, own, stored: torch.cat(
         [*own.values, stored.values[0]], dim=1))  # fmt: skip
-    gaussian = structureless(run.stored, draws)
-    for own in (run.stored, gaussian):
-        hidden = with_half_the_views(own, draws)
-        looks = [torch.cat([*one.values, own.values[0]], dim=1) for one in (own, hidden)]
-        said.append(measured(Look(own, *looks), [2, 3], draws))
-    assert choosing_k.evidence_curve(run, [2, 3]) == curve_of([2, 3], *said)
+    look, stored = choosing_k.look_of(run), run.stored
+    seen = [stored, *(without_view(stored, v) for v in range(len(stored.values)))]
+    wanted = [principal(torch.cat([*own.values, stored.values[0]], dim=1)) for own in seen]
+    assert torch.equal(torch.stack(wanted), torch.stack([look.embedding, *look.hidden]))
+    assert torch.equal(look.table, filled_table(stored, torch.arange(30)))
+    assert look.present is stored.present

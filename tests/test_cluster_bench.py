@@ -22,14 +22,13 @@ KS = [2, 3, 4, 5, 6]
 def test_all_criteria_find_three_blobs():
     points = torch.from_numpy(make_blobs(150, 4, centers=np.eye(3, 4) * 20, random_state=0)[0]).float()
     draws = torch.Generator().manual_seed(0)
-    curve = [{"gap": 1.0 if k == 3 else 0.1} for k in KS]
-    assert other_choices(points, partitions(points, KS, draws), KS, curve, draws) == dict.fromkeys(OTHERS, 3)
+    assert other_choices(points, partitions(points, KS, draws), KS, draws) == dict.fromkeys(OTHERS, 3)
 
 
 def test_the_gap_statistic_can_say_one():
     points = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
     draws = torch.Generator().manual_seed(0)
-    assert other_choices(points, partitions(points, KS, draws), KS, [{"gap": 0.0}] * 5, draws)["gap"] == 1
+    assert other_choices(points, partitions(points, KS, draws), KS, draws)["gap"] == 1
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def chosen():
 
 
 def test_every_criterion_chooses_on_the_same_embedding(chosen, tmp_path):
-    chosen_by_others = ["silhouette", "Calinski-Harabasz", "BIC", "eigengap", "gap"]
+    chosen_by_others = ["silhouette", "Calinski-Harabasz", "BIC", "gap"]
     assert [one.criterion for one in chosen] == ["viewfuse", *chosen_by_others]
     assert len({one.ari_at_true_k for one in chosen}) == 1
     write_choices(tmp_path / "clusters.csv", chosen)
@@ -53,9 +52,9 @@ def test_synthetic_sets_have_the_clusters_that_they_say():
     for own in all_sets():
         views, labels = own.make(0.5, 1)
         assert len(np.unique(labels)) == own.k
-        assert {len(view) for view in views} == {800}
-        assert len(views) == 3 + own.noise
-    assert len({own.name for own in all_sets()}) == len(all_sets()) == 36
+        assert {len(view) for view in views} == {len(labels)}
+        assert np.bincount(labels).min() >= 10
+    assert len({own.name for own in all_sets()}) == len(all_sets()) == 20
 
 
 def test_the_tables_count_what_was_found(tmp_path):

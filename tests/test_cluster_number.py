@@ -1,4 +1,4 @@
-"""How many clusters: k-means for every k, data without structure, the rule and its words."""
+"""How many clusters: the rule on tested trees, its words, and data with and without clusters."""
 
 from __future__ import annotations
 
@@ -7,153 +7,185 @@ import re
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.metrics import adjusted_rand_score
 
+from run_folders import SPLITS, a_split
+from test_splits import a_look
 from viewfuse.errors import SettingError
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.fitted.clusters import best_overlaps
+from viewfuse.neighbors.samples import index_training_set
+from viewfuse.selection import cluster_number
 from viewfuse.selection.cluster_number import (
-    MEASURES,
-    Look,
-    candidate_numbers,
+    checked_range,
     contingency,
-    curve_of,
-    measured,
     number_decision,
-    rand_index,
-    spectrum,
-    structureless,
-    with_half_the_views,
+    possible_range,
+    splits_tested,
+    without_view,
 )
-from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.messages import words
+from viewfuse.selection.splits import Evidence
+from viewfuse.selection.tree import cluster_tree
+
+ALL = (1, 200)
 
 
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
+def decided(look, seed=0):
+    tree = cluster_tree(look.embedding, look.neighbors(), seed)
+    found = splits_tested(tree, look, ["a", "b"], torch.Generator().manual_seed(seed))
+    return number_decision(found, len(look), ALL)
 
 
-def blobs(n=90, k=3, widths=(4, 6), seed=0):
+@pytest.mark.parametrize(("sizes", "chosen"), [((90, 40, 12, 25), 4), ((150,), 1), ((15,) * 6, 6)])
+def test_as_many_clusters_are_found_as_there_are(sizes, chosen):
+    found = decided(a_look(sizes)[0])
+    assert (found.chosen, found.kind) == (chosen, "clusters" if chosen > 1 else "one")
+    assert sum(one["stands"] for one in found.splits) == chosen - 1
+
+
+def test_the_order_of_the_samples_does_not_matter():
+    look, _ = a_look((70, 30, 20))
+    order = np.random.default_rng(0).permutation(len(look))
+    assert decided(look.take(order)).chosen == decided(look).chosen == 3
+
+
+def test_views_that_are_missing_do_not_shrink_the_number():
+    look, _ = a_look((30,) * 4)
+    present = look.present & (torch.rand(look.present.shape, generator=torch.Generator().manual_seed(1)) < 0.6)
+    present[~present.any(dim=1)] = look.present[~present.any(dim=1)]
+    assert decided(look).chosen == 4
+    fewer = type(look)(look.embedding, look.hidden, look.values, present, look.table)
+    assert decided(fewer).chosen == 4
+
+
+def test_a_curve_is_a_continuum():
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.uniform(0, 9, 200))
+    views = [np.stack([np.cos(t), np.sin(t), t / 3], axis=1) @ rng.normal(size=(3, 5)) for _ in range(2)]
+    views = [torch.from_numpy(view + 0.1 * rng.normal(size=view.shape)).float() for view in views]
+    both = torch.cat(views, dim=1)
+    hidden = torch.stack([torch.cat([both[:, :5] * (v != 0), both[:, 5:] * (v != 1)], dim=1) for v in range(2)])
+    found = decided(cluster_number.Look(both, hidden, views, torch.ones(200, 2, dtype=torch.bool), both))
+    assert (found.chosen, found.kind) == (1, "continuum")
+
+
+def literal_standing(tree, n):
+    """All splits from the root on that are sure and strong enough, the bar being that of all that were tested."""
+    strengths = {"": tree[""][0]}
+    while True:
+        bar = max(0.2, 0.4 * np.mean(sorted(strengths.values(), reverse=True)[:4]))
+        standing = {""} if tree[""][0] >= bar and tree[""][1] < 0.05 else set()
+        reached = {""}
+        for name in sorted(tree, key=len)[1:]:
+            if name[:-1] in standing:
+                reached.add(name)
+                if tree[name][0] >= bar and tree[name][1] < 0.05 * (tree[name][2] - 1) / (n - 1):
+                    standing.add(name)
+        if reached <= set(strengths):
+            return standing
+        strengths |= {name: tree[name][0] for name in reached}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
+    """On a full tree of 16 equal groups, with strengths and p-values that are made up."""
     rng = np.random.default_rng(seed)
-    labels = np.arange(n) % k
-    values = [rng.normal(size=(n, w)) + 5.0 * rng.normal(size=(k, w))[labels] for w in widths]
-    present = torch.from_numpy(rng.random((n, len(widths))) < 0.8)
-    present[:, 0] |= ~present.any(dim=1)
-    tensors = [torch.where(present[:, v, None], torch.from_numpy(x).float(), 0.0) for v, x in enumerate(values)]
-    return index_training_set(tensors, present, 9), labels
+    names = ["", *(f"{i:0{d}b}" for d in (1, 2, 3) for i in range(2**d))]
+    made = {name: (rng.uniform(0, 3) / (1 + len(name)), float(rng.choice([0.0, 0.9], p=[0.9, 0.1]))) for name in names}
+    made[""] = (2.0, 0.0)
+    groups = np.repeat(np.arange(16), 10)
+    merges, at = [], list(range(16))
+    while len(at) > 1:
+        merges += [[at[i], at[i + 1]] for i in range(0, len(at), 2)]
+        at = list(range(16 + len(merges) - len(at) // 2, 16 + len(merges)))
+    tree = {name: (*made[name], 160 // 2 ** len(name)) for name in names}
+    look, _ = a_look((160,))
+
+    def said(own, sides, draws, generator):
+        first, size = float(own.table[0, 0]), len(sides)
+        depth = {160: 0, 80: 1, 40: 2, 20: 3}[size]
+        name = f"{int(first // 10):04b}"[:depth]
+        strength, p = made[name]
+        return Evidence(1 - 0.6 * float(np.exp(-strength)), 0.4, p, [1.0, 1.0], 1.0, 0.5)
+
+    look.table[:, 0] = torch.arange(160)
+    monkeypatch.setattr(cluster_number, "evidence", said)
+    own = cluster_number.Tree(groups, np.array(merges))
+    found = splits_tested(own, look, ["a", "b"], torch.Generator())
+    assert sum(one["stands"] for one in found) == len(literal_standing(tree, 160))
 
 
-def test_k_means_finds_blobs_under_every_number_of_clusters():
-    points = torch.from_numpy(np.repeat(np.arange(4.0), 20)[:, None] + np.zeros((80, 2))).float()
-    found = partitions(points, [2, 4, 5], generator())
-    assert found.shape == (3, 80)
-    assert adjusted_rand_score(np.repeat(range(4), 20), found[1]) == 1.0
-    assert len(found[0].unique()) == 2
+def test_the_level_is_shared_in_proportion_to_the_samples():
+    found = decided(a_look((60, 30, 20))[0]).splits
+    assert [one["level"] for one in found[:2]] == [
+        pytest.approx(0.05), pytest.approx(0.05 * (sum(found[1]["sizes"]) - 1) / 109)
+    ]  # fmt: skip
 
 
-def test_points_without_weight_are_placed_but_do_not_count():
-    points = torch.tensor([[0.0], [0.1], [1.0], [1.1], [50.0]])
-    (found,) = partitions(points, [2], generator(), torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0]))
-    assert found[0] == found[1] != found[2] == found[3] == found[4]
+@pytest.mark.parametrize(
+    ("within", "chosen", "end", "said"),
+    [
+        (ALL, 3, "", "3, as 2 splits of the tree stand: clearer than in a Gaussian of the same covariance (p 0.001)"),
+        ((1, 2), 2, "largest", "; this is the end of the range, and the data say more"),
+        ((5, 9), 5, "smallest", "; this is the beginning of the range, and the data say fewer"),
+    ],
+)
+def test_an_end_of_the_range_is_told(within, chosen, end, said):
+    found = number_decision(SPLITS, 150, within)
+    assert (found.chosen, found.end) == (chosen, end)
+    assert said in words(found)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=40))
-@settings(max_examples=15, deadline=None)
-def test_the_rand_index_is_scikit_learns(pairs):
-    first, second = (torch.tensor(side) for side in zip(*pairs, strict=True))
-    shared = contingency(first, second, 4)
-    assert float(rand_index(shared)) == pytest.approx(adjusted_rand_score(first, second), abs=1e-9)
+def test_the_evidence_is_the_weakest_split_and_the_next():
+    assert number_decision(SPLITS, 150, ALL).evidence == {"weakest": 1.25, "next": 0.25}
+    assert number_decision(SPLITS[:1], 150, ALL).evidence == {"weakest": 2.5}
 
 
-def test_the_graph_of_separate_groups_has_an_eigenvalue_of_one_for_each():
-    values = spectrum(blobs(k=3)[0], 9, 5)
-    assert values[:3].min() > 0.95 > values[3]
+def test_levels_are_where_splits_get_much_weaker():
+    nested = [a_split(-1, 0, [80, 40], 3.0), a_split(0, 0, [40, 40], 2.9), a_split(1, 0, [20, 20], 1.0),
+              a_split(1, 1, [20, 20], 4.0), a_split(0, 1, [20, 20], 0.9)]  # fmt: skip
+    found = number_decision(nested, 120, ALL)
+    assert (found.chosen, found.levels) == (6, [4])
+    assert "; 4 holds as well, as a coarser level" in words(found)
 
 
-def seen(samples):
-    """As by a network that only fills missing views."""
-    rows = torch.arange(len(samples))
-    hidden = with_half_the_views(samples, generator())
-    filled = filled_table(Samples(samples.values, hidden.present, samples.neighbor_ids), rows)
-    return Look(samples, filled_table(samples, rows), filled)
+@pytest.mark.parametrize(
+    ("splits", "n", "said"),
+    [
+        ([], 15, "1, as there are too few samples to look for more"),
+        ([a_split(-1, 0, [80, 40], 0.1, stands=False)], 120, "1, as samples fall apart no more clearly than"),
+        ([a_split(-1, 0, [80, 40], 2.0, null=0.8, gap=0.1)], 120, "1: a continuum, in which samples at the borders"),
+        ([a_split(-1, 0, [80, 40], 2.0, null=0.8, gap=0.3)], 120, "^2, as 1 split of the tree stands"),
+        ([a_split(-1, 0, [80, 40], 2.0, held_out={"a": 0.0, "b": 0.05})], 120, "; 1 is seen in one view only"),
+        ([a_split(-1, 0, [80, 40], 2.0, held_out={})], 120, "left out agree$"),
+    ],
+)
+def test_the_number_of_clusters_in_words(splits, n, said):
+    assert re.search(said, words(number_decision(splits, n, ALL)))
 
 
-def test_measures_speak_of_three_blobs_and_not_of_a_gaussian():
-    samples, ks = blobs(n=120)[0], [2, 3, 4]
-    for own, wanted in ((samples, 3), (structureless(samples, generator()), 1)):
-        both = [measured(seen(one), ks, generator()) for one in (own, structureless(own, generator(1)))]
-        assert list(both[0]) == list(MEASURES)
-        assert number_decision(curve_of(ks, *both), alone=True).chosen == wanted
-
-
-def test_a_number_is_proposed_for_no_fewer_than_five_samples_a_cluster():
-    assert candidate_numbers((2, 30), 1000) == list(range(2, 31))
-    assert candidate_numbers((1, 30), 33) == [2, 3, 4, 5, 6]
-    assert candidate_numbers((2, 30), 9) == []
-    assert candidate_numbers((6, 30), 20) == [6]
+def test_the_range_ends_where_there_are_eight_samples_a_cluster():
+    assert possible_range((1, 200), 1000) == (1, 125)
+    assert possible_range((2, 30), 1000) == (2, 30)
+    assert possible_range((6, 30), 20) == (6, 6)
     with pytest.raises(SettingError, match="begins at 6, above the number of samples, 4"):
-        candidate_numbers((6, 30), 4)
+        possible_range((6, 30), 4)
 
 
 @pytest.mark.parametrize("wrong", [(3, 2), (0, 5), (1, 1), "auto", 7, (2,), (2, 3.5), (True, 4), None])
 def test_a_wrong_range_is_refused(wrong):
     with pytest.raises(SettingError, match="cluster_range must"):
-        candidate_numbers(wrong, 100)
+        checked_range(wrong)
 
 
-def test_the_score_is_the_weighted_excess_over_the_null():
-    found = {"hidden_views": [0.9], "resampling": [0.8], "neighbors": [0.7], "gap": [0.3]}
-    null = {"hidden_views": [0.1], "resampling": [0.3], "neighbors": [0.5], "gap": [0.1]}
-    (point,) = curve_of([4], found, null)
-    assert point["score"] == pytest.approx(1 * 0.5 + 3 * 0.2 + 2 * 0.2)
-    assert (point["hidden_views"], point["hidden_views_null"]) == (0.9, 0.1)
+def test_a_view_is_hidden_where_there_is_another():
+    present = torch.tensor([[True, True], [True, False], [False, True]])
+    values = [torch.arange(3.0)[:, None] + 1, torch.arange(3.0)[:, None] + 7]
+    hidden = without_view(index_training_set(values, present, 2), 0)
+    assert hidden.present.tolist() == [[False, True], [True, False], [False, True]]
+    assert hidden.values[0].flatten().tolist() == [0.0, 2.0, 0.0]
+    assert (hidden.neighbor_ids[~hidden.present] == -1).all()
 
 
-def curve(scores, neighbors=0.5, gap=0.0):
-    return [
-        {"k": k, "score": s, "neighbors": neighbors, "neighbors_null": 0.0, "gap": gap, "gap_null": 0.0}
-        for k, s in enumerate(scores, 2)
-    ]
-
-
-def test_of_peaks_that_are_nearly_as_high_the_smallest_number_is_chosen():
-    decision = number_decision(curve([0.2, 1.0, 0.3, 0.95, 1.05, 0.1, 0.7, 0.2]), alone=True)
-    assert (decision.chosen, decision.candidates, decision.runner_up) == (3, [3, 6], 6)
-    assert number_decision(curve([0.2, 0.84, 0.3, 0.95, 1.05]), alone=True).chosen == 6
-
-
-def test_one_cluster_is_an_answer_where_nothing_holds_together():
-    weak = curve([0.2, 1.0, 0.3], neighbors=0.119, gap=0.069)
-    assert number_decision(weak, alone=True).chosen == 1
-    assert number_decision(weak, alone=True).runner_up == 3
-    assert number_decision(weak, alone=False).chosen == 3
-    for strong in (curve([0.2, 1.0], neighbors=0.13), curve([0.2, 1.0], neighbors=0.0, gap=0.08)):
-        assert number_decision(strong, alone=True).chosen == 3
-    assert number_decision([], alone=True).chosen == 1
-
-
-@given(st.lists(st.floats(-3, 3), min_size=1, max_size=29))
-@settings(max_examples=50, deadline=None)
-def test_what_is_chosen_is_a_peak_near_the_highest(scores):
-    points = curve(scores)
-    decision = number_decision(points, alone=False)
-    own = next(one["score"] for one in points if one["k"] == decision.chosen)
-    assert own >= max(scores) - 0.2
-    assert decision.chosen == min(decision.candidates)
-    assert decision.runner_up != decision.chosen
-
-
-@pytest.mark.parametrize(
-    ("decision", "said"),
-    [
-        (number_decision([], alone=True), "1, as there are too few samples to look for more"),
-        (number_decision(curve([0.2, 1.0, 0.1], 0.0), alone=True), "; the next best is 3"),
-        (number_decision(curve([0.2, 1.0, 0.1]), alone=True), r"3, which .* \(score 1.00\)$"),
-        (number_decision(curve([0.2, 1.0, 0.1, 0.98]), alone=True), "next peak is 5 with 0.98.; 3 and 5 both hold"),
-        (number_decision(curve([0.9, 0.2, 0.91, 0.1, 0.92]), alone=True), "2, 4 and 6 all hold"),
-        (number_decision(curve([0.2, 1.0], 0.0), alone=False), "though hardly better than a Gaussian"),
-    ],
-)
-def test_the_number_of_clusters_in_words(decision, said):
-    assert re.search(said, words(decision))
+def test_overlaps_are_jaccard_indices_of_the_best_match():
+    shared = contingency(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 2, 0, 0]), 3)
+    np.testing.assert_allclose(best_overlaps(shared), [2 / 3, 1 / 2, np.nan])

@@ -15,7 +15,6 @@ import reference_selection as literal
 from viewfuse.fitted.effects import typical_samples
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import confidence, kmeans, rules, teaching
-from viewfuse.selection.cluster_number import candidate_numbers, curve_of, number_decision
 from viewfuse.selection.decisions import (
     CellFilling,
     ClusterSource,
@@ -29,71 +28,6 @@ from viewfuse.selection.decisions import (
 )
 from viewfuse.selection.messages import label, records, restored, words
 from viewfuse.selection.scores import Candidate, chance_corrected, size_entropy
-
-
-def curve(scores, neighbors=0.5, gap=0.0):
-    return [
-        {"k": k, "score": s, "neighbors": neighbors, "neighbors_null": 0.0, "gap": gap, "gap_null": 0.0}
-        for k, s in enumerate(scores, 2)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("scores", "chosen", "candidates", "runner_up", "evidence"),
-    [
-        ([0.8, 0.1, 1.0, 0.1], 2, [2, 4], 4, ["4", "2"]),  # 0.2 less still holds
-        ([0.79, 0.1, 1.0, 0.1], 4, [4], 2, ["4", "2"]),
-        ([0.5, 1.0, 1.0, 0.5], 3, [3], None, ["3"]),  # of a level stretch the first is the peak
-        ([1.0, 1.0, 2.0], 4, [4], 2, ["4", "2"]),
-        ([0.5, 0.1, 0.6, 0.1, 0.7, 0.1, 1.5], 8, [8], 6, ["8", "6", "4"]),  # three peaks are told
-        ([3.0, 2.0, 1.0], 2, [2], None, ["2"]),
-    ],
-)
-def test_peaks_of_a_curve_by_hand(scores, chosen, candidates, runner_up, evidence):
-    decision = number_decision(curve(scores), alone=False)
-    assert (decision.chosen, decision.candidates, decision.runner_up) == (chosen, candidates, runner_up)
-    assert list(decision.evidence) == evidence
-    assert decision.evidence[evidence[0]] == max(scores)
-    assert decision.curve == curve(scores)
-
-
-@pytest.mark.parametrize(
-    ("neighbors", "gap", "structured"), [(0.12, 0.0, True), (0.119, 0.069, False), (0.0, 0.07, True)]
-)
-def test_a_bound_of_structure_is_enough_at_any_number(neighbors, gap, structured):
-    points = curve([0.2, 1.0, 0.3], 0.0)
-    points[0] |= {"neighbors": neighbors, "gap": gap}  # which is no peak
-    decision = number_decision(points, alone=True)
-    assert (decision.structured, decision.chosen) == (structured, 3 if structured else 1)
-    assert decision.runner_up == (None if structured else 3)
-    assert number_decision(points, alone=False).chosen == 3
-
-
-def test_the_null_is_taken_off_each_measure_and_each_has_its_weight():
-    names = ("hidden_views", "resampling", "neighbors", "gap")
-    found, null = {name: [0.0, 0.5] for name in names}, {name: [0.0, 0.25] for name in names}
-    for name, weight in zip(names, (0, 1, 3, 2), strict=True):
-        first, second = curve_of([2, 5], found | {name: [1.0, 0.5]}, null)
-        assert (first["k"], first["score"], first["found"], first["null"]) == (2, weight, weight, 0.0)
-        assert (second["k"], second["score"]) == (5, 0.25 * (1 + 3 + 2))
-        assert (second[name], second[f"{name}_null"]) == (0.5, 0.25)
-
-
-@pytest.mark.parametrize(
-    ("within", "n", "numbers"),
-    [
-        ((2, 30), 10, [2]),
-        ((1, 30), 9, []),
-        ((2, 3), 1000, [2, 3]),
-        ((3, 30), 9, [3]),
-        ((6, 30), 6, [6]),
-        ((6, 9), 44, [6, 7, 8]),
-        ((6, 9), 45, [6, 7, 8, 9]),
-        ((1, 2), 0, []),
-    ],
-)
-def test_numbers_that_are_looked_at(within, n, numbers):
-    assert candidate_numbers(within, n) == numbers
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def handed_on(monkeypatch, chosen=None, **params):
     return seen
 
 
-NUMBER = ClusterNumber(1, {}, [], None, structured=False, curve=[])
+NUMBER = ClusterNumber(1, {}, "few", [], "", [])
 FURTHER = [int(seed) for seed in np.random.SeedSequence([7, 2**32]).generate_state(3)[1:]]
 
 

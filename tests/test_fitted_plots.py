@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from conftest import make_blobs
+from run_folders import SPLITS
 from viewfuse import URRL
 from viewfuse.errors import DataError, SettingError
 from viewfuse.plots import places
@@ -77,11 +78,18 @@ def test_clusters_and_missing_views(model, ax):
 def test_k_is_drawn_where_it_was_chosen(model, ax, monkeypatch):
     with pytest.raises(DataError, match="you set the number of clusters"):
         model.plot_k(ax=ax)
-    curve = [{"k": 2, "score": 0.1}, {"k": 3, "score": 0.7}]
-    monkeypatch.setitem(model.decisions_, "n_clusters", {"chosen": 3, "curve": curve})
-    lines = model.plot_k(ax=ax).lines
-    assert lines[0].get_xydata().tolist() == [[2, 0.1], [3, 0.7]]
-    assert lines[1].get_xydata().tolist() == [[3, 0.7]]
+    monkeypatch.setitem(model.decisions_, "n_clusters", {"chosen": 3, "kind": "clusters", "splits": SPLITS})
+    drawn = model.plot_k(ax=ax)
+    assert drawn.get_title() == "3 clusters"
+    assert {text.get_text().strip() for text in drawn.texts} == {
+        "p 0.001",
+        "p < 0.0001",
+        "p 0.25",
+        "50",
+        "40",
+        "45",
+        "15",
+    }
 
 
 def test_notebooks_show_what_was_found_and_before_it_the_diagram(model):

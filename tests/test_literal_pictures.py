@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
 from benchmarks import critical_difference
+from run_folders import SPLITS, a_split
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
 from viewfuse.plots.cluster_numbers import draw_choice
@@ -21,6 +22,7 @@ from viewfuse.plots.fitted import FittedPlots
 from viewfuse.plots.pictures import draw_map
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
 from viewfuse.report import charts
+from viewfuse.selection.tree_layout import forks
 
 N = 40
 ROWS = np.sort(np.random.default_rng(3).permutation(N)[:25])
@@ -300,27 +302,28 @@ def test_a_notebook_says_how_sure_each_cluster_is(monkeypatch):
     assert "<p>and 2 more clusters</p>" in model._html()
 
 
-CURVE = [
-    {"k": k, "score": score}
-    | {name: score + i for i, name in enumerate(("hidden_views", "resampling", "neighbors", "gap"))}
-    | {f"{name}_null": score - i for i, name in enumerate(("hidden_views", "resampling", "neighbors", "gap"))}
-    for k, score in ((2, 0.3), (3, 0.8), (5, 0.5))
-]
+def test_the_tree_is_drawn_with_heights_and_sizes(figures, tmp_path):
+    draw_choice(tmp_path / "k.png", {"splits": SPLITS, "chosen": 3, "kind": "clusters"})
+    (axes,) = figures[0].axes
+    lines = [(line.get_xydata().tolist(), line.get_linestyle()) for line in axes.lines]
+    assert lines[:3] == [
+        ([[2.5, 0.5], [2.5, 2.5]], "-"), ([[2.5, 0.5], [1.25, 0.5]], "-"), ([[2.5, 2.5], [0.25, 2.5]], "-"),
+    ]  # fmt: skip
+    assert lines[3:6] == [
+        ([[1.25, 0], [1.25, 1]], "-"), ([[1.25, 0], [0, 0]], "-"), ([[1.25, 1], [0, 1]], "-"),
+    ]  # fmt: skip
+    assert {style for _, style in lines[6:]} == {":"}
+    sizes = {text.get_text().strip(): text.xy for text in axes.texts if not text.get_text().startswith("p")}
+    assert sizes == {"50": (0, 0), "40": (0, 1), "45": (0, 2), "15": (0, 3)}
+    draw_choice(tmp_path / "k.png", {"splits": SPLITS[:1], "chosen": 1, "kind": "continuum"})
+    assert figures[1].axes[0].get_title() == "1 cluster: a continuum"
 
 
-def test_the_choice_of_k_is_drawn_with_what_it_is_made_of(figures, tmp_path):
-    draw_choice(tmp_path / "k.png", {"curve": CURVE, "candidates": [3, 5, 9], "chosen": 3})
-    upper, lower = figures[0].axes
-    assert upper.lines[0].get_xydata().tolist() == [[2, 0.3], [3, 0.8], [5, 0.5]]
-    assert upper.lines[1].get_xydata().tolist() == [[3, 0.8], [5, 0.5]]
-    assert upper.lines[2].get_xdata() == [3, 3]
-    assert upper.get_title() == "3 clusters; 5 hold, too"
-    for i, name in enumerate(("hidden_views", "resampling", "neighbors", "gap")):
-        assert lower.lines[2 * i].get_ydata().tolist() == [one[name] for one in CURVE]
-        assert lower.lines[2 * i + 1].get_ydata().tolist() == [one[f"{name}_null"] for one in CURVE]
-    draw_choice(tmp_path / "k.png", {"curve": CURVE, "candidates": [], "chosen": 1})
-    assert figures[1].axes[0].get_title() == "1 cluster: nothing beyond a Gaussian of the same covariance"
-    assert len(figures[1].axes[0].lines) == 2
+def test_a_split_is_drawn_no_higher_than_the_one_above():
+    found = forks([a_split(-1, 0, [9, 8], 1.0), a_split(0, 1, [4, 4], 3.0), a_split(1, 0, [2, 2], -1.0)])
+    assert [one.height for one in found] == [1.0, 1.0, 0.0]
+    assert [one.ends for one in found] == [(0.0, 1.0), (0.0, 0.0), (0.0, 0.0)]
+    assert [one.rows for one in found] == [(0.0, 2.25), (1.5, 3.0), (1.0, 2.0)]
 
 
 def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_path):

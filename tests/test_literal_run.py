@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from run_folders import trust_of
+from run_folders import SPLITS, trust_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.plots.places import Places
@@ -85,12 +85,12 @@ def test_tables_of_patterns_features_and_scores():
         ("all views", 1, 1, 4, 4 / 9), ("without rna", 0, 1, 3, 3 / 9), ("without protein", 1, 0, 2, 2 / 9),
     ]  # fmt: skip
     assert [tuple(one) for one in sheets["features.csv"].rows] == FEATURES
-    curve = [{"k": 2, "gap": 0.1, "score": 0.5}, {"k": 4, "score": 0.25}]
-    found = k_sheet(ClusterNumber(2, {}, [2], None, structured=True, curve=curve))
-    assert found.header == ("clusters", "score", "gap")
-    assert found.rows[0] == (2, 0.5, 0.1)
-    assert found.rows[1][:2] == (4, 0.25)
-    assert math.isnan(found.rows[1][2])
+    found = k_sheet(ClusterNumber(3, {}, "clusters", [], "", SPLITS))
+    assert found.header[:6] == ("split", "parent", "left", "right", "stands", "strength")
+    assert found.header[-2:] == ("held_out_rna", "held_out_protein")
+    assert found.rows[2][:7] == (2, 0, 45, 15, 0, 0.25, 0.25)
+    assert found.rows[0][-2] == 0.5
+    assert math.isnan(found.rows[0][-1])
 
 
 def shown_cells(html):

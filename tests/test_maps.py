@@ -170,7 +170,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, caps
     fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("there is no map.png and no k.png: matplotlib failed (RuntimeError: no LaTeX, no picture)")
-    choose._write(tmp_path, {"curve": ["no curve"]})
+    choose._write(tmp_path, {"splits": ["no split"]})
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("k.png is not there: matplotlib failed (TypeError:")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["choice.json"]

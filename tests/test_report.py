@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run_folders import trust_of, write_run
+from run_folders import SPLITS, trust_of, write_run
 from viewfuse import metrics
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.report import page
@@ -233,13 +233,12 @@ def test_nearly_sure_is_not_sent_as_sure(folder, tmp_path):
     assert points_of(run, [], 60, others=False)["points"]["confidence"][: len(sure)] == [0.999, 0.001, 1.0, 0.0, 0.123]
 
 
-def test_scores_of_numbers_of_clusters_are_explained(tmp_path):
-    curve = [{"k": k, "score": 1 / k} for k in (2, 3)]
-    chosen = records(ClusterNumber(3, {}, [3], None, structured=True, curve=curve))["n_clusters"]
+def test_the_strength_of_splits_is_explained(tmp_path):
+    chosen = records(ClusterNumber(3, {}, "clusters", [], "", SPLITS))["n_clusters"]
     for name, decided, told in (("auto", {"n_clusters": chosen}, True), ("set", {}, False)):
         run = read_run(write_run(tmp_path / name, decisions=decided))
         found = k_section(run)
-        assert ("data without structure, where it is about 0" in str(found and found.body)) == told
+        assert ("rarer than in data without structure" in str(found and found.body)) == told
 
 
 def test_the_verdict_says_how_sure_that_is(tmp_path):
@@ -275,16 +274,15 @@ def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):
 
 
 def test_the_choice_of_k_is_shown_where_there_was_one(folder, text, tmp_path):
-    assert "How well each number of clusters holds" not in text
-    curve = [{"k": k, "score": score, "gap": 0.1} for k, score in ((2, 0.3), (3, 0.8), (4, 0.5))]
-    number = ClusterNumber(3, {"3": 0.8}, [3], None, structured=True, curve=curve)
-    decided = {**records(number), "trust": trust_of()}
+    assert "The tree that was tested" not in text
+    decided = {**records(ClusterNumber(3, {}, "clusters", [2], "", SPLITS)), "trust": trust_of()}
     data = write_report([write_run(tmp_path / "run", decisions=decided)], tmp_path / "k.html")
     found = (tmp_path / "k.html").read_text()
-    assert "How well each number of clusters holds" in found
-    assert "The number of clusters: 3, which hold together in all views" in found
+    assert "The tree that was tested" in found
+    assert "The number of clusters: 3, as 2 splits of the tree stand" in found
+    assert found.count("line fallen") == 1
     assert "other numbers were not tried" not in found
-    assert [row["score"] for row in rows_of(data / "k.csv")] == ["0.3000", "0.8000", "0.5000"]
+    assert [row["strength"] for row in rows_of(data / "k.csv")] == ["2.5000", "1.2500", "0.2500"]
 
 
 def test_parts_that_an_older_version_did_not_write_are_left_out(tmp_path):

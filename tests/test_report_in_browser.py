@@ -10,9 +10,11 @@ import time
 import numpy as np
 import pytest
 
-from run_folders import trust_of, write_run
+from run_folders import SPLITS, trust_of, write_run
 from viewfuse.report.page import MOST_BYTES, write_report
 from viewfuse.report.run_folder import read_run
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.messages import records
 
 pytestmark = pytest.mark.browser
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "=1+1", 'a "quoted", id', "日本"]
@@ -37,7 +39,7 @@ def run(tmp_path_factory):
     """A run with hostile ids and a choice of k, and its page with known columns."""
     folder = tmp_path_factory.mktemp("page")
     ids = HOSTILE + [f"s{i}" for i in range(len(HOSTILE), 150)]
-    chosen = {"chosen": 9, "curve": [{"k": k, "score": 1 / k} for k in (2, 3, 9)], "why": "number of clusters: 9"}
+    chosen = records(ClusterNumber(9, {}, "clusters", [], "", SPLITS))["n_clusters"]
     decided = {"trust": trust_of(), "n_clusters": chosen}
     fitted = write_run(folder / "run", n=150, ids=ids, clusters=9, decisions=decided, remarks=["look at <b>this</b>"])
     with (folder / "known.csv").open("w", newline="") as file:

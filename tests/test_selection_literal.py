@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-import reference
 import reference_selection as literal
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import cluster_number, kmeans, scores
-from viewfuse.selection.cluster_number import (
-    Look,
-    gaussian_like,
-    measured,
-    principal,
-    spectrum,
-    structureless,
-    with_half_the_views,
-)
+from viewfuse.selection.cluster_number import principal, with_half_the_views
 from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agreements, partition_agreements
+from viewfuse.selection.splits import gaussian_like
 
 
 def cloud(n=60, width=3, seed=0):
@@ -235,44 +227,12 @@ def test_a_centre_without_points_stays_where_it_is():
     assert found[4] == found[0] == found[1]
 
 
-@pytest.mark.parametrize("depth", [2, 9])
-def test_the_spectrum_is_that_of_the_graph_written_out(depth):
-    _, values, mask = gappy(24)
-    mask[6], values = mask[5], [np.concatenate([view[:6], view[5:6], view[7:]]) for view in values]
-    samples = index_training_set([torch.from_numpy(view) for view in values], torch.from_numpy(mask), 9)
-    assert (samples.neighbor_ids[6] == 6).any()  # equal samples have one list, so one is its own neighbour
-    found = spectrum(samples, depth, 30)
-    np.testing.assert_allclose(found, literal.spectrum(samples.neighbor_ids, mask, depth, 30), atol=1e-5)
-
-
-def test_a_gaussian_is_the_drawn_numbers_with_the_covariance_of_the_table():
-    table = cloud(7) * np.array([1.0, 4.0, 9.0])
-    drawn = torch.randn(7, 3, generator=generator(), dtype=torch.float64).numpy()
-    values, vectors = torch.linalg.eigh(torch.from_numpy(np.cov(table.T, ddof=0)))
-    expected = (drawn * np.sqrt(values.numpy())) @ vectors.numpy().T + table.mean(axis=0)
-    np.testing.assert_allclose(gaussian_like(torch.from_numpy(table), generator()), expected, atol=1e-9)
-
-
-def test_a_gaussian_of_a_wide_table_is_random_sums_of_its_rows():
+def test_a_gaussian_is_random_sums_of_the_rows_of_a_table():
     table = np.random.default_rng(0).normal(size=(4, 6)) * 5 + 30
     drawn = torch.randn(4, 4, generator=generator(), dtype=torch.float64).numpy()
     middle = table.mean(axis=0)
     expected = [sum(d[i] * (table[i] - middle) for i in range(4)) / 2 + middle for d in drawn]
     np.testing.assert_allclose(gaussian_like(torch.from_numpy(table), generator()), expected, atol=1e-9)
-
-
-def test_samples_without_structure_are_a_gaussian_of_the_filled_views():
-    samples, values, mask = gappy()
-    fake = structureless(samples, generator())
-    table = torch.from_numpy(literal.filled_table(values, mask)).float()
-    parts = torch.split(gaussian_like(table, generator()), [view.shape[1] for view in values], dim=1)
-    for v, part in enumerate(parts):
-        np.testing.assert_allclose(fake.values[v], np.where(mask[:, v, None], part, 0), rtol=0.01, atol=0.02)
-    assert torch.equal(fake.present, samples.present)
-    own = [view.numpy() for view in fake.values]
-    for i, v in np.argwhere(mask):
-        expected = reference.knn(own, mask, v, i, 10)[1:]
-        assert fake.neighbor_ids[i, v].tolist() == expected + [-1] * (9 - len(expected))
 
 
 def test_the_views_with_the_lowest_draws_stay_half_of_those_that_are_there():
@@ -288,31 +248,6 @@ def test_the_views_with_the_lowest_draws_stay_half_of_those_that_are_there():
             assert hidden.neighbor_ids[i, v].tolist() == (
                 samples.neighbor_ids[i, v].tolist() if v in kept else [-1] * 9
             )
-
-
-def test_the_measures_of_every_number_are_written_out():
-    samples, values, mask = gappy(45, (14, 16))  # more columns than components
-    rng = np.random.default_rng(0)
-    embedding = rng.normal(size=(45, 5)) * [5, 3, 2, 1, 1] + 50
-    hidden = embedding + rng.normal(size=(45, 5))
-    ks = [2, 3, 5]
-    look = Look(samples, torch.from_numpy(embedding).float(), torch.from_numpy(hidden).float())
-    found = measured(look, ks, generator())
-    table = literal.filled_table(values, mask)
-    expected = literal.measured(table, embedding, hidden, samples.neighbor_ids, mask, ks, generator())
-    assert list(found) == list(expected)
-    for name, own in expected.items():
-        assert found[name] == pytest.approx(own, abs=1e-4), name
-
-
-def test_both_the_embedding_and_the_filled_views_are_resampled_as_components(monkeypatch):
-    seen, own = [], cluster_number._resampled
-    monkeypatch.setattr(cluster_number, "_resampled", lambda points, *rest: seen.append(points) or own(points, *rest))
-    samples, values, mask = gappy(45, (14, 16))
-    embedding = torch.from_numpy(cloud(45))
-    measured(Look(samples, embedding, embedding), [2], generator())
-    for points, table in zip(seen, (cloud(45), literal.filled_table(values, mask)), strict=True):
-        np.testing.assert_allclose(points.abs(), np.abs(literal.principal(table)), atol=1e-3)
 
 
 def test_missing_views_are_the_means_of_five_donors_in_the_units_of_their_view():
@@ -340,5 +275,4 @@ def test_only_samples_without_donors_get_that_mean():
 
 
 def test_limits_of_the_evidence_are_what_they_are_said_to_be():
-    assert (cluster_number._DRAWS, cluster_number._SHARE) == (4, 0.8)
     assert (kmeans._STARTS_BY_K, kmeans._ROUNDS_BY_K, cluster_number._DIMENSIONS) == (4, 24, 24)

@@ -35,7 +35,7 @@ PAPER = {
 
 def test_the_defaults_are_those_of_the_documents():
     assert asdict(Config()) == DEFAULTS
-    own = {"cluster_range": (2, 30), "scaling": "auto", "fill": "neighbors", "reduction": "auto", "n_init": "auto",
+    own = {"cluster_range": (1, 200), "scaling": "auto", "fill": "neighbors", "reduction": "auto", "n_init": "auto",
            "n_jobs": None}  # fmt: skip
     other = {"ablation": None, "device": "auto", "random_state": None, "verbose": False, "checkpoint": None}
     shared = {name: value for name, value in DEFAULTS.items() if name in URRL().get_params()}

@@ -13,32 +13,28 @@ from sklearn.metrics import calinski_harabasz_score, silhouette_score
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from viewfuse.selection.cluster_number import Curve, gaussian_like
 from viewfuse.selection.kmeans import partitions
+from viewfuse.selection.splits import gaussian_like
 
-OTHERS = ("silhouette", "Calinski-Harabasz", "BIC", "gap", "eigengap")
+OTHERS = ("silhouette", "Calinski-Harabasz", "BIC", "gap")
 _REFERENCES = 3
 _ROUNDS = 30
 Labels = NDArray[np.int64]
 
 
-def other_choices(
-    embedding: Tensor, found: Tensor, ks: Sequence[int], curve: Curve, draws: torch.Generator
-) -> dict[str, int]:
+def other_choices(embedding: Tensor, found: Tensor, ks: Sequence[int], draws: torch.Generator) -> dict[str, int]:
     """The number of clusters that each of `OTHERS` chooses.
 
     Parameters
     ----------
     embedding : tensor of shape (samples, columns)
     found : int64 tensor of shape (numbers, samples): k-means of the embedding
-    curve : has the eigengaps of the neighbour graph
     """
     points, labels = embedding.cpu().numpy(), found.cpu().numpy()
     scores = {
         "silhouette": [float(silhouette_score(points, own)) for own in labels],
         "Calinski-Harabasz": [float(calinski_harabasz_score(points, own)) for own in labels],
         "BIC": [-_bic(points, own, k) for k, own in zip(ks, labels, strict=True)],
-        "eigengap": [one["gap"] for one in curve],
     }
     chosen = {name: ks[int(np.argmax(values))] for name, values in scores.items()}
     return chosen | {"gap": _gap_statistic(embedding, found, ks, draws)}

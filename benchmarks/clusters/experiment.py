@@ -22,11 +22,11 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.fitted.model import Source
 from viewfuse.io.csv_text import as_csv
-from viewfuse.methods.choosing_k import RANGE, evidence_curve, pretrained
+from viewfuse.methods.choosing_k import evident_splits, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.selection.cluster_number import candidate_numbers, number_decision, principal
+from viewfuse.selection.cluster_number import RANGE, number_decision, possible_range, principal
 from viewfuse.selection.kmeans import partitions
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.jobs import chosen_device
@@ -34,6 +34,8 @@ from viewfuse.utils.jobs import chosen_device
 OURS = "viewfuse"
 RATES = (0.0, 0.25, 0.5)
 _FIRST_MASK = 1_000
+_MOST = 30
+"""Up to here other criteria look at every number; beyond at the true and the chosen one only."""
 _TINY = Config(n_clusters=1)
 
 
@@ -45,7 +47,7 @@ class NumberChoice:
     ----------
     true_k : number of classes; 1 where there is no structure
     chosen : number of clusters
-    holds : the numbers that hold as well, with the chosen one, joined by blanks; of ours only
+    holds : the coarser numbers that hold as well, and the chosen one, joined by blanks; of ours only
     ari : adjusted Rand index of the classes and k-means on the embedding with `chosen` clusters
     ari_at_true_k : that with as many clusters as classes
     """
@@ -133,15 +135,16 @@ def choices_of(cell: Cell, config: Config, device: torch.device) -> list[NumberC
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         run = pretrained(Source.of(views, "neighbors", "auto"), config, "auto", cell.mask, device)
-    ks, draws = candidate_numbers(RANGE, len(views)), torch.Generator().manual_seed(cell.mask)
-    curve, embedding = evidence_curve(run, ks), principal(embed_stored(run))
-    found, decision = partitions(embedding, ks, draws), number_decision(curve, alone=True)
-    chosen = {OURS: decision.chosen, **other_choices(embedding, found, ks, curve, draws)}
+    possible, draws = possible_range(RANGE, len(views)), torch.Generator().manual_seed(cell.mask)
+    decision = number_decision(evident_splits(run, views.names), len(views), possible)
+    embedding, true_k = principal(embed_stored(run)), len(np.unique(labels))
+    ks = sorted({*range(2, min(_MOST, possible[1]) + 1), decision.chosen, true_k} - {1})
+    found = partitions(embedding, ks, draws)
+    chosen = {OURS: decision.chosen, **other_choices(embedding, found, ks, draws)}
     rand = {1: 0.0} | {k: float(adjusted_rand_score(labels, own.cpu())) for k, own in zip(ks, found, strict=True)}
-    true_k = len(np.unique(labels))
     if true_k == 1:
         rand = dict.fromkeys(rand, 0.0) | {1: 1.0}
-    held = {OURS: " ".join(map(str, decision.candidates))}
+    held = {OURS: " ".join(map(str, [*decision.levels, decision.chosen]))}
     where = (cell.dataset, cell.missing_rate, cell.mask, true_k)
     return [
         NumberChoice(*where, name, k, held.get(name, ""), rand[k], rand.get(true_k, 0.0)) for name, k in chosen.items()

@@ -1,4 +1,4 @@
-"""Synthetic sets with a known number of clusters, equal and unequal, and sets without any."""
+"""Synthetic sets with a known number of clusters, equal, unequal, long or nested, and sets without any."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-KS = (2, 3, 5, 8, 12, 20)
-WITHOUT = ("gauss", "factors", "uniform", "t", "bent", "skewed")
-"""Kinds of sets without clusters: Gaussian, factors that all views share, and four that are no Gaussian at all."""
-_WIDTHS = (10, 20, 15)
-_SAMPLES = 800
+KS = (2, 3, 5, 8, 12, 20, 40, 100)
+WITHOUT = ("gauss", "uniform", "skewed", "heavy", "curve", "sheet")
+"""Kinds of sets without clusters: factors that all views share, of four distributions, and two bent ones."""
+_WIDTHS = (12, 18, 15)
+_SAMPLES, _PER_CLUSTER = 800, 15
+_NESTED = (3, 4)
 Array = NDArray[np.float64]
 
 
@@ -20,68 +21,67 @@ class Synthetic(NamedTuple):
 
     Attributes
     ----------
-    kind : "blobs", or one of `WITHOUT`
-    unequal : whether the largest cluster is 20 times as large as the smallest (8 times from 12 clusters on)
-    noise : whether there is a view that tells nothing
+    kind : "blobs", "unequal" (the largest has 20 times the samples of the smallest), "long", "nested", or one of
+        `WITHOUT`
     """
 
     kind: str
     k: int
-    unequal: bool
-    noise: bool
 
     @property
     def name(self) -> str:
-        """Such as blobs-8-unequal-noise."""
-        return "-".join([self.kind, str(self.k), *["unequal"] * self.unequal, *["noise"] * self.noise])
+        """Such as unequal-8."""
+        return f"{self.kind}-{self.k}"
 
     def make(self, rate: float, seed: int) -> tuple[list[NDArray[np.float32]], NDArray[np.int64]]:
         """Views and labels; another set for every rate and seed."""
-        rng = np.random.default_rng([seed, self.k, self.unequal, self.noise, int(100 * rate), 1])
-        if self.kind == "blobs":
-            views, labels = _blobs(self.k, self.unequal, rng)
-        else:
-            table, labels = _without(self.kind, rng), np.zeros(_SAMPLES, dtype=np.int64)
-            views = list(np.split(table, np.cumsum(_WIDTHS)[:-1], axis=1))
-        if self.noise:
-            views.append(rng.normal(size=(_SAMPLES, 15)))
-        return [view.astype(np.float32) for view in views], labels
+        rng = np.random.default_rng([seed, self.k, int(100 * rate), 2])
+        labels = _labels(self, rng)
+        factors = _without(self.kind, rng) if self.kind in WITHOUT else None
+        views = []
+        for width in _WIDTHS:
+            units = 10.0 ** rng.uniform(-1, 2, size=width)
+            if factors is None:
+                clean, noise = _places(self, labels, width, rng), 1.0
+            else:
+                clean, noise = factors @ rng.normal(size=(factors.shape[1], width)), 0.3
+            views.append((units * (clean + noise * rng.normal(size=clean.shape))).astype(np.float32))
+        return views, labels
 
 
 def all_sets() -> list[Synthetic]:
-    """Every kind, with and without a view of noise."""
-    blobs = [Synthetic("blobs", k, unequal, noise) for noise in (False, True) for k in KS for unequal in (False, True)]
-    return blobs + [Synthetic(kind, 1, False, noise) for noise in (False, True) for kind in WITHOUT]
+    """Every kind."""
+    blobs = [Synthetic("blobs", k) for k in KS] + [Synthetic("unequal", k) for k in KS[1:5]]
+    return [*blobs, Synthetic("long", 3), Synthetic("nested", 12), *(Synthetic(kind, 1) for kind in WITHOUT)]
 
 
-def _blobs(k: int, unequal: bool, rng: np.random.Generator) -> tuple[list[Array], NDArray[np.int64]]:
-    shares = np.geomspace(1, 1 / (8 if k > 8 else 20), k) if unequal else np.ones(k)
-    sizes = np.maximum(np.round(_SAMPLES * shares / shares.sum()).astype(int), 10)
-    sizes[0] += _SAMPLES - sizes.sum()
-    labels = rng.permutation(np.repeat(np.arange(k), sizes))
-    apart, views = rng.uniform(0.5, 0.95), []
-    for width in _WIDTHS:
-        centers = rng.normal(scale=apart, size=(k, width))
-        units = 10.0 ** rng.uniform(-1, 2, size=width)
-        views.append(units * (centers[labels] + rng.normal(size=(_SAMPLES, width))))
-    return views, labels
+def _labels(own: Synthetic, rng: np.random.Generator) -> NDArray[np.int64]:
+    shares = np.geomspace(1, 1 / 20, own.k) if own.kind == "unequal" else np.ones(own.k)
+    n = max(_SAMPLES if own.k < 40 else 0, _PER_CLUSTER * own.k)
+    sizes = np.maximum(np.round(n * shares / shares.sum()).astype(int), 10)
+    return rng.permutation(np.repeat(np.arange(own.k), sizes))
+
+
+def _places(own: Synthetic, labels: NDArray[np.int64], width: int, rng: np.random.Generator) -> Array:
+    """Where the cluster of each sample is in a view; a long cluster has its samples along a line."""
+    centers = rng.normal(scale=1.6, size=(own.k, width))
+    if own.kind == "nested":
+        centers += np.repeat(rng.normal(scale=4.0, size=(_NESTED[0], width)), _NESTED[1], axis=0)
+    along = rng.normal(size=(1, width)) * rng.normal(scale=3.0, size=(len(labels), 1)) if own.kind == "long" else 0.0
+    return np.asarray(centers[labels] + along)
 
 
 def _without(kind: str, rng: np.random.Generator) -> Array:
-    """A table of all views without clusters."""
-    total, n = sum(_WIDTHS), _SAMPLES
-    if kind == "gauss":
-        return rng.normal(size=(n, total)) * 10.0 ** rng.uniform(-1, 2, size=total)
-    if kind == "factors":
-        q = int(rng.integers(2, 8))
-        factors = rng.normal(size=(n, q)) * np.geomspace(1, 0.3, q)
-        return factors @ rng.normal(size=(q, total)) + 0.6 * rng.normal(size=(n, total))
-    if kind == "uniform":
-        q = int(rng.integers(2, 6))
-        return rng.uniform(-1, 1, size=(n, q)) @ rng.normal(size=(q, total)) + 0.2 * rng.normal(size=(n, total))
-    if kind == "t":
-        return rng.standard_t(4, size=(n, 5)) @ rng.normal(size=(5, total)) + rng.standard_t(4, size=(n, total))
-    if kind == "bent":
-        bent = rng.normal(size=(n, 2)) @ rng.normal(scale=0.7, size=(2, total)) + rng.normal(scale=0.5, size=total)
-        return np.tanh(bent) + 0.3 * rng.normal(size=(n, total))
-    return np.exp(0.5 * rng.normal(size=(n, 4))) @ rng.normal(size=(4, total)) + 0.6 * rng.normal(size=(n, total))
+    """Factors without clusters, of shape (samples, factors)."""
+    n = _SAMPLES
+    if kind == "curve":
+        t = rng.uniform(0, 3 * np.pi, n)
+        return np.stack([np.cos(t), np.sin(t), t / 3], axis=1)
+    if kind == "sheet":
+        t, height = rng.uniform(0, 2 * np.pi, (2, n))
+        return np.stack([np.cos(t), np.sin(t), height / 2], axis=1)
+    draws = {
+        "gauss": rng.normal(size=(n, 5)), "uniform": rng.uniform(-1.7, 1.7, size=(n, 4)),
+        "skewed": np.exp(0.7 * rng.normal(size=(n, 4))), "heavy": rng.standard_t(4, size=(n, 5)),
+    }  # fmt: skip
+    return draws[kind]

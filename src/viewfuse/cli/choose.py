@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,9 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
+from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, tell
-
-_COLUMNS = {
-    "k": "k", "score": "score", "found": "found", "null": "Gaussian", "hidden_views": "views hidden",
-    "resampling": "samples left out", "neighbors": "neighbours", "gap": "gap",
-}  # fmt: skip
 
 
 @click.command()
@@ -58,15 +54,34 @@ def command(
     if as_json:
         click.echo(as_json_text({**decision, **({"written to": str(out)} if out else {})}))
         return
-    if decision["curve"]:
-        click.echo(options.table(list(_COLUMNS.values()), [_row(one) for one in decision["curve"]], text=()) + "\n")
+    if decision["splits"]:
+        click.echo("\n".join(drawn_tree(decision["splits"])) + "\n")
     click.echo(decision["why"])
     if out is not None:
         click.echo(f"\nwritten to {out}")
 
 
-def _row(point: dict[str, Any]) -> list[str]:
-    return [str(point["k"]), *(f"{point[name]:.2f}" for name in _COLUMNS if name != "k")]
+def drawn_tree(splits: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A tree in lines, with the size of each part; parts that no standing split divides are the clusters."""
+    lines = [f"{sum(splits[0]['sizes']):,} samples{_said(splits[0])}"]
+    _draw(lines, splits, 0, "")
+    return lines
+
+
+def _draw(lines: list[str], splits: Sequence[Mapping[str, Any]], place: int, margin: str) -> None:
+    below = {one["side"]: i for i, one in enumerate(splits) if one["parent"] == place}
+    for side, size in enumerate(splits[place]["sizes"] if splits[place]["stands"] else ()):
+        inner = below.get(side)
+        lines.append(f"{margin}{'|-' if side == 0 else '`-'} {size:,}{'' if inner is None else _said(splits[inner])}")
+        if inner is not None:
+            _draw(lines, splits, inner, margin + ("|  " if side == 0 else "   "))
+
+
+def _said(split: Mapping[str, Any]) -> str:
+    held = [one for one in split["held_out"].values() if one is not None]
+    views = f", views left out {sum(held) / len(held):.2f}" if held else ""
+    ends = "" if split["stands"] else ", stays whole"
+    return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'])}{views}{ends})"
 
 
 def _write(out: Path, decision: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
 """A fitted model: placing samples, saving and loading, explaining, thinning.
 
-Nothing here trains: `fitted.prepared` is what a training begins with, `fitted.model.Model` what it ends with.
+Nothing here trains: `fitted.model` has what a training begins with, and the `Model` that it ends with.
 """

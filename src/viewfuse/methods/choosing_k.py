@@ -1,4 +1,4 @@
-"""How many clusters there are in the data: one short pre-training, which knows no number, and evidence for each."""
+"""How many clusters there are in the data: one short pre-training, which knows no number, and a tested tree."""
 
 from __future__ import annotations
 
@@ -26,21 +26,18 @@ from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_number import (
-    Curve,
-    Look,
-    candidate_numbers,
-    checked_range,
-    curve_of,
-    measured,
     number_decision,
-    structureless,
-    with_half_the_views,
+    possible_range,
+    principal,
+    splits_tested,
+    without_view,
 )
 from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import SCALINGS
+from viewfuse.selection.splits import LEAST, Look
+from viewfuse.selection.tree import cluster_tree
 
-RANGE = (2, 30)
-"""The default range of numbers of clusters."""
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""
 
@@ -69,8 +66,8 @@ def choose_n_clusters(
 ) -> Choice:
     """How many clusters the samples have, with the evidence for every number.
 
-    A network is pre-trained as long as the first scaling is tried, on at most 2,500 of the samples. The samples, and a
-    Gaussian of their covariance, then pass through it with all of their views and with half of them.
+    A network is pre-trained as long as the first scaling is tried, on at most 2,500 of the samples. The tree of their
+    embeddings is then tested, split by split.
 
     Parameters
     ----------
@@ -79,16 +76,16 @@ def choose_n_clusters(
     scaling, seed, device, fill, reduction, threads : see `viewfuse.methods.urrl.fit.fit_models`
     """
     check_scaling(scaling, ("auto", *KINDS))
-    alone, some = checked_range(within)[0] <= 2, _drawn(views, seed)
+    some = _drawn(views, seed)
     check_samples(some, 1)
-    ks = candidate_numbers(within, len(some))
-    if not ks:
-        return Choice(number_decision([], alone=True), None)
+    possible = possible_range(within, len(some))
+    if len(some) < 2 * LEAST or possible[1] == 1:
+        return Choice(number_decision([], len(some), possible), None)
     source = Source.of(some, fill, reduction)
     check_memory(source.reduced, config, device)
     ways: dict[str, Any] = {"threads": threads, "progress": progress, "checkpoint": checkpoint.part("choice")}
     run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, **ways)
-    return Choice(number_decision(evidence_curve(run, ks), alone=alone), run)
+    return Choice(number_decision(evident_splits(run, some.names), len(some), possible), run)
 
 
 def _drawn(views: Views, seed: int) -> Views:
@@ -123,14 +120,20 @@ def pretrained(
     raise AssertionError("check_diverged stops")
 
 
-def evidence_curve(run: TrainState, ks: Sequence[int]) -> Curve:
-    """What is found in the samples of a pre-training, and in a Gaussian, for every number of clusters."""
-    draws = torch.Generator().manual_seed(run.seed)
-    said = [measured(_look(run, own, draws), ks, draws) for own in (run.stored, structureless(run.stored, draws))]
-    return curve_of(ks, *said)
+def evident_splits(run: TrainState, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The tree of the samples of a pre-training, as far as its splits stand."""
+    look = look_of(run)
+    tree = cluster_tree(look.embedding, run.stored.neighbor_ids, run.seed % 2**32)
+    return splits_tested(tree, look, names, torch.Generator().manual_seed(run.seed))
 
 
-def _look(run: TrainState, samples: Samples, draws: torch.Generator) -> Look:
-    """Samples, which are each other's neighbours, with their embeddings."""
-    hidden = with_half_the_views(samples, draws)
-    return Look(samples, *(embed(run.method, run.network, own, samples) for own in (samples, hidden)))
+def look_of(run: TrainState) -> Look:
+    """What the network sees of its samples, with all of their views and without each."""
+    stored = run.stored
+
+    def seen(own: Samples) -> torch.Tensor:
+        return principal(embed(run.method, run.network, own, stored))
+
+    hidden = torch.stack([seen(without_view(stored, v)) for v in range(len(stored.values))])
+    table = filled_table(stored, torch.arange(len(stored), device=stored.present.device))
+    return Look(seen(stored), hidden, stored.values, stored.present, table)

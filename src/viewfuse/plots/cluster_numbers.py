@@ -1,4 +1,4 @@
-"""A picture of how the number of clusters was chosen: the score of every number, and what it is made of."""
+"""A picture of how the number of clusters was chosen: the tree with the strength and the p-value of its splits."""
 
 from __future__ import annotations
 
@@ -6,55 +6,45 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from viewfuse.plots.colors import distinct_colors
 from viewfuse.plots.pictures import picture
+from viewfuse.selection.messages import p_value
+from viewfuse.selection.tree_layout import Fork, forks
 
-_MEASURES = {
-    "hidden_views": "views hidden",
-    "resampling": "samples left out",
-    "neighbors": "neighbours in all views",
-    "gap": "gap of the neighbour graph",
-}
+_ROW = 0.28
 
 
 def draw_choice(path: Path, decision: Mapping[str, Any]) -> None:
-    """Draw the curve of a decision about the number of clusters; of too few samples there is none to draw.
+    """Draw the tree of a decision about the number of clusters; of too few samples there is none to draw.
 
     Parameters
     ----------
     decision : ``decisions_["n_clusters"]``
     """
-    if not decision["curve"]:
+    if not decision["splits"]:
         return
-    with picture(path, "pictures", (8, 7)) as figure:
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        _draw_scores(upper, decision)
-        _draw_measures(lower, decision["curve"])
+    rows = 1 + max(max(one.rows) for one in forks(decision["splits"]))
+    with picture(path, "pictures", (8, min(40.0, 1.6 + _ROW * rows))) as figure:
+        draw_tree(figure.subplots(), decision)
 
 
-def _draw_measures(lower: Any, curve: Sequence[Mapping[str, Any]]) -> None:
-    """What the score is made of."""
-    ks = [one["k"] for one in curve]
-    for color, (name, words) in zip(distinct_colors(len(_MEASURES)), _MEASURES.items(), strict=True):
-        lower.plot(ks, [one[name] for one in curve], color=color, label=words, linewidth=1.5)
-        lower.plot(ks, [one[f"{name}_null"] for one in curve], color=color, linestyle=":", linewidth=1.2)
-    lower.plot([], [], color="0.4", linestyle=":", label="in a Gaussian of the same covariance")
-    lower.set_xlabel("number of clusters")
-    lower.set_ylabel("agreement")
-    lower.xaxis.get_major_locator().set_params(integer=True)
-    lower.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize=8, frameon=False)
+def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
+    """Draw a tested tree, its root at the left; splits that do not stand are dotted, sizes are at the right."""
+    _draw_forks(axes, forks(decision["splits"]), decision["splits"])
+    title = f"{decision['chosen']} clusters" if decision["chosen"] > 1 else "1 cluster"
+    axes.set_title(f"{title}: a continuum" if decision["kind"] == "continuum" else title, fontsize=11)
+    axes.set_xlabel("strength of the split (how much rarer than in a Gaussian neighbours cross)")
+    axes.set_yticks([])
+    axes.invert_xaxis()
+    axes.invert_yaxis()
 
 
-def _draw_scores(axes: Any, decision: Mapping[str, Any]) -> None:
-    scores = {one["k"]: one["score"] for one in decision["curve"]}
-    axes.plot(list(scores), list(scores.values()), color="0.3", marker="o", markersize=3, linewidth=1.5)
-    held = [k for k in decision["candidates"] if k in scores]
-    axes.plot(held, [scores[k] for k in held], "o", color="0.3", markerfacecolor="none", markersize=11)
-    chosen = decision["chosen"]
-    if chosen in scores:
-        axes.axvline(chosen, color="tab:red", linewidth=1, linestyle="--")
-    also = f"; {' and '.join(str(k) for k in held if k != chosen)} hold, too" if len(held) > 1 else ""
-    nothing = "1 cluster: nothing beyond a Gaussian of the same covariance"
-    axes.set_title(nothing if chosen == 1 else f"{chosen} clusters{also}", fontsize=11)
-    axes.set_ylabel("score: found, less what a Gaussian gives")
-    axes.grid(alpha=0.3)
+def _draw_forks(axes: Any, found: Sequence[Fork], splits: Sequence[Mapping[str, Any]]) -> None:
+    for one, split in zip(found, splits, strict=True):
+        style = {"color": "0.25" if split["stands"] else "0.75", "linestyle": "-" if split["stands"] else ":"}
+        axes.plot([one.height] * 2, one.rows, linewidth=1.5, **style)
+        for end, row, size in zip(one.ends, one.rows, split["sizes"], strict=True):
+            axes.plot([one.height, end], [row] * 2, linewidth=1.5, **style)
+            if end == 0:
+                axes.annotate(f" {size:,}", (0, row), va="center", fontsize=7, color=style["color"])
+        label = f"p {p_value(split['p_value'])}"
+        axes.annotate(label, (one.height, sum(one.rows) / 2), ha="right", va="bottom", fontsize=7, color=style["color"])

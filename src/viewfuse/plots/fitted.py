@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
+from viewfuse.plots.cluster_numbers import draw_tree
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
 from viewfuse.utils.console import how_to_install
@@ -91,18 +92,13 @@ class FittedPlots(ABC):
         return ax
 
     def plot_k(self, *, ax: Any = None) -> Any:
-        """Draw how well each number of clusters holds, where the model chose the number itself."""
+        """Draw the tree of clusters, where the model chose their number itself."""
         check_is_fitted(self)
         number = self.decisions_.get("n_clusters", {})
-        curve = {one["k"]: one["score"] for one in number.get("curve", ())}
-        if not curve:
-            raise DataError("you set the number of clusters of this model; for a curve fit URRL(n_clusters='auto')")
-        ax, chosen = _axes(ax), self.soft_labels_.shape[1]
-        ax.plot(list(curve), list(curve.values()), marker="o", color="#0072b2")
-        if chosen in curve:
-            ax.plot([chosen], [curve[chosen]], marker="o", markersize=11, color="#d55e00")
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.set(xlabel="clusters", ylabel="score", title=f"How well each number of clusters holds; chosen: {chosen}")
+        if not number.get("splits"):
+            raise DataError("you set the number of clusters of this model; for a tree fit URRL(n_clusters='auto')")
+        ax = _axes(ax)
+        draw_tree(ax, number)
         return ax
 
     def _placed(self) -> Places:

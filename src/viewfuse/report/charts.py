@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from viewfuse.report.html import Html, join, tag
+from viewfuse.selection.messages import p_value
+from viewfuse.selection.tree_layout import forks
 
 _WIDTH, _HEIGHT = 320, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
@@ -81,6 +84,32 @@ def line_chart(
     words = f"{title}: from {ys[0]:.3g} at {xs[0]:g} to {ys[-1]:.3g} at {xs[-1]:g}"
     caption = tag("figcaption", title)
     return tag("figure", caption, _svg("chart", words, _WIDTH, _HEIGHT, *parts), class_="chart")
+
+
+def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:
+    """A tested tree, from the root at the left to the clusters at the right, with p-values.
+
+    Parameters
+    ----------
+    splits : see `viewfuse.selection.decisions.ClusterNumber`
+    """
+    found = forks(splits)
+    most, rows = found[0].height or 1.0, 1 + max(max(one.rows) for one in found)
+    parts = []
+    for one, split in zip(found, splits, strict=True):
+        kind = "line" if split["stands"] else "line fallen"
+        x, *ends = (70 + 190 * (1 - height / most) for height in (one.height, *one.ends))
+        ys = [10 + 18 * row for row in one.rows]
+        path = f"{ends[0]:.1f},{ys[0]:.1f} {x:.1f},{ys[0]:.1f} {x:.1f},{ys[1]:.1f} {ends[1]:.1f},{ys[1]:.1f}"
+        parts.append(tag("polyline", points=path, class_=kind))
+        parts += [_text(264, y + 4, f"{size:,}", "start")
+                  for y, end, size in zip(ys, one.ends, split["sizes"], strict=True) if not end]  # fmt: skip
+        parts.append(_text(x - 3, sum(ys) / 2 + 4, f"p {p_value(split['p_value'])}", "end"))
+    words = f"The tree of splits; {sum(bool(one['stands']) for one in splits)} of {len(splits)} stand"
+    return tag(
+        "figure", tag("figcaption", "The tree that was tested"), _svg("chart", words, _WIDTH, 18 * rows + 12, *parts),
+        class_="chart",
+    )  # fmt: skip
 
 
 def merge_tree(merges: Sequence[tuple[Sequence[int], Sequence[int], float]], n_clusters: int) -> Html:

@@ -93,7 +93,7 @@ class FinishedRun:
     def number(self) -> ClusterNumber | None:
         """How the number of clusters was chosen; None where the user set it."""
         found = self.decisions.get(ClusterNumber.name)
-        return found if isinstance(found, ClusterNumber) and found.curve else None
+        return found if isinstance(found, ClusterNumber) and found.splits else None
 
     @property
     def trust(self) -> Trust | None:

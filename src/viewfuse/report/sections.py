@@ -37,9 +37,9 @@ _FEW_VIEWS = 3
 _MOST_LISTED = 12
 """With more clusters only the table says what sets each apart."""
 
-_ON_SCORES = (
-    "The score says how much clearer so many clusters are than clusters in data without structure, where it is about "
-    "0. A clear peak is a clear answer; peaks of nearly one height are all worth a look."
+_ON_SPLITS = (
+    "The strength of a split says how much rarer than in data without structure neighbours lie on different sides; it "
+    "is less where views that were left out do not show it. Dotted splits do not stand; sizes are at the right."
 )
 
 
@@ -242,18 +242,17 @@ def k_section(run: FinishedRun) -> Section | None:
     if number is None:
         body = [paragraphs(how_many(run)), charts.side_by_side(tree)]
         return Section("k", "The number of clusters", join(body)) if tree else None
-    title = "How well each number of clusters holds"
-    curve = charts.line_chart(list(number.scores.items()), title, "clusters", marked=number.chosen)
-    note = tag("p", _ON_SCORES, class_="note")
-    body = [paragraphs(how_many(run)), note, charts.side_by_side([curve, *tree]), _k_numbers(number)]
+    note = tag("p", _ON_SPLITS, class_="note")
+    drawn = charts.split_tree(number.splits)
+    body = [paragraphs(how_many(run)), note, charts.side_by_side([drawn, *tree]), _k_numbers(number)]
     return Section("k", "The number of clusters", join(body))
 
 
 def _k_numbers(number: ClusterNumber) -> Html:
     sheet = k_sheet(number)
-    rows = [[cell(str(k), k), *(cell(f"{x:.3f}", f"{x:.4f}", number=True) for x in rest)] for k, *rest in sheet.rows]
+    rows = [[cell(f"{x:.3g}", f"{x:.4g}", number=True) for x in row] for row in sheet.rows]
     header = [name.replace("_", " ").capitalize() for name in sheet.header]
-    return tag("details", tag("summary", "The numbers"), table("k", "By number of clusters", header, rows))
+    return tag("details", tag("summary", "The numbers"), table("k", "By split", header, rows))
 
 
 def decision_section(run: FinishedRun, spell: Spell) -> Section | None:

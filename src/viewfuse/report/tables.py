@@ -118,11 +118,15 @@ def merges_of(run: FinishedRun) -> list[tuple[list[int], list[int], float]]:
 
 
 def k_sheet(number: ClusterNumber) -> Sheet:
-    """Per number of clusters its score, and what else was measured."""
-    curve = number.curve
-    names = [name for name in curve[0] if name not in ("k", "score")]
-    rows = [(one["k"], float(one["score"]), *(float(one.get(name, math.nan)) for name in names)) for one in curve]
-    return Sheet(("clusters", "score", *names), rows)
+    """Per split of the tree what speaks for it."""
+    views = list(number.splits[0]["held_out"])
+    names = ("strength", "p_value", "level", "agreement", "null", "stability", "gap")
+    rows = [
+        (place, one["parent"], *one["sizes"], int(one["stands"]), *(float(one[name]) for name in names),
+         *(math.nan if one["held_out"][name] is None else float(one["held_out"][name]) for name in views))
+        for place, one in enumerate(number.splits)
+    ]  # fmt: skip
+    return Sheet(("split", "parent", "left", "right", "stands", *names, *(f"held_out_{name}" for name in views)), rows)
 
 
 def _cluster_sheet(run: FinishedRun) -> Sheet:

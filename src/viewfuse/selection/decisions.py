@@ -18,26 +18,23 @@ class Decision:
 
 @dataclass(frozen=True)
 class ClusterNumber(Decision):
-    """How many clusters there are; the evidence is the score of the highest peaks.
+    """How many clusters there are; the evidence is the strength of the "weakest" split that stands and of the "next".
 
     Attributes
     ----------
-    candidates : numbers whose peak is nearly as high as the highest, in rising order
-    runner_up : the next best number; None without another peak
-    structured : whether the data hold together better than a Gaussian of the same covariance
-    curve : per number of clusters ("k") its "score", and what it is made of
+    kind : "clusters", "one" where no split stands, "continuum" of one where nothing is apart, "few" samples
+    levels : smaller numbers after which splits are much weaker, in rising order
+    end : "largest" or "smallest" where the range of numbers ended there and the data say more or fewer
+    splits : those tested, parents first: "parent" (its place, -1 of the first) and "side" of it, "sizes", "strength",
+        "stands", "p_value" and its "level", "agreement" and that in a Gaussian ("null"), "held_out" by view,
+        "stability", "gap"
     """
 
     name = "n_clusters"
-    candidates: Sequence[int]
-    runner_up: int | None
-    structured: bool
-    curve: Sequence[Mapping[str, Any]]
-
-    @property
-    def scores(self) -> dict[int, float]:
-        """The score of every number of clusters."""
-        return {int(one["k"]): float(one["score"]) for one in self.curve}
+    kind: str
+    levels: Sequence[int]
+    end: str
+    splits: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from viewfuse.utils.settings import Setting, Spell, written
 
 _LABELS = {"n_clusters": "number of clusters", "pretraining": "pre-training"}
 """What people call decisions, where it differs from their names."""
+SEEN = 0.1
+"""The least agreement of neighbours in a view that was left out, where it shows a split at all."""
 
 
 def records(*decisions: Decision) -> dict[str, dict[str, Any]]:
@@ -192,19 +194,49 @@ def again(numbers: Mapping[str, float]) -> str:
 
 @words.register
 def _(decision: ClusterNumber, spell: Spell = str) -> str:
-    chosen, other, scores = decision.chosen, decision.runner_up, decision.scores
-    if not scores:
-        return "1, as there are too few samples to look for more"
-    if chosen == 1:
-        return (
-            f"1, as the data hold together no better than a Gaussian of the same covariance; the next best is {other}"
-        )
-    doubt = "" if decision.structured else ", though hardly better than a Gaussian of the same covariance"
-    second = f"; the next peak is {other} with {scores[other]:.2f}" if other else ""
-    *most, last = map(str, decision.candidates)
-    equals = f"; {', '.join(most)} and {last} {'all' if len(most) > 1 else 'both'} hold" if most else ""
-    found = f"{chosen}, which hold together in all views and are found again with samples left out{doubt}"
-    return f"{found} (score {scores[chosen]:.2f}{second}){equals}"
+    return f"{decision.chosen}{_WHY_SO_MANY[decision.kind]}{_on_splits(decision)}{_ENDS[decision.end]}"
+
+
+_WHY_SO_MANY = {
+    "few": ", as there are too few samples to look for more",
+    "one": ", as samples fall apart no more clearly than those of a Gaussian of the same covariance",
+    "continuum": ": a continuum, in which samples at the borders lie as densely as all others; cut it where you like, "
+    "by asking for a number",
+    "clusters": "",
+}
+_ENDS = {
+    "": "",
+    "largest": "; this is the end of the range, and the data say more",
+    "smallest": "; this is the beginning of the range, and the data say fewer",
+}
+
+
+def _on_splits(decision: ClusterNumber) -> str:
+    standing = [one for one in decision.splits if one["stands"]]
+    if decision.kind != "clusters" or not standing:
+        return ""
+    worst = max(one["p_value"] for one in standing)
+    splits = "1 split of the tree stands" if len(standing) == 1 else f"{len(standing)} splits of the tree stand"
+    found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst)}), and neighbours in "
+    found += "views left out agree"
+    lonely = sum(_seen_once(one["held_out"]) for one in standing)
+    found += f"; {lonely} {'is' if lonely == 1 else 'are'} seen in one view only" if lonely else ""
+    if not decision.levels:
+        return found
+    *most, last = map(str, decision.levels)
+    levels = f"{', '.join(most)} and {last} hold" if most else f"{last} holds"
+    return f"{found}; {levels} as well, as a coarser level"
+
+
+def p_value(value: float) -> str:
+    """A p-value, short: of tiny ones that they are."""
+    return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
+
+
+def _seen_once(held_out: Mapping[str, float | None]) -> bool:
+    """Whether no view that was left out agrees; without any that tells, this is not known."""
+    known = [one for one in held_out.values() if one is not None]
+    return bool(known) and max(known) < SEEN
 
 
 class Reason(NamedTuple):

@@ -45,8 +45,6 @@ AGREEMENT_DEPTH = 9
 """Neighbours of a sample that count, whatever the method itself looks at."""
 _SEEN = 2_000
 """Samples that are enough to see which views repeat each other."""
-_ENTRIES = 2**22
-"""Neighbours that are looked at together: of small sets those of all partitions, of large ones those of one."""
 
 
 def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
@@ -59,14 +57,7 @@ def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     labels : int64 tensor of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
     """
-    return partition_agreements([labels], neighbor_ids)[0]
-
-
-def partition_agreements(partitions: Sequence[Tensor], neighbor_ids: Tensor) -> list[float]:
-    """The `neighbor_agreement` of each of several partitions; views are compared once for all of them."""
-    weights, some = view_weights(neighbor_ids), max(1, _ENTRIES // max(1, neighbor_ids.numel()))
-    parts = [torch.stack(list(partitions[i : i + some])) for i in range(0, len(partitions), some)]
-    return [_mean_of_known(own, weights) for labels in parts for own in _view_agreements(labels, neighbor_ids).tolist()]
+    return _mean_of_known(_view_agreements(labels, neighbor_ids).tolist(), view_weights(neighbor_ids))
 
 
 def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
@@ -110,36 +101,28 @@ def _shared(nearest: Tensor, there: Tensor, view: int) -> Tensor:
 
 
 def _view_agreements(labels: Tensor, neighbor_ids: Tensor) -> Tensor:
-    """Per partition and view, of shape (partitions, views), in float64; NaN where a view tells nothing.
-
-    Parameters
-    ----------
-    labels : int64 tensor of shape (partitions, samples)
-    """
+    """Per view, of shape (views,), in float64; NaN where a view tells nothing."""
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there = nearest != NO_NEIGHBOR
     chances = _chance_agreement(labels, there.any(dim=2))
-    same = (labels[:, nearest.clamp(min=0)] == labels[:, :, None, None]) & there
+    same = (labels[nearest.clamp(min=0)] == labels[:, None, None]) & there
     counts = there.sum(dim=(0, 2))
-    shares = same.sum(dim=(1, 3)).double() / counts.clamp(min=1)
+    shares = same.sum(dim=(0, 2)).double() / counts.clamp(min=1)
     return torch.where((counts > 0) & (chances < 1.0), (shares - chances) / (1.0 - chances), torch.nan)
 
 
 def _chance_agreement(labels: Tensor, members: Tensor) -> Tensor:
-    """Per partition and view the chance that two different samples that have it share a cluster; 1 for fewer than two.
+    """Per view the chance that two different samples that have it share a cluster; 1 for fewer than two.
 
     Parameters
     ----------
-    labels : int64 tensor of shape (partitions, samples)
     members : boolean tensor of shape (samples, views)
     """
-    count, n_clusters = len(labels), int(labels.max()) + 1
-    places = labels + n_clusters * torch.arange(count, device=labels.device)[:, None]
-    empty = torch.zeros(count * n_clusters, members.shape[1], dtype=torch.int64, device=labels.device)
-    sizes = empty.index_add_(0, places.flatten(), members.long().repeat(count, 1)).view(count, n_clusters, -1)
-    n = sizes.sum(dim=1)
+    empty = torch.zeros(int(labels.max()) + 1, members.shape[1], dtype=torch.int64, device=labels.device)
+    sizes = empty.index_add_(0, labels, members.long())
+    n = sizes.sum(dim=0)
     pairs = (n * (n - 1)).double()
-    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=1) / pairs.clamp(min=1.0), 1.0)
+    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=0) / pairs.clamp(min=1.0), 1.0)
 
 
 def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> float:
@@ -175,9 +158,9 @@ def merits(partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int) 
     weights = view_weights(neighbor_ids)
 
     def merit(labels: Tensor) -> Merit:
-        by_cluster, told = (work(labels, neighbor_ids, n_clusters) for work in (_view_scores, _view_information))
-        by_sample = _view_agreements(labels[None], neighbor_ids)[0].tolist()
-        return Merit(*(_mean_of_known(found, weights) for found in (by_cluster, by_sample, told)))
+        by_cluster, shared = (work(labels, neighbor_ids, n_clusters) for work in (_view_scores, _view_information))
+        by_sample = _view_agreements(labels, neighbor_ids).tolist()
+        return Merit(*(_mean_of_known(found, weights) for found in (by_cluster, by_sample, shared)))
 
     return [merit(labels) for labels in partitions]
 
@@ -186,13 +169,13 @@ def _view_information(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> 
     """Per view the mutual information of the clusters of two neighbours; 0 where there are none."""
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there, pairs = nearest != NO_NEIGHBOR, n_clusters * labels[:, None, None] + labels[nearest.clamp(min=0)]
-    told = []
+    known = []
     for v in range(nearest.shape[1]):
         counts = pairs[:, v][there[:, v]].bincount(minlength=n_clusters**2).double().view(n_clusters, -1)
         joint = (counts + counts.T) / (2 * counts.sum()).clamp(min=1)
         entropy = torch.special.entr(joint.sum(dim=0)).sum()
-        told.append(float(2 * entropy - torch.special.entr(joint).sum()))
-    return told
+        known.append(float(2 * entropy - torch.special.entr(joint).sum()))
+    return known
 
 
 def _view_scores(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> list[float]:

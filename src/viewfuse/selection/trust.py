@@ -134,9 +134,9 @@ def on_outliers(count: int, n_samples: int) -> dict[str, Any] | None:
 def on_number(decision: ClusterNumber) -> list[dict[str, Any]]:
     """What the choice of the number of clusters tells: a continuum, or the end of the range."""
     found: list[dict[str, Any]] = []
-    if decision.chosen > 1 and not decision.structured:
+    if decision.kind == "continuum":
         found.append({"name": "continuum"})
-    if len(decision.scores) > 1 and decision.chosen == max(decision.scores):
+    if decision.end == "largest":
         found.append({"name": "range_end", "number": decision.chosen})
     return found
 

@@ -50,9 +50,9 @@ cluster_range = click.option(
     "--cluster-range",
     type=(Whole(), Whole()),
     metavar="LEAST MOST",
-    default=(2, 30),
+    default=(1, 200),
     show_default=True,
-    help="Numbers of clusters that auto looks at; one cluster is an answer, too, unless LEAST is above 2.",
+    help="The least and the largest number of clusters that auto may choose; at most one per eight samples.",
 )
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 trust_unchanged = click.option(

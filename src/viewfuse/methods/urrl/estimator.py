@@ -23,14 +23,15 @@ from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
-from viewfuse.methods.choosing_k import RANGE, Choice, choose_n_clusters
+from viewfuse.methods.choosing_k import Choice, choose_n_clusters
+from viewfuse.methods.levels import NestedLevels
 from viewfuse.methods.trusting import with_number
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
 from viewfuse.reduction.frontend import check_reduction
-from viewfuse.selection.cluster_number import checked_range
+from viewfuse.selection.cluster_number import RANGE, checked_range
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
@@ -40,18 +41,17 @@ _MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
-class URRL(MultiViewClusterer):
+class URRL(NestedLevels, MultiViewClusterer):
     """Cluster samples described by several views, some of them missing (URRL-IMVC, KDD '24).
 
     Parameters
     ----------
     n_clusters : int or "auto", default "auto"
-        Number of clusters. "auto" chooses it from the data: what holds together in all views and is found again with
-        samples left out, beyond what is found in data without structure (docs/decisions.md). 1 says that there
-        are no clusters.
-    cluster_range : (int, int), default (2, 30)
-        The least and the largest number of clusters that "auto" looks at, at most one per five samples. Where it
-        begins above 2, a single cluster is no answer.
+        Number of clusters. "auto" chooses it from the data: a tree of clusters is split as long as the splits are
+        clearer than in data without structure and seen in views left out (docs/decisions.md). 1 says that there
+        are no clusters. `cut` joins clusters to fewer.
+    cluster_range : (int, int), default (1, 200)
+        The least and the largest number of clusters that "auto" may choose, at most one per eight samples.
     n_neighbors : int, default 4
         Length of every neighbour list, the sample itself included.
     embedding_dim : int, default 256
@@ -124,8 +124,8 @@ class URRL(MultiViewClusterer):
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
     history_ : dict of equally long lists: epoch, stage, the loss terms, total, seconds
     objectives_ : list of the last losses of the trainings with the scaling that was kept
-    decisions_ : dict with "n_clusters" (where it was "auto": the "curve" of scores, all "candidates" that hold, the
-        "runner_up"), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
+    decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
+        "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
         "confidence" and "trust": for each a dict of what was "chosen", from which "evidence", and "why" in words
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is

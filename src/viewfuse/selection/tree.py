@@ -1,0 +1,176 @@
+"""A tree of clusters: many small ones, joined where the most neighbours are shared.
+
+Small clusters of the embedding are joined two at a time. Two groups are the nearer, the more neighbours they share for
+their size: the edges between them over the product of the edges that each has (average linkage on the graph of
+neighbours). No size is favoured, and long groups stay together. Half of the edges are neighbours in the embedding, half
+neighbours in the views, which the network cannot draw apart.
+
+Of 15 real sets at three rates, cut at the number of classes: adjusted Rand index 0.52, Ward's tree of the same small
+clusters 0.51, neighbours in the embedding alone 0.50, k-means 0.48; of seven synthetic ones with clusters of very
+unequal sizes 0.83, Ward's tree 0.60, k-means 0.45.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+from torch import Tensor
+
+from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.selection.kmeans import drawn_centers, k_means, nearest_center, squared_distances
+
+DEPTH = 9
+"""Neighbours of a sample that count, as in the neighbour agreement."""
+PER_GROUP, MOST_GROUPS = 8, 200
+"""Samples of a small cluster on average, and how many small clusters there are at most: as of clusters themselves."""
+_ROUNDS = 15
+_ROWS = 2_500
+"""Samples that are enough to see which clusters are near."""
+_NEVER = 1e-12
+"""Of groups without a shared edge those of few edges join first."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Nested partitions.
+
+    Attributes
+    ----------
+    groups : int64 array of shape (samples,): the small cluster of each sample
+    merges : int64 array of shape (small clusters - 1, 2): which two join; the i-th pair is called small clusters + i
+    """
+
+    groups: NDArray[np.int64]
+    merges: NDArray[np.int64]
+
+    @property
+    def n_groups(self) -> int:
+        """How many small clusters there are."""
+        return len(self.merges) + 1
+
+    def cut(self, n_clusters: int) -> NDArray[np.int64]:
+        """The cluster of each sample, numbered in the order in which the samples meet them.
+
+        With more clusters than there are small ones, the small ones.
+        """
+        root = np.arange(2 * self.n_groups - 1)
+        joined = max(0, self.n_groups - max(1, n_clusters))
+        for i in range(joined - 1, -1, -1):
+            root[self.merges[i]] = root[self.n_groups + i]
+        return in_order_met(root[: self.n_groups][self.groups])
+
+
+def in_order_met(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same partition, whose clusters are numbered as the samples meet them."""
+    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[place]
+
+
+def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
+    """The tree of clusters of some samples, up to a few thousand.
+
+    Parameters
+    ----------
+    points : embeddings, tensor of shape (samples, columns)
+    neighbor_ids : int64 tensor of shape (samples, views, neighbours), as of `viewfuse.neighbors.samples.Samples`
+    """
+    groups = small_clusters(points, seed)
+    return Tree(groups, joined_groups(neighbor_graph(nearest(points), neighbor_ids), groups, int(groups.max()) + 1))
+
+
+def coarser(
+    labels: NDArray[np.int64], embedding: NDArray[np.floating], neighbor_ids: Tensor, left: int
+) -> NDArray[np.int64]:
+    """Labels of fewer clusters, each of which is one or several of the given ones; the nearest join first.
+
+    Parameters
+    ----------
+    labels, embedding : of the samples, of shape (samples,) and (samples, columns)
+    neighbor_ids : see `cluster_tree`
+    left : how many clusters there are to be
+    """
+    rows = np.linspace(0, len(labels) - 1, min(len(labels), _ROWS)).round().astype(np.int64)
+    points, ids = torch.from_numpy(embedding[rows].astype(np.float32)), neighbor_ids[rows].cpu().numpy()
+    place = np.full(len(labels) + 1, NO_NEIGHBOR)
+    place[rows] = np.arange(len(rows))
+    some = torch.from_numpy(place[ids])  # the last place stands for no neighbour
+    merges = joined_groups(neighbor_graph(nearest(points), some), labels[rows], int(labels.max()) + 1)
+    return Tree(labels, merges).cut(left)
+
+
+def small_clusters(points: Tensor, seed: int) -> NDArray[np.int64]:
+    """The small cluster of each point, by one run of k-means, of shape (points,)."""
+    count = max(1, min(len(points) // PER_GROUP, MOST_GROUPS))
+    state, ones = np.random.RandomState(seed), torch.ones_like(points[:, 0])
+    centers = k_means(points, ones, drawn_centers(points, ones, count, state, 1), _ROUNDS)[0][0]
+    return in_order_met(nearest_center(points, centers).cpu().numpy())
+
+
+def nearest(points: Tensor, depth: int = DEPTH) -> Tensor:
+    """The nearest others of each point, int64 tensor of shape (points, depth or all others)."""
+    far = squared_distances(points, points).fill_diagonal_(torch.inf)
+    return far.topk(min(depth, len(points) - 1), dim=1, largest=False).indices
+
+
+def neighbor_graph(embedded: Tensor, neighbor_ids: Tensor) -> csr_array:
+    """Who is whose neighbour, a symmetric matrix of shape (samples, samples) with a sum of 2.
+
+    Edges of the embedding sum up to 1, as do those of all views. An edge in a view weighs one over the number of views
+    that both samples have.
+
+    Parameters
+    ----------
+    embedded : the neighbours in the embedding, see `nearest`
+    """
+    ids = neighbor_ids[:, :, :DEPTH].cpu().numpy()
+    present = (ids != NO_NEIGHBOR).any(axis=2).astype(float)
+    views = sum(edges(ids[:, v]) for v in range(ids.shape[1]))
+    views = coo_array(views)
+    shared = np.maximum((present[views.row] * present[views.col]).sum(axis=1), 1.0)
+    views.data = views.data / shared
+    parts = [edges(embedded.cpu().numpy()), csr_array(views)]
+    return csr_array(sum(part / max(part.sum(), _NEVER) for part in parts))
+
+
+def edges(ids: NDArray[np.int64]) -> csr_array:
+    """How often, 0, 1 or 2 times, one of two samples is a neighbour of the other, of shape (samples, samples)."""
+    there, n = ids != NO_NEIGHBOR, len(ids)
+    rows = np.broadcast_to(np.arange(n)[:, None], ids.shape)[there]
+    found = coo_array((np.ones(len(rows)), (rows, ids[there])), shape=(n, n)).tocsr()
+    return found + found.T
+
+
+def joined_groups(graph: csr_array, groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Which groups of samples join, nearest first, of shape (count - 1, 2), see `Tree`; empty ones join at once."""
+    member = coo_array((np.ones(len(groups)), (np.arange(len(groups)), groups)), shape=(len(groups), count)).tocsr()
+    between = np.asarray((member.T @ graph @ member).todense(), dtype=np.float64)
+    weights = np.maximum(between.sum(axis=1), _NEVER)
+    between += _NEVER
+    closeness = between / np.outer(weights, weights)
+    np.fill_diagonal(closeness, -np.inf)
+    names, merges = np.arange(count), np.zeros((count - 1, 2), dtype=np.int64)
+    for step in range(count - 1):
+        first, second = sorted(divmod(int(closeness.argmax()), count))
+        merges[step] = names[first], names[second]
+        names[first] = count + step
+        _join(closeness, between, weights, (first, second))
+    return merges
+
+
+def _join(
+    closeness: NDArray[np.float64], between: NDArray[np.float64], weights: NDArray[np.float64], pair: Sequence[int]
+) -> None:
+    """Let the first of a pair of groups be both together; the second is no longer near to any."""
+    first, second = pair
+    between[first] += between[second]
+    between[:, first] += between[:, second]
+    weights[first] += weights[second]
+    gone = np.isneginf(closeness).all(axis=1)
+    closeness[first] = np.where(gone, -np.inf, between[first] / (weights[first] * weights))
+    closeness[:, first] = closeness[first]
+    closeness[second], closeness[:, second], closeness[first, first] = -np.inf, -np.inf, -np.inf

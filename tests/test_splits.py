@@ -1,0 +1,129 @@
+"""Evidence for a split beside literal versions, with units, gaps and unequal sizes."""
+
+from __future__ import annotations
+
+from statistics import NormalDist, mean, stdev
+
+import numpy as np
+import pytest
+import torch
+
+from test_tree import samples
+from viewfuse.selection.kmeans import filled_table
+from viewfuse.selection.splits import Evidence, Look, agreement, border_gap, evidence, gaussian_like, p_value, splits_of
+from viewfuse.selection.tree import Tree, cluster_tree, edges
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def a_look(sizes, seed=0, far=6.0):
+    stored, points, labels = samples(sizes, seed, far=far)
+    hidden = torch.stack([torch.cat([points[:, :5] * (v != 0), points[:, 5:] * (v != 1)], dim=1) for v in range(2)])
+    table = filled_table(stored, torch.arange(len(points)))
+    return Look(points, hidden, stored.values, stored.present, table), labels
+
+
+def literal_agreement(table, sides, among):
+    """Cohen's kappa of the sides of both ends of an edge, drawn by weight."""
+    pairs = [(i, j) for i in np.flatnonzero(among) for j in np.flatnonzero(among)]
+    total = sum(table[i, j] for i, j in pairs)
+    same = sum(table[i, j] for i, j in pairs if sides[i] == sides[j]) / total
+    ends = [sum(table[i, j] for i, j in pairs if sides[i] == side) / total for side in (False, True)]
+    chance = ends[0] ** 2 + ends[1] ** 2
+    return (same - chance) / (1 - chance)
+
+
+def test_agreement_is_cohens_kappa_of_both_ends_of_an_edge():
+    look, labels = a_look((9, 6, 7))
+    graph, rng = edges(look.neighbors()[:, 0].numpy()), np.random.default_rng(0)
+    sides, among = rng.random(len(labels)) < 0.3, rng.random(len(labels)) < 0.8
+    assert agreement(graph, sides, among) == pytest.approx(literal_agreement(graph.toarray(), sides, among))
+    assert np.isnan(agreement(graph, np.zeros(len(labels), dtype=bool)))
+
+
+def test_neighbors_of_a_look_are_its_own():
+    look, _ = a_look((20, 9))
+    some = look.take(np.arange(3, 29, 2))
+    ids, values, present = some.neighbors(), some.values[1].double().numpy(), some.present[:, 1].numpy()
+    for i in np.flatnonzero(present):
+        others = sorted((np.square(values[i] - values[j]).sum(), j) for j in np.flatnonzero(present) if j != i)
+        assert sorted(ids[i, 1][ids[i, 1] >= 0].tolist()) == sorted(j for _, j in others[:9])
+    assert (ids[~some.present] == -1).all()
+
+
+def test_the_p_value_is_that_of_a_normal_fit_to_logarithms():
+    null, logs = [0.3, 0.4, 0.45, 0.5], [np.log(1 - one) for one in (0.3, 0.4, 0.45, 0.5)]
+    wanted = NormalDist(mean(logs), stdev(logs) * 1.25**0.5).cdf(np.log(1 - 0.7))
+    assert p_value(0.7, null) == pytest.approx(wanted)
+    assert p_value(0.4, [0.4] * 4) == pytest.approx(0.5)
+    assert p_value(1.0, [0.4] * 4) == p_value(0.99, [0.4] * 4)  # a handful of crossing neighbours is none
+
+
+def test_a_gaussian_has_the_same_views_and_covariance():
+    look, _ = a_look((120, 60))
+    drawn = look.drawn(generator())
+    parts = gaussian_like(torch.cat([look.table, look.embedding], dim=1), generator())
+    assert torch.equal(torch.cat([*drawn.values, drawn.embedding], dim=1), parts)
+    assert torch.equal(drawn.present, look.present)
+
+
+def test_the_strength_is_what_crosses_less_and_held_out_views_weigh_it():
+    said = Evidence(0.9, 0.6, 0.01, [0.125, float("nan"), 0.125], 0.8, 0.2)
+    assert said.strength == pytest.approx(np.log(0.4 / 0.1) * 0.5)
+    assert Evidence(0.9, 0.6, 0.01, [-0.2], 0.8, 0.2).strength == 0
+    assert Evidence(1.0, 0.6, 0.01, [1.0], 0.8, 0.2).strength == pytest.approx(np.log(0.4 / 0.02))
+    assert Evidence(0.9, 0.6, 0.01, [], 0.8, 0.2).strength == pytest.approx(np.log(4) * 0.25 ** (1 / 3))
+
+
+def test_border_samples_are_further_from_their_neighbours_where_there_is_a_gap():
+    rng = np.random.default_rng(0)
+    even, apart = rng.uniform(-3, 3, size=(300, 1)), rng.normal(size=(300, 1))
+    apart += np.where(rng.random((300, 1)) < 0.5, -2, 2)
+    found = []
+    for points in (even, apart):
+        values = torch.from_numpy(np.concatenate([points, rng.normal(size=(300, 1)) * 0.3], axis=1)).float()
+        look = Look(values, values[None], [values], torch.ones(300, 1, dtype=torch.bool), values)
+        found.append(border_gap(look, look.neighbors(), points[:, 0] > 0))
+    assert found[1] > 0.4 > 0.25 > found[0]
+    crossing = border_gap(look, look.neighbors(), np.zeros(300, dtype=bool))
+    assert np.isinf(crossing)
+
+
+def test_true_sides_are_evident_in_all_views_and_halves_of_one_group_are_not():
+    look, labels = a_look((70, 50))
+    true = evidence(look, labels == 1, 4, generator())
+    assert (true.agreement, true.p_value < 1e-6, min(true.held_out) > 0.9) == (pytest.approx(1, abs=0.01), True, True)
+    one, _ = a_look((120,))
+    halves = evidence(one, one.embedding[:, 0].numpy() > 0, 4, generator())
+    assert true.strength > 5 * max(halves.strength, 0.1)
+
+
+def test_a_split_in_one_view_only_is_not_seen_where_it_is_left_out():
+    look, _ = a_look((100,))
+    sides = np.arange(100) % 2 == 1
+    for points in (look.values[0], look.embedding, look.hidden[1]):
+        points[:, 0] += torch.from_numpy(20.0 * sides).float()
+    said = evidence(look, sides, 2, generator())
+    assert said.held_out[0] < 0.3
+    assert abs(said.held_out[1]) < 0.3
+    assert said.agreement > 0.5
+
+
+def test_splits_have_eight_samples_on_both_sides_and_smaller_parts_stay():
+    groups = np.repeat(np.arange(5), [3, 20, 10, 8, 4])
+    tree = Tree(groups, np.array([[0, 1], [2, 3], [4, 6], [5, 7]]))
+    first, second = splits_of(tree)
+    assert [len(first.left), len(first.right), first.parent] == [23, 22, -1]
+    assert (second.parent, second.side, len(second.left), len(second.right)) == (0, 1, 10, 8)
+    assert second.left.tolist() == [*range(23, 33)]
+
+
+def test_every_split_is_nested_in_its_parent():
+    stored, points, _ = samples((60, 40, 30))
+    found = splits_of(cluster_tree(points, stored.neighbor_ids, 0))
+    for one in found[1:]:
+        parent = found[one.parent]
+        within = (parent.left, parent.right)[one.side]
+        assert np.isin(np.concatenate([one.left, one.right]), within).all()
