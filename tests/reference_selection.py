@@ -94,11 +94,6 @@ def in_order(centers, points):
     return centers[sorted(range(len(centers)), key=lambda c: labels.index(c) if c in labels else len(labels))]
 
 
-def entropy(labels, k):
-    shares = [labels.count(c) / len(labels) for c in set(labels)]
-    return -sum(share * math.log(share) for share in shares) / math.log(k)
-
-
 def initial_centers(points, k, seed, neighbor_ids, *, ward_rows, groups, rounds=100, last_rounds=20):
     """The start of the centres as README and docstrings tell it."""
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
@@ -113,20 +108,19 @@ def initial_centers(points, k, seed, neighbor_ids, *, ward_rows, groups, rounds=
     known = {}  # several starts end in the same clusters
     for own in labels:
         if str(own) not in known:
-            known[str(own)] = 0.0 if neighbor_ids is None else agreement(own, neighbor_ids)
-    scores = [known[str(own)] for own in labels]
-    best = found[best_start(scores, squares, [entropy(own, k) for own in labels])]
+            known[str(own)] = 0.0 if neighbor_ids is None else macro(own, neighbor_ids, k)
+    best = found[best_start([known[str(own)] for own in labels], squares)]
     if len(few) < len(points):
         best = lloyd(points, np.ones(len(points)), [best], last_rounds, 1e-4)[0][0]
     return in_order(best, few)
 
 
-def best_start(scores, squares, entropies):
-    """The highest agreement; larger squares cost 0.03; none that is much less even than that of the least squares."""
-    least = squares.index(min(squares))
-    worth = [round(s - (0.03 if q > 1.001 * squares[least] else 0.0), 9) for s, q in zip(scores, squares, strict=True)]
-    allowed = [i for i in range(len(scores)) if entropies[i] >= entropies[least] - 0.2]
-    return min(allowed, key=lambda i: (-worth[i], squares[i]))
+def best_start(scores, squares):
+    """The highest score of the least squares, unless with another a quarter fewer leave their cluster: by exp(0.3)."""
+    least = [i for i in range(len(squares)) if squares[i] <= 1.001 * min(squares)]
+    best = min(least, key=lambda i: (-round(scores[i], 9), squares[i]))
+    better = [i for i in range(len(scores)) if (1 - scores[best]) > math.exp(0.3) * (1 - scores[i])]
+    return min([best, *better], key=lambda i: (-round(scores[i], 9), squares[i]))
 
 
 def near(neighbor_ids, v):
@@ -172,12 +166,53 @@ def agreement(labels, neighbor_ids):
     return weighted(found, view_weights(neighbor_ids))
 
 
-def agreement_over(labels, graphs):
-    """The same over the neighbours of several scalings: those that give a view the same ones count once there."""
+def view_macro(labels, neighbor_ids, v, k):
+    """The mean over clusters of what their members keep of their neighbours; None where a view tells nothing."""
+    lists = near(neighbor_ids, v)
+    members = [i for i, own in enumerate(lists) if own]
+    if len({labels[i] for i in members}) < 2:
+        return None
+    found = []
+    for c in range(k):
+        own = [i for i in members if labels[i] == c]
+        if not own and c in labels:
+            continue  # it has samples, but none that has the view
+        if not own:
+            found.append(0.0)
+            continue
+        pairs = [labels[j] == c for i in own for j in lists[i]]
+        share, n = sum(pairs) / len(pairs), len(own)
+        bound = (share + 1 / (2 * n) - math.sqrt(share * (1 - share) / n + 1 / (4 * n * n))) / (1 + 1 / n)
+        chance = (n - 1) / (len(members) - 1)
+        found.append((bound - chance) / (1 - chance))
+    return sum(found) / len(found)
+
+
+def macro(labels, neighbor_ids, k):
+    found = [view_macro(labels, neighbor_ids, v, k) for v in range(neighbor_ids.shape[1])]
+    return weighted(found, view_weights(neighbor_ids))
+
+
+def information(labels, neighbor_ids):
+    """Mutual information of the clusters of two neighbours, from the entropies of one and of both, in nats."""
+
+    def entropy_of(things):
+        return -sum(things.count(one) / len(things) * math.log(things.count(one) / len(things)) for one in set(things))
+
+    found = []
+    for v in range(neighbor_ids.shape[1]):
+        pairs = [(labels[i], labels[j]) for i, own in enumerate(near(neighbor_ids, v)) for j in own]
+        pairs += [pair[::-1] for pair in pairs]
+        found.append(2 * entropy_of([a for a, _ in pairs]) - entropy_of(pairs) if pairs else 0.0)
+    return weighted(found, view_weights(neighbor_ids))
+
+
+def macro_over(labels, graphs, k):
+    """The score over the neighbours of several scalings: those that give a view the same ones count once there."""
     scores = []
     for v in range(graphs[0].shape[1]):
         different = list({str(ids[:, v].tolist()): ids for ids in graphs}.values())
-        found = [kappa(labels, ids, v) for ids in different]
+        found = [view_macro(labels, ids, v, k) for ids in different]
         scores.append(None if None in found else sum(found) / len(found))
     weights = [view_weights(ids) for ids in graphs]
     return weighted(scores, [sum(own) / len(own) for own in zip(*weights, strict=True)])

@@ -12,9 +12,8 @@ from conftest import make_blobs
 from viewfuse import URRL
 from viewfuse.methods.urrl import trials
 from viewfuse.selection import rules
-from viewfuse.selection.decisions import ClusterSource
-from viewfuse.selection.scores import chance_corrected, partition_score
-from viewfuse.selection.teaching import centers_of
+from viewfuse.selection.candidates import centers_of
+from viewfuse.selection.scores import Merit, merits
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 
@@ -57,47 +56,24 @@ def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
     assert not model.decisions_["scaling"]["clear"]
 
 
-def test_clear_is_corrected_for_chance():
-    assert chance_corrected(1.0, 7) == 1.0
-    assert chance_corrected(0.5, 2) == 0.0
-    assert chance_corrected(1.0, 1) == 1.0
-    assert rules.are_clear(0.88, 100, 10)
-    assert not rules.are_clear(0.88, 100, 2)
-    assert not rules.are_clear(1.0, 49, 10)  # as many clusters as samples would always be clear
-
-
-def test_the_better_clusters_are_kept_and_a_tie_is_the_networks():
-    assert rules.cluster_source(0.50, 0.51).chosen == "k-means"
-    assert rules.cluster_source(0.50, 0.501).chosen == "network"
-    assert rules.cluster_source(0.50, 0.40).chosen == "network"
-    assert rules.cluster_source(-0.1, -0.1).chosen == "network"
-    assert rules.cluster_source(-0.1, -0.11).chosen == "network"
-    assert rules.cluster_source(0.50, None) == ClusterSource("network", {"network": 0.5})
-
-
-def kmeans_finds(monkeypatch, labels):
-    """Let k-means find `labels`, whatever there is."""
-    monkeypatch.setattr(trials, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(labels))
+def only_good(monkeypatch, wanted):
+    """Let k-means find `wanted`, whatever there is, and all others be poor."""
+    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed: {"k-means": wanted})
+    good = [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)]
+    monkeypatch.setattr(trials, "merits", lambda parts, ids, k: [good[np.array_equal(own, wanted)] for own in parts])
 
 
 def test_the_network_is_taught_better_clusters(blobs, monkeypatch):
     views, groups = blobs
     wanted = np.where(groups == 2, 0, groups + 1)  # other numbers than those of the network
-    score = "viewfuse.methods.urrl.fit.partition_score"
-    monkeypatch.setattr(score, lambda labels, ids, k: float(np.array_equal(labels, wanted)))
-    kmeans_finds(monkeypatch, wanted)
+    only_good(monkeypatch, wanted)
     model = URRL(3, pretrain_epochs=5, joint_epochs=0, scaling="standard", **SMALL).fit(views)
-    assert model.decisions_["clusters"]["chosen"] == "k-means"
-    assert "which the network was taught" in model.decisions_["clusters"]["why"]
     assert (model.labels_ == wanted).mean() > 0.9
     assert np.array_equal(model.predict(views), model.labels_)
 
 
 def test_the_method_as_printed_keeps_its_own_clusters(blobs, monkeypatch):
-    monkeypatch.setattr(
-        "viewfuse.methods.urrl.fit.partition_score", lambda labels, ids, k: float(np.array_equal(labels, blobs[1]))
-    )
-    kmeans_finds(monkeypatch, blobs[1])
+    only_good(monkeypatch, blobs[1])
     model = URRL.paper(3, **{**SMALL, "pretrain_epochs": 2, "joint_epochs": 0}).fit(blobs[0])
     assert model.decisions_["clusters"]["chosen"] == "network"
     assert model.decisions_["clusters"]["why"] == "clusters: those of the network"
@@ -121,14 +97,17 @@ def test_what_the_embedding_does_not_hold_is_not_taught():
     assert centers_of(embedding, np.zeros(300, dtype=np.int64), 2) is None  # one of two clusters is empty
 
 
-def test_merged_clusters_do_not_score_higher():
+def test_merged_clusters_are_not_better():
     """Two of three groups are each other's neighbours: merged, neighbours agree more often."""
     rng = np.random.default_rng(0)
     groups = np.repeat([0, 1, 2], 30)
     near = np.array([rng.choice(np.flatnonzero((groups == g) | ((groups + g == 1) & (rng.random(90) < 0.5))), 9)
                      for g in groups])  # fmt: skip
     ids = torch.from_numpy(near)[:, None]
-    assert partition_score(groups, ids, 3) > partition_score(np.where(groups == 1, 0, groups), ids, 3)
+    whole, merged = (torch.from_numpy(own) for own in (groups, np.where(groups == 1, 0, groups)))
+    own, other = merits([whole, merged], ids, 3)
+    assert other.agreement > own.agreement
+    assert not rules.clearly_better(other, own)
 
 
 @pytest.mark.usefixtures("always_clear")

@@ -14,7 +14,7 @@ from torch.nn import functional
 import reference_selection as literal
 from viewfuse.fitted.effects import typical_samples
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection import confidence, kmeans, rules, teaching
+from viewfuse.selection import candidates, confidence, kmeans, rules
 from viewfuse.selection.decisions import (
     CellFilling,
     ClusterSource,
@@ -27,52 +27,76 @@ from viewfuse.selection.decisions import (
     ViewReduction,
 )
 from viewfuse.selection.messages import label, records, restored, words
-from viewfuse.selection.scores import Candidate, chance_corrected, size_entropy
+from viewfuse.selection.scores import Candidate, Merit, matched_kappa
 
 
 @pytest.mark.parametrize(
-    ("shared", "n", "k", "clear"),
+    ("kappa", "n", "k", "clear"),
+    [(0.85, 10, 2, True), (0.849, 10, 2, False), (0.85, 9, 2, False), (0.85, 15, 3, True), (1.0, 5, 1, True)],
+)
+def test_clusters_are_clear_from_a_bound_on(kappa, n, k, clear):
+    assert rules.are_clear(kappa, n, k) == clear
+
+
+def test_partitions_are_compared_by_their_sizes_and_not_by_the_number_of_clusters():
+    labels, other = np.array([0] * 6 + [1, 1]), np.array([2] * 5 + [0] + [0, 2])  # 2 becomes 0, 0 becomes 1
+    chance = (6 * 6 + 2 * 2) / 64
+    assert matched_kappa(labels, other) == pytest.approx((6 / 8 - chance) / (1 - chance))
+    assert matched_kappa(labels, 7 - labels) == 1.0
+    assert matched_kappa(np.zeros(4, dtype=np.int64), np.ones(4, dtype=np.int64)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("other", "better", "of_graph"),
     [
-        (0.925, 10, 2, True),  # 0.85 above chance, five samples for each cluster
-        (0.924, 10, 2, False),
-        (0.925, 9, 2, False),
-        (0.9, 15, 3, True),
-        (0.899, 15, 3, False),
-        (1.0, 5, 1, True),
+        (Merit(0.5, 0.5, 1.0), False, False),
+        (Merit(0.629, 0.5, 0.1), False, False),  # 0.371 leave: 0.5 / exp(0.3) is 0.3704
+        (Merit(0.630, 0.5, 0.1), True, False),  # whatever it tells
+        (Merit(0.1, 0.547, 0.952), False, False),  # 0.453 leave: 0.5 / exp(0.1) is 0.4524
+        (Merit(0.1, 0.548, 0.952), True, False),
+        (Merit(0.1, 0.548, 0.951), False, False),  # exp(-0.05) is 0.9512
+        (Merit(0.630, 0.9, 1.10), True, False),
+        (Merit(0.630, 0.9, 1.106), True, True),  # exp(0.1) is 1.105
+        (Merit(0.629, 0.9, 1.2), True, False),
+        (Merit(1.0, 1.0, 1.2), True, True),
     ],
 )
-def test_clusters_are_clear_from_a_bound_on(shared, n, k, clear):
-    assert rules.are_clear(shared + 1e-12, n, k) == clear
+def test_when_another_partition_takes_the_place_of_the_networks(other, better, of_graph):
+    own = Merit(0.5, 0.5, 1.0)
+    assert rules.clearly_better(other, own) == better
+    assert rules.clearly_better(other, own, of_graph=True) == of_graph
 
 
-def test_k_means_needs_a_four_hundredth_more():
-    chosen = [rules.cluster_source(*pair).chosen for pair in ((4.0, 4.0101), (4.0, 4.0099), (-4.0, -3.9899))]
-    assert chosen == ["k-means", "network", "k-means"]
-    assert rules.cluster_source(-4.0, -3.9901).chosen == "network"
-    assert rules.cluster_source(1.0, 2.0).evidence == {"network": 1.0, "k-means": 2.0}
+@pytest.mark.parametrize(
+    ("sizes", "k", "even"),
+    [([5, 5], 2, True), ([10, 4], 2, False), ([30, 14], 2, True), ([7], 1, True), ([9, 9], 3, False)],
+)
+def test_sizes_are_even_from_nine_tenths_of_the_entropy_on(sizes, k, even):
+    shares = np.array(sizes) / sum(sizes)
+    assert (k == 1 or -(shares * np.log(shares)).sum() >= 0.9 * np.log(k)) == even
+    assert rules.are_even(torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)), k) == even
 
 
 def test_scalings_weights_and_verdicts_are_those_of_the_documents():
     assert rules.SCALINGS == ("mixed", "standard", "minmax")
     assert (rules.clustering_weight(2.0), rules.clustering_weight(None)) == (1.4, 0.1)
     assert rules.best_scaling({"a": 0.5, "b": 0.5 + 0.04, "c": 0.5 + 0.041}) == "c"
-    assert chance_corrected(0.6, 5) == pytest.approx(0.5)
-    assert size_entropy(torch.tensor([0, 0, 0, 1]), 4) == pytest.approx(0.4056390622)  # 0.811 bit of 2
 
 
 @pytest.mark.parametrize(
-    ("scores", "squares", "entropies", "best"),
+    ("scores", "squares", "best"),
     [
-        ([0.5, 0.6], [1000.0, 1001.0], [1.0, 1.0], 1),  # a thousandth more is the same
-        ([0.5, 0.52], [1000.0, 1001.1], [1.0, 1.0], 0),
-        ([0.5, 0.53], [1000.0, 1001.1], [1.0, 1.0], 0),  # of equals that with the smaller sum
-        ([0.5, 0.531], [1000.0, 1001.1], [1.0, 1.0], 1),
-        ([0.5, 0.9, 0.8], [1000.0, 1001.1, 1001.2], [0.75, 0.5, 0.6], 2),
-        ([0.9, 0.5, 0.6], [1001.1, 1000.0, 1000.5], [0.5, 0.7, 0.75], 0),  # as even as the least squares, less 0.2
+        ([0.5, 0.6], [1000.0, 1000.9], 1),  # a thousandth more is the same
+        ([0.5, 0.6], [1000.0, 1001.1], 0),
+        ([0.5, 0.629], [1000.0, 1001.1], 0),
+        ([0.5, 0.630], [1000.0, 1001.1], 1),
+        ([0.5, 0.8, 0.9], [1000.0, 1001.1, 1001.2], 2),
+        ([0.9, 0.5, 0.8], [1001.1, 1000.0, 1000.5], 0),
     ],
 )
-def test_the_start_is_that_of_the_literal_rule(scores, squares, entropies, best):
-    assert rules.best_start(scores, squares, entropies) == literal.best_start(scores, squares, entropies) == best
+def test_the_start_is_that_of_the_literal_rule(scores, squares, best):
+    merits = [Merit(own, 0.0, 1.0) for own in scores]
+    assert rules.best_start(merits, squares) == literal.best_start(scores, squares) == best
 
 
 def test_of_equal_trainings_the_one_with_the_least_finite_loss_is_kept():
@@ -96,7 +120,7 @@ def rows_of(n, limit):
 @pytest.mark.parametrize(("limit", "unit"), [(5_000, 1.0), (40, 1.0), (40, 4.0)])
 def test_taught_centres_are_those_of_least_cross_entropy_on_evenly_spread_rows(monkeypatch, limit, unit):
     """Samples are sorted by cluster, so that the first rows would hold one cluster only."""
-    monkeypatch.setattr(teaching, "_ROWS", limit)
+    monkeypatch.setattr(candidates, "_TAUGHT_ROWS", limit)
     rng, labels = np.random.default_rng(0), np.repeat([0, 1, 2], [70, 30, 20])
     points = torch.from_numpy(unit * (rng.normal(size=(120, 4)) + 2 * rng.normal(size=(3, 4))[labels] + 5))
     means = torch.stack([points[labels == c].mean(dim=0) for c in range(3)])
@@ -181,7 +205,7 @@ def test_five_thousand_samples_are_enough_for_k_means():
 
 
 SCALED = ScalingChoice("mixed", {"mixed": 0.5, "minmax": 0.52}, as_a_whole=[], diverged=[], asked=False)
-STAGE = JointStageLength(3, {}, lasted=5, planned=9, ended="", merged=False)
+STAGE = JointStageLength(3, {}, lasted=5, planned=9, ended="")
 TRUSTED = Trust("some", {"again": 0.75, "low": 0.5, "high": 0.875}, n_clusters=5)
 REDUCED = ViewReduction(
     {"a": "none", "b": "pca"}, {"b": {"name": "wide", "transform": "none", "kept": 0.905}}, {"b": (20_000, 50)}, []
@@ -227,9 +251,7 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
         (PretrainingLength(5, {}, planned=5), "all 5 epochs"),
         (PretrainingLength(0, {}, planned=0), "none"),
         (STAGE, "the network after 3 of 5 epochs is kept, when its clusters were the best"),
-        (replace(STAGE, merged=True), "the network after 3 of 5 epochs is kept, before clusters were merged"),
         (replace(STAGE, chosen=0), "undone after 5 epochs, as it made the clusters no better"),
-        (replace(STAGE, chosen=0, merged=True), "undone after 5 epochs, as it merged clusters"),
         (replace(STAGE, chosen=5), "5 of 9 epochs, as its clusters hardly got better"),
         (replace(STAGE, chosen=5, planned=5), "all 5 epochs"),
         (replace(STAGE, ended="it broke"), "ended early, it broke; the network after 3 epochs is kept"),

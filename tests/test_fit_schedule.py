@@ -23,6 +23,7 @@ from viewfuse.methods.urrl.cost import fit_bytes
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.methods.urrl.trials import Search, check_memory, take_over
 from viewfuse.selection import rules
+from viewfuse.selection.scores import Merit
 
 
 def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), **settings):
@@ -43,9 +44,10 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), *
 
     def kmeans(samples, k, seed):
         assert (k, seed) == (3, seeds[0])  # the same for all trainings, so that they are compared with one partition
-        return torch.from_numpy(GROUPS)
+        return {"k-means": GROUPS}
 
-    monkeypatch.setattr(trials, "filled_kmeans", kmeans)
+    monkeypatch.setattr(trials, "candidate_partitions", kmeans)
+    monkeypatch.setattr(trials, "clearly_better", lambda other, own, **_: False)
     views, config, progress = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY, **settings), Expected()
     (chosen,) = fit_module.fit_models([views], config, scaling, [list(seeds)], CPU, progress=progress)
     return events, chosen, progress.epochs
@@ -143,7 +145,7 @@ class TestWhatIsTrained:
 @pytest.mark.parametrize(("agreed", "settled"), [(0.8, True), (0.79, False), (None, False)])
 def test_trainings_that_agree_from_a_bound_on_are_settled(monkeypatch, agreed, settled):
     monkeypatch.setattr(fit_module, "agreement", lambda own, others: agreed)
-    nothing = fit_module._Chosen([], [np.zeros(3)], {}, [], asked=False, clear=False, spared=False)
+    nothing = fit_module._Chosen([], [np.zeros(3)], [], {}, [], asked=False, clear=False, spared=False)
     assert nothing.settled == settled
     assert nothing._replace(clear=True).settled
 
@@ -152,14 +154,19 @@ def test_trainings_that_agree_from_a_bound_on_are_settled(monkeypatch, agreed, s
 def watched_fit(monkeypatch):
     """A function that fits, and returns the estimator, the trainings as they ended, and what k-means found."""
     ended, references, joint = [], [], fit_module.train_jointly
-    find = trials.filled_kmeans
+    find = trials.candidate_partitions
 
     def end(runs, **ways):
         joint(runs, **ways)
         ended.extend((run, embed_stored(run), run.network.centers.detach().clone()) for run in runs)
 
     monkeypatch.setattr(fit_module, "train_jointly", end)
-    monkeypatch.setattr(trials, "filled_kmeans", lambda *a: references.append(find(*a)) or references[-1])
+
+    def found(*args):
+        references.append(find(*args)["k-means"])
+        return {"k-means": references[-1]}
+
+    monkeypatch.setattr(trials, "candidate_partitions", found)
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(3)
     views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]
@@ -176,13 +183,15 @@ def check_verdict(model, run, others):
     """What is found again by the other trainings, and the weight of the training that was kept."""
     hits = np.mean([matched(model.labels_, other) for other in others], axis=0)
     wanted = [(hits[model.labels_ == c].mean() if (model.labels_ == c).any() else 0) for c in range(3)]
-    assert model._model.calibration.again == pytest.approx([(one - 1 / 3) / (2 / 3) for one in wanted])
+    chance = [(model.labels_ == c).mean() for c in range(3)]
+    expected = [(one - own) / (1 - own) for one, own in zip(wanted, chance, strict=True)]
+    assert model._model.calibration.again == pytest.approx(expected)
     assert model.decisions_["joint_stage"]["evidence"]["clustering_weight"] == run.numbers["clustering_weight"]
 
 
 def scores_of(runs, found):
     ids = runs[0].stored.neighbor_ids
-    return [literal.agreement(own.tolist(), ids) * literal.entropy(own.tolist(), 3) for own in found]
+    return [literal.macro(own.tolist(), ids, 3) for own in found]
 
 
 def test_of_several_trainings_the_best_is_kept_and_compared_with_the_others(watched_fit):
@@ -196,7 +205,7 @@ def test_of_several_trainings_the_best_is_kept_and_compared_with_the_others(watc
     assert model.objectives_ == [run.history["total"][-1] for run in runs]
     assert model.history_ is runs[best].history
     assert np.array_equal(model.embedding_, ended[best][1].numpy())
-    own_score, other_score = scores[best], scores_of(runs, [references[0].numpy()])[0]
+    own_score, other_score = scores[best], scores_of(runs, [references[0]])[0]
     taught = model.decisions_["clusters"]
     assert taught["evidence"] == pytest.approx({"network": own_score, "k-means": other_score})
     others = [own for i, own in enumerate(found) if i != best]
@@ -265,9 +274,8 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
         asked.append((labels, n_clusters))
         return embedding[[0, 20, 40]] if learned else None
 
-    monkeypatch.setattr(fit_module, "centers_of", taught)
-    scores = iter([0.1, 0.9])
-    monkeypatch.setattr(fit_module, "partition_score", lambda labels, ids, k: next(scores))
+    monkeypatch.setattr(trials, "centers_of", taught)
+    monkeypatch.setattr(trials, "merits", lambda parts, ids, k: [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)])
     model, [(run, z, _)], references = watched_fit(scaling="minmax", pretrain_epochs=1, joint_epochs=0)
     assert (asked[0][0].tolist(), asked[0][1]) == (references[0].tolist(), 3)
     assert model.decisions_["clusters"]["chosen"] == ("k-means" if learned else "network")
@@ -280,7 +288,7 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
 
 @pytest.mark.usefixtures("three_scalings")
 def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch):
-    monkeypatch.setattr(trials, "filled_kmeans", lambda samples, k, seed: torch.from_numpy(GROUPS))
+    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed: {"k-means": GROUPS})
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
     assert search_of().most_epochs(4) == 3 * 4 + 5 + 6
     assert search_of(seeds=(5, 6)).most_epochs(4) == 2 * (3 * 4 + 5 + 6)

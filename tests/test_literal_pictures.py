@@ -21,8 +21,8 @@ from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers, see
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.plots.pictures import draw_map
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
+from viewfuse.plots.tree_layout import forks
 from viewfuse.report import charts
-from viewfuse.selection.tree_layout import forks
 
 N = 40
 ROWS = np.sort(np.random.default_rng(3).permutation(N)[:25])

@@ -11,7 +11,7 @@ from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import cluster_number, kmeans, scores
 from viewfuse.selection.cluster_number import principal, with_half_the_views
 from viewfuse.selection.kmeans import filled_table, partitions
-from viewfuse.selection.scores import Candidate, candidate_scores, neighbor_agreements, partition_agreements
+from viewfuse.selection.scores import Candidate, candidate_scores, macro_agreement, merits
 from viewfuse.selection.splits import gaussian_like
 
 
@@ -162,13 +162,23 @@ def test_two_thousand_rows_tell_which_views_repeat_each_other():
     assert scores.view_weights(torch.from_numpy(ids)[:, :, None]) == pytest.approx([0.8, 0.8])
 
 
-@pytest.mark.parametrize("entries", [1, 2000, 2**22])
-def test_the_agreements_of_several_partitions_are_literal(monkeypatch, entries):
-    monkeypatch.setattr(scores, "_ENTRIES", entries)
+def test_the_merits_of_several_partitions_are_literal():
     rng, ids = np.random.default_rng(0), lists()
     found = [rng.choice(k, size=30, p=np.arange(1, k + 1) / sum(range(k + 1))) for k in (1, 2, 3, 5)]
-    expected = [literal.agreement(own.tolist(), ids) for own in found]
-    assert partition_agreements([torch.from_numpy(own) for own in found], ids) == pytest.approx(expected)
+    found.append(np.where(found[-1] == 2, 4, found[-1]))  # one of five clusters is empty
+    for own, merit in zip(found, merits([torch.from_numpy(own) for own in found], ids, 5), strict=True):
+        labels = own.tolist()
+        expected = literal.macro(labels, ids, 5), literal.agreement(labels, ids), literal.information(labels, ids)
+        assert merit == pytest.approx(expected)
+        assert macro_agreement(torch.from_numpy(own), ids, 5) == merit.score
+
+
+def test_a_cluster_that_a_view_does_not_have_is_not_judged_by_it():
+    labels, ids = [0, 0, 0, 1, 1, 1, 2, 2], torch.full((8, 1, 2), -1)
+    ids[:6, 0] = torch.tensor([[1, 2], [0, 2], [0, 1], [4, 5], [3, 5], [3, 4]])
+    expected = (3 / 4 - 2 / 5) / (3 / 5)  # three of three at one standard error, less two in five by chance
+    assert macro_agreement(torch.tensor(labels), ids, 3) == pytest.approx(expected)
+    assert macro_agreement(torch.tensor([*labels[:6], 0, 0]), ids, 3) == pytest.approx(2 / 3 * expected)
 
 
 def test_candidates_of_several_scalings_score_what_is_written_out():
@@ -177,10 +187,8 @@ def test_candidates_of_several_scalings_score_what_is_written_out():
     graphs[2][:, 2] = -1  # under one scaling a view says nothing
     labels = [rng.choice(4, size=30, p=[0.4, 0.3, 0.2, 0.1]) for _ in range(4)]
     found = [Candidate("abca"[i], own, graphs[i % 3], 1.0) for i, own in enumerate(labels)]
-    expected = [literal.agreement_over(own.tolist(), graphs) for own in labels]
-    assert neighbor_agreements(found) == pytest.approx(expected)
-    scored = [own * literal.entropy(one.tolist(), 5) for own, one in zip(expected, labels, strict=True)]
-    assert candidate_scores(found, 5) == pytest.approx(scored)
+    expected = [literal.macro_over(own.tolist(), graphs, 5) for own in labels]
+    assert candidate_scores(found, 5) == pytest.approx(expected)
 
 
 def test_clusters_are_matched_from_the_other_to_this_one():

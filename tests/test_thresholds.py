@@ -19,6 +19,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import rules, scores
+from viewfuse.selection.scores import Merit
 
 pytestmark = pytest.mark.usefixtures("never_still")
 
@@ -26,11 +27,10 @@ SOMEBODY = torch.zeros(12, 1, 1, dtype=torch.int64)
 STILL = early_stopping._STILL
 
 
-def seen_stage(monkeypatch, agreements, entropies=None):
+def seen_stage(monkeypatch, agreements, scored=None):
     """A stage whose clusters have these scores at one evaluation after another."""
-    agreed, even = iter(agreements), iter(entropies or [1.0] * len(agreements))
-    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(agreed))
-    monkeypatch.setattr(early_stopping, "size_entropy", lambda labels, n_clusters: next(even))
+    agreed, pure = iter(agreements), iter(scored or [1.0] * len(agreements))
+    monkeypatch.setattr(early_stopping, "merits", lambda *_: [Merit(next(pure), next(agreed), 1.0)])
     stage = JointStage()
     watch = EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage)
     for epoch in range(len(agreements)):
@@ -69,23 +69,19 @@ def test_small_gains_add_up_from_the_last_that_counted(monkeypatch):
     assert (list(stage.seen), stage.kept, stage.settled) == ([*range(7)], 6, True)
 
 
-def test_a_merged_state_does_not_renew_the_patience(monkeypatch):
+def test_a_state_that_scores_less_does_not_renew_the_patience(monkeypatch):
     stage = seen_stage(monkeypatch, [0.3, 0.31, 0.32, 0.33, 0.34], [0.9, 0.8, 0.8, 0.8, 0.8])
     assert (list(stage.seen), stage.settled) == ([*range(4)], True)
 
 
-def test_a_merged_state_sets_no_mark_for_those_that_follow(monkeypatch):
+def test_a_state_that_scores_less_sets_no_mark_for_those_that_follow(monkeypatch):
     stage = seen_stage(monkeypatch, [0.3, 0.34, 0.3], [0.9, 0.8, 0.9])
-    assert (stage.kept, stage.merged) == (2, False)
+    assert stage.kept == 2
 
 
-@pytest.mark.parametrize(
-    ("entropies", "kept", "merged"),
-    [([0.9, 0.891], 1, False), ([0.9, 0.889], 0, True), ([0.9, 0.895, 0.889], 1, True)],
-)
-def test_a_state_is_merged_where_the_sizes_are_less_even_than_at_first(monkeypatch, entropies, kept, merged):
-    stage = seen_stage(monkeypatch, [0.3, 0.4, 0.5][: len(entropies)], entropies)
-    assert (stage.kept, stage.merged) == (kept, merged)
+@pytest.mark.parametrize(("scored", "kept"), [([0.9, 0.891], 1), ([0.9, 0.889], 0), ([0.9, 0.895, 0.889], 1)])
+def test_a_state_whose_clusters_score_less_than_at_first_is_not_kept(monkeypatch, scored, kept):
+    assert seen_stage(monkeypatch, [0.3, 0.4, 0.5][: len(scored)], scored).kept == kept
 
 
 def test_the_best_state_is_kept_as_it_was():
@@ -103,7 +99,7 @@ def test_the_best_state_is_kept_as_it_was():
 def settled_by(monkeypatch, moved, *, neighbor_ids=None, **options):
     """Whether a stage was ended after so many of 2,000 samples changed their clusters, at one look after another."""
     monkeypatch.setattr(early_stopping, "_STILL", STILL)
-    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(rising))
+    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
     labels, stage, found, rising = torch.arange(2000) % 4, JointStage(), [], count()
     someone = torch.zeros(2000, 1, 1, dtype=torch.int64) if neighbor_ids is None else neighbor_ids
     watch = EarlyStopping(FixedClusters(), Looked(), someone, stage, **options)
@@ -149,20 +145,10 @@ def test_where_there_are_no_neighbours_the_last_state_is_kept():
     assert (stage.kept, stage.stopped) == (5, False)
 
 
-def test_merged_clusters_are_named_where_there_are_no_neighbours():
-    stage = JointStage()
-    watch = EarlyStopping(FixedClusters(), Looked(), torch.full((12, 1, 1), NO_NEIGHBOR), stage)
-    even, skewed = torch.arange(12) % 4, torch.tensor([0] * 9 + [1, 2, 3])
-    for epoch, labels in enumerate((even, even, skewed)):
-        watch.judge(epoch, labels)
-    assert (stage.kept, stage.merged) == (1, True)
-
-
 def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
     rising, embedded, embed = count(), [], training.embed_all
     monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
-    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: next(rising))
-    monkeypatch.setattr(early_stopping, "size_entropy", lambda labels, n_clusters: 1.0)
+    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 8))
     monkeypatch.setattr(training, "embed_all", lambda own: embedded.append(embed(own)) or embedded[-1])
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
@@ -174,7 +160,7 @@ def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
 
 @pytest.mark.parametrize(("schedule", "epochs"), [("default", 7), ("paper", 17)])
 def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
-    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: 0.3)
+    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, schedule=schedule, **SMALL)
     assert len(train(samples_for(settings), settings, 0).history["epoch"]) == epochs
@@ -187,7 +173,7 @@ def test_agreement_is_the_mean_over_the_others():
 
 
 def test_a_sum_of_squares_that_is_half_a_percent_larger_is_larger():
-    assert rules.best_start([0.5, 0.52], [10.0, 10.05], [1.0, 1.0]) == 0
+    assert rules.best_start([Merit(0.5, 0.5, 1.0), Merit(0.6, 0.6, 1.0)], [10.0, 10.05]) == 0
 
 
 def test_further_trainings_have_seeds_of_their_own():
@@ -198,7 +184,7 @@ def test_further_trainings_have_seeds_of_their_own():
 
 
 def test_a_stage_that_goes_on_remembers_how_long_it_has_waited(monkeypatch):
-    monkeypatch.setattr(early_stopping, "neighbor_agreement", lambda labels, neighbor_ids: 0.3)
+    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     stage = JointStage()
     first, second = (EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage) for _ in range(2))
     for epoch in range(2):

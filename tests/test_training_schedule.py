@@ -200,14 +200,14 @@ def test_what_is_said_of_the_stages_of_a_training(monkeypatch):
     run_past(run, 8, GROUPS)
     run.history["stage"][3:] = ["joint"] * 5
     run.numbers["clustering_weight"], stage = 0.25, run.joint_stage
-    stage.kept, stage.seen, stage.size_entropy, stage.ended = 6, {3: 0.1, 6: 0.2}, {3: 1.0, 6: 0.9}, "it broke"
+    stage.kept, stage.seen, stage.score, stage.ended = 6, {3: 0.1, 6: 0.2}, {3: 1.0, 6: 0.9}, "it broke"
     pretraining = training.pretraining_decision(run, 0.5)
     assert (pretraining.chosen, pretraining.planned, pretraining.evidence) == (3, 7, {"agreement": 0.5})
     assert training.pretraining_decision(run, None).evidence == {}
     joint = training.joint_stage_decision(run)
-    assert (joint.chosen, joint.lasted, joint.planned, joint.ended, joint.merged) == (3, 5, 9, "it broke", False)
+    assert (joint.chosen, joint.lasted, joint.planned, joint.ended) == (3, 5, 9, "it broke")
     assert joint.evidence == {
         "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},
-        "size_entropy_after_epoch": {"3": 1.0, "6": 0.9},
+        "score_after_epoch": {"3": 1.0, "6": 0.9},
         "clustering_weight": 0.25,
     }

@@ -27,14 +27,15 @@ class JointStage:
 
     Attributes
     ----------
-    seen : score of the clusters by the epoch after which they were judged, the first one before the stage
+    seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
+    score : their macro agreement, likewise
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
     settled : whether it was ended as its clusters no longer got better, or hardly changed
     """
 
     seen: dict[int, float] = field(default_factory=dict)
-    purity: dict[int, float] = field(default_factory=dict)
+    score: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
     settled: bool = False
@@ -48,11 +49,12 @@ class JointStage:
 class EarlyStopping:
     """Looks after the joint stage of one network.
 
-    Kept is the last state whose score (`viewfuse.selection.scores`) is the best one, or less by `_EQUAL` at most: among
-    equals the longer training is the better one. The stage is ended where losses are no longer finite, where clusters
-    are emptied, where the score is lower than its best by `_FALL`, where `_PATIENCE` evaluations in a row gained less
-    than `_TIE` together, and where a share of the samples below `_STILL` has changed its cluster since the last
-    evaluation.
+    Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
+    training is the better one. A state whose score (`viewfuse.selection.scores`), in which every cluster counts the
+    same, is lower than before the stage by `_LESS_PURE` is not kept. The stage is ended where losses are no longer
+    finite, where clusters are emptied, where the agreement is lower than its best by `_FALL`, where `_PATIENCE`
+    evaluations in a row gained less than `_TIE` together, and where a share of the samples below `_STILL` has changed
+    its cluster since the last evaluation.
 
     Parameters
     ----------
@@ -92,14 +94,14 @@ class EarlyStopping:
         """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
         found = int((labels.bincount() > 0).sum())
         merit = merits([labels], self._neighbor_ids, self._method.n_clusters)[0]
-        purity = self._stage.purity[epoch] = merit.score
         score = self._stage.seen[epoch] = merit.agreement
+        self._stage.score[epoch] = merit.score
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
-            self._stage.ended = f"the score of the clusters fell from {self._best:.3f} to {score:.3f}"
+            self._stage.ended = f"the neighbour agreement of the clusters fell from {self._best:.3f} to {score:.3f}"
         else:
-            self._compare(epoch, score, purity)
+            self._compare(epoch, score)
         self._n_clusters = max(self._n_clusters, found)
         self._stage.settled |= not self._stage.ended and self._moved(labels) < self._still
         self._labels = labels
@@ -108,8 +110,8 @@ class EarlyStopping:
         """The share of the samples that have changed their cluster since the last evaluation; all in the first."""
         return 1.0 if self._labels is None else float((labels != self._labels).double().mean())
 
-    def _compare(self, epoch: int, score: float, purity: float) -> None:
-        lost = purity < next(iter(self._stage.purity.values())) - _LESS_PURE
+    def _compare(self, epoch: int, score: float) -> None:
+        lost = self._stage.score[epoch] < next(iter(self._stage.score.values())) - _LESS_PURE
         better = score > self._best or not self._tells
         if not lost and (better or score >= self._best - _TIE):
             self._keep(epoch)

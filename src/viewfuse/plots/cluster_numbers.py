@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.plots.pictures import picture
+from viewfuse.plots.tree_layout import Fork, forks
 from viewfuse.selection.messages import p_value
-from viewfuse.selection.tree_layout import Fork, forks
 
 _ROW = 0.28
 

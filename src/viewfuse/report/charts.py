@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from viewfuse.plots.tree_layout import forks
 from viewfuse.report.html import Html, join, tag
 from viewfuse.selection.messages import p_value
-from viewfuse.selection.tree_layout import forks
 
 _WIDTH, _HEIGHT = 320, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26

@@ -101,9 +101,8 @@ def train_jointly(
 
 def _trained_jointly(group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> Sequence[TrainState]:
     for run in group:
-        assert run.clusters is not None
-        by_paper = _config(run).center_start == "ward"
-        run.numbers["even_sizes"] = float(by_paper or are_even(run.clusters, run.method.n_clusters))
+        uneven = run.clusters is not None and not are_even(run.clusters, run.method.n_clusters)
+        run.numbers["even_sizes"] = float(not uneven or _config(run).center_start == "ward")
     training, watches = Training(group), _watches(group)
     training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
     for watch in watches:
@@ -296,7 +295,8 @@ def joint_stage_decision(run: TrainState) -> JointStageLength:
     """After how many epochs of the joint stage the network is kept, and what was seen."""
     stage, before = run.joint_stage, run.history["stage"].count("pre-training")
     evidence = {
-        "score_after_epoch": {str(epoch): score for epoch, score in stage.seen.items()},
+        "neighbor_agreement_after_epoch": {str(epoch): found for epoch, found in stage.seen.items()},
+        "score_after_epoch": {str(epoch): found for epoch, found in stage.score.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
     lasted, planned = run.n_epochs - before, planned_epochs(run)[1]
