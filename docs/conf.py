@@ -15,8 +15,15 @@ release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "results/**.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-exclude_patterns = [".*", "build", "dist", "src", "benchmarks", "tests", "demo-output", "bench-output"]
+include_patterns = [
+    "docs/**.md",
+    "results/**.md",
+    "benchmarks/README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+]
+exclude_patterns = [".*", "build", "dist", "src", "tests", "demo-output", "bench-output"]
 
 # Markdown. Headings have the anchors that they have on code hosts, so one link works in both places.
 myst_enable_extensions = ["dollarmath", "attrs_block", "attrs_inline", "colon_fence"]
