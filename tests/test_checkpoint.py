@@ -76,6 +76,9 @@ def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, 
 def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypatch):
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
+    monkeypatch.setattr("viewfuse.engine.early_stopping._FALL", np.inf)
+    monkeypatch.setattr("viewfuse.engine.early_stopping._STILL", 0.0)
+    monkeypatch.setattr("viewfuse.engine.early_stopping._PATIENCE", np.inf)
     settings = {**TINY, "scaling": "standard"}
     whole = URRL(3, **settings).fit(views)
     for epochs in (4, 2):
@@ -95,8 +98,9 @@ def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tm
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
     settings = {**TINY, "scaling": "standard"}
     whole = URRL(3, **settings).fit(views)
-    assert whole.decisions_["joint_stage"]["lasted"] == 4  # two looks
-    kill_after(5, URRL(3, **settings, checkpoint=tmp_path), views, monkeypatch)
+    lasted = whole.decisions_["joint_stage"]["lasted"]
+    assert 4 <= lasted < 16  # two looks at least
+    kill_after(lasted + 1, URRL(3, **settings, checkpoint=tmp_path), views, monkeypatch)
     resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
     assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
     assert np.array_equal(resumed.embedding_, whole.embedding_)

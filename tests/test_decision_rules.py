@@ -67,16 +67,6 @@ def test_when_another_partition_takes_the_place_of_the_networks(other, better, o
     assert rules.clearly_better(other, own, of_graph=True) == of_graph
 
 
-@pytest.mark.parametrize(
-    ("sizes", "k", "even"),
-    [([5, 5], 2, True), ([10, 4], 2, False), ([30, 14], 2, True), ([7], 1, True), ([9, 9], 3, False)],
-)
-def test_sizes_are_even_from_nine_tenths_of_the_entropy_on(sizes, k, even):
-    shares = np.array(sizes) / sum(sizes)
-    assert (k == 1 or -(shares * np.log(shares)).sum() >= 0.9 * np.log(k)) == even
-    assert rules.are_even(torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)), k) == even
-
-
 def test_scalings_weights_and_verdicts_are_those_of_the_documents():
     assert rules.SCALINGS == ("mixed", "standard", "minmax")
     assert (rules.clustering_weight(2.0), rules.clustering_weight(None)) == (1.4, 0.1)
@@ -133,7 +123,7 @@ def test_taught_centres_are_those_of_least_cross_entropy_on_evenly_spread_rows(m
         entropy = functional.cross_entropy(-torch.cdist(own, at).square() / scale, wanted)
         return torch.autograd.grad(entropy + 1e-3 * (at - means).square().sum() / scale, at)[0].norm()
 
-    assert slope(teaching.centers_of(points, labels, 3)) < 1e-3 * slope(means)
+    assert slope(candidates.centers_of(points, labels, 3)) < 1e-3 * slope(means)
 
 
 def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch):
@@ -143,12 +133,12 @@ def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch)
         seen.append((len(points), means.ravel().tolist()))
         return np.array(given["centers"])[:, None]
 
-    monkeypatch.setattr(teaching, "_fitted", fitted)
+    monkeypatch.setattr(candidates, "_fitted", fitted)
     labels = np.repeat([0, 1], 10)
 
     def taught(points, *centers):
         given["centers"] = centers
-        found = teaching.centers_of(torch.tensor(points)[:, None], labels, 2)
+        found = candidates.centers_of(torch.tensor(points)[:, None], labels, 2)
         return found if found is None else found.ravel().tolist()
 
     right = [0.0] * 10 + [1.0] * 10
@@ -157,10 +147,10 @@ def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch)
     assert taught([1.0] * 2 + [0.0] * 8 + [1.0] * 10, 0.0, 1.0) == [0.0, 1.0]  # nine in ten
     assert taught([1.0] * 3 + [0.0] * 7 + [1.0] * 10, 0.0, 1.0) is None
     assert seen[2] == (20, pytest.approx([0.2, 1.0]))
-    assert teaching.centers_of(torch.zeros(20, 1), labels, 3) is None
+    assert candidates.centers_of(torch.zeros(20, 1), labels, 3) is None
     long = torch.arange(5_001.0)[:, None]
     given["centers"] = (1_250.0, 3_750.0)
-    teaching.centers_of(long, (long[:, 0] > 2_500).long().numpy(), 2)
+    candidates.centers_of(long, (long[:, 0] > 2_500).long().numpy(), 2)
     assert seen[-1] == (5_000, pytest.approx([1_250.0, 3_750.5]))  # means are those of all
 
 
@@ -201,7 +191,7 @@ def test_k_means_on_many_samples_takes_some_at_random(monkeypatch):
 
 
 def test_five_thousand_samples_are_enough_for_k_means():
-    assert (kmeans._ROWS, kmeans._DONORS, teaching._ROWS) == (5_000, 5, 5_000)
+    assert (kmeans._ROWS, kmeans._DONORS, candidates._TAUGHT_ROWS) == (5_000, 5, 5_000)
 
 
 SCALED = ScalingChoice("mixed", {"mixed": 0.5, "minmax": 0.52}, as_a_whole=[], diverged=[], asked=False)

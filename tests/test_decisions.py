@@ -404,22 +404,6 @@ class FixedClusters:
         return torch.nn.functional.one_hot(network.labels, 4)
 
 
-def test_clusters_of_which_most_neighbours_stay_are_not_kept_where_small_ones_lose_theirs():
-    network, stage = Looked(), JointStage()
-    network.labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3])
-    neighbor_ids = torch.tensor([[[j]] for j in (8, 10, 8, 10, 0, 1, 7, 6, 9, 8, 11, 10)])
-    watch = EarlyStopping(FixedClusters(), network, neighbor_ids, stage)
-    watch.evaluate(5, torch.zeros(12, 1))
-    before = network.labels
-    network.labels = torch.tensor([0] * 9 + [1, 2, 3])
-    watch.evaluate(6, torch.zeros(12, 1))
-    assert stage.seen[6] > stage.seen[5]
-    assert stage.score[6] < stage.score[5]
-    assert (stage.kept, stage.ended) == (5, "")
-    watch.restore_best()
-    assert torch.equal(network.labels, before)
-
-
 def test_scalings_that_treat_a_view_alike_count_once_there():
     pairs, crossed = torch.tensor([[[1]], [[0]], [[3]], [[2]]]), torch.tensor([[[2]], [[3]], [[0]], [[1]]])
     two = [

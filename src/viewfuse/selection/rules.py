@@ -15,9 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf, isnan, log
 
-import torch
-from torch import Tensor
-
 from viewfuse.selection.scores import Candidate, Merit
 
 SCALINGS = ("mixed", "standard", "minmax")
@@ -27,7 +24,6 @@ _SCALING_MARGIN = 0.04
 """By which the score of the clusters under a scaling must be higher than under those before it."""
 _SAME_SQUARES = 1.001
 _SHARE = 0.7
-_EVEN = 0.9
 _USUAL_WEIGHT = 0.1
 STABLE = 0.8
 """Agreement of trainings from which on they found the same."""
@@ -50,17 +46,6 @@ where they take the place of the network's, and half or double the bounds gain 0
 def clustering_weight(reconstruction: float | None) -> float:
     """lambda_2 from the mean reconstruction loss of the last pre-training epoch; the paper's where there was none."""
     return _USUAL_WEIGHT if reconstruction is None else _SHARE * reconstruction
-
-
-def are_even(labels: Tensor, n_clusters: int) -> bool:
-    """Whether the clusters have sizes that the target of the joint stage, which pulls sizes together, does no harm to.
-
-    Parameters
-    ----------
-    labels : int64 tensor of shape (samples,)
-    """
-    shares = labels.bincount(minlength=n_clusters).double() / len(labels)
-    return n_clusters == 1 or float(torch.special.entr(shares).sum()) >= _EVEN * log(n_clusters)
 
 
 def best_start(merits: Sequence[Merit], squares: Sequence[float]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +17,12 @@ from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.losses import soft_sizes
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.cuda import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers
-from viewfuse.selection.rules import are_even, clustering_weight
+from viewfuse.selection.rules import clustering_weight
 from viewfuse.utils.jobs import run_jobs
 
 _EVALUATIONS = 8
@@ -39,7 +37,7 @@ def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
     network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
     rate = config.view_dropout
     rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
-    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0, "even_sizes": 1.0})
+    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0})
     run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
     return run
 
@@ -100,9 +98,6 @@ def train_jointly(
 
 
 def _trained_jointly(group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> Sequence[TrainState]:
-    for run in group:
-        uneven = run.clusters is not None and not are_even(run.clusters, run.method.n_clusters)
-        run.numbers["even_sizes"] = float(not uneven or _config(run).center_start == "ward")
     training, watches = Training(group), _watches(group)
     training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
     for watch in watches:
@@ -181,14 +176,7 @@ def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping
 
 def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[str, Tensor]]:
     """From a batch of rows to the terms of the loss and their weighted sum."""
-    stored, first = training.pooled, training.first_rows
-    even = training.number("even_sizes").view(-1, 1, 1) > 0
-
-    def sizes(assignment: Tensor) -> Tensor:
-        """The soft sizes; where clusters have unequal sizes 1, so that the target does not pull them together."""
-        return torch.where(even, soft_sizes(assignment), 1.0)
-
-    method = replace(training.runs[0].method, sizes=sizes)
+    method, stored, first = training.runs[0].method, training.pooled, training.first_rows
     count = method.draws_per_sample(stored)
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
