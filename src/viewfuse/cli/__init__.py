@@ -39,6 +39,7 @@ VERBS = {
     "report": "Write a page that shows a run, or compares two.",
     "score": "Compare labels with known ones.",
     "serve": "Answer requests over HTTP with a saved model.",
+    "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
 _ELSEWHERE = {
     "bench": ("viewfuse.bench.command", "command"),
