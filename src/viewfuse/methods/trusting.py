@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
+from viewfuse.fitted.novelty import novelty
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.label_sets import bounds, label_sets
 from viewfuse.selection.messages import records, restored
@@ -90,3 +91,12 @@ class Trusting:
     def uncertain(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""
         return np.asarray(self.predict_set(X, alpha).sum(axis=1) > 1)
+
+    def novelty(self, X: Any) -> NDArray[np.float64]:
+        """How far samples, of shape (samples,), lie from the training samples, from 0 to 1.
+
+        The share of the training samples with as many views that lie nearer to others of them, view by view; one in
+        twenty samples of the same kind is above 0.95.
+        """
+        model, samples, _ = self._place(self._known_views(X))
+        return novelty(samples, model.stored)
