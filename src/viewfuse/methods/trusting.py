@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from viewfuse.neighbors.samples import Samples
 
 
+_FORMER = {"stability_": "soft_labels_.max(axis=1)", "cluster_stability_": "in trust_.clusters"}
+
+
 def trust_in(decisions: Mapping[str, Mapping[str, Any]]) -> Trust | None:
     """The verdict among decisions, as ``decisions_`` holds them; None where there is none."""
     found = restored({name: record for name, record in decisions.items() if name == Trust.name}).get(Trust.name)
@@ -63,17 +66,12 @@ class Trusting:
             return np.full(self.n_clusters_, np.nan, dtype=np.float32)
         return np.array([one["again"] for one in found.clusters], dtype=np.float32)
 
-    @property
-    def stability_(self) -> NDArray[np.float32]:
-        """The former name of the largest entries of `soft_labels_`."""
-        warn("stability_ is now soft_labels_.max(axis=1)", FutureWarning, stacklevel=2)
-        return np.asarray(self.soft_labels_.max(axis=1))
-
-    @property
-    def cluster_stability_(self) -> NDArray[np.float32]:
-        """The former name of what ``trust_.clusters`` holds."""
-        warn("cluster_stability_ is now in trust_.clusters", FutureWarning, stacklevel=2)
-        return self._again()
+    def __getattr__(self, name: str) -> Any:
+        """Former names, with a warning."""
+        if name not in _FORMER or "soft_labels_" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warn(f"{name} is now {_FORMER[name]}", FutureWarning, stacklevel=2)
+        return self.soft_labels_.max(axis=1) if name == "stability_" else self._again()
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
         """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
