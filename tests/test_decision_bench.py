@@ -103,7 +103,7 @@ def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp
         "joint_stage",
         "clusters",
         "confidence",
-        "reliability",
+        "trust",
         "reduction",
     }
     (found,) = read_records(tmp_path)

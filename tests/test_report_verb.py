@@ -104,3 +104,19 @@ def test_what_cannot_be_shown_is_said_in_one_line(folder, tmp_path, arguments, m
     assert message in said.output
     assert len(said.output.strip().splitlines()) == 1
     assert not (tmp_path / "a.html").exists()
+
+
+def test_clusters_that_follow_a_batch_are_named_first(folder, tmp_path):
+    labels = dict(line.split(",")[:2] for line in (folder / "labels.csv").read_text().splitlines()[1:])
+    rows = "".join(f"{name},{'p1' if label == '0' else 'p2'}\n" for name, label in labels.items())
+    (tmp_path / "known.csv").write_text("id,plate\n" + rows)
+    asked = ("report", folder, "--known", tmp_path / "known.csv", "--out", tmp_path / "page.html")
+    assert run(*asked, "--batch", "plate").exit_code == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "The clusters follow plate (adjusted mutual information" in text
+    assert text.index("Remove the effect of plate") < text.index("What sets the clusters apart most")
+    refused = run(*asked, "--force", "--batch", "lane")
+    assert (
+        refused.exit_code,
+        "no known column with classes is called 'lane'; those that are there: plate" in refused.output,
+    ) == (2, True)

@@ -145,7 +145,7 @@ def test_fit_replaces_its_results_and_keeps_what_is_somebodys_own(tmp_path):
     assert '"labels.csv"' in summary.read_text()
     summary.write_text(summary.read_text().replace('"labels.csv"', '"labels.csv", "cells.h5mu"'))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.cli.fit.write_stability", no_space)
+        patch.setattr("viewfuse.cli.fit.write_history", no_space)
         result = CliRunner().invoke(main, [*command, "--force", "--random-state", "1"])
     assert result.exit_code == 2
     assert "intact" in result.output

@@ -323,7 +323,7 @@ def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):
     files._shards = SimpleNamespace(layout=views)
     files._model = SimpleNamespace(
         complete=lambda views, by_name: (views, None), tensors=lambda views: (None, None), locate=lambda *_: None,
-        method=None, network=None, stored=None, assign=lambda z: np.zeros((4, 2)), is_far=lambda *_: np.zeros(4),
+        method=None, network=None, stored=None, assign=lambda *_: np.zeros((4, 2)), is_far=lambda *_: np.zeros(4),
     )  # fmt: skip
     monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
     rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None, None, np.arange(4))

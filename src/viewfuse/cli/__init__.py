@@ -41,6 +41,7 @@ MORE = {
     "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",
     "score": "Compare labels with known ones.",
+    "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
 _ELSEWHERE = {
     "embed": ("viewfuse.cli.predict", "embed"),

@@ -21,16 +21,22 @@ from viewfuse.report.page import tables_beside, write_report
     metavar="FILE",
     help="CSV file with ids and what else is known of the samples, such as classes: compared with the clusters.",
 )
+@click.option(
+    "--batch",
+    default="",
+    metavar="COLUMN",
+    help="The column of --known that clusters should not follow, such as a plate.",
+)
 @options.force
 @options.as_json
-def command(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, as_json: bool) -> None:
+def command(runs: tuple[Path, ...], out: Path, known: Path | None, batch: str, force: bool, as_json: bool) -> None:
     """Filled in by the group."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise CannotWrite(f"{out}: the report is a page; give the ending .html")
     _check_places(out, [*runs, *([known] if known else [])], force)
     from viewfuse.cli.fit import command as fit
 
-    tables = write_report(runs, out, known, spell=options.spelling(fit))
+    tables = write_report(runs, out, known, spell=options.spelling(fit), batch=batch)
     options.show({"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}, as_json)
 
 

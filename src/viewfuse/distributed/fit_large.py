@@ -346,7 +346,7 @@ def _finish(start: URRL, run: TrainState) -> None:
     """Replace the model of the bank by the one that learned from all rows."""
     found, model = embed_stored(run), start._model
     if model.calibration is not None:
-        labels = clusters(model.method, model.network, found)
+        labels = clusters(model.method, model.network, found).int()
         model = replace(model, calibration=replace(model.calibration, labels=labels))
     objectives = [*start.objectives_, run.objective]
     start._take_over(Fitted(model, found, run.history, run.seed, objectives, start.decisions_))

@@ -257,7 +257,7 @@ def _calibration(tensors: Mapping[str, Tensor], n: int, n_clusters: int) -> Cali
     if not own:
         return None
     labels, numbers = own["labels"], [own[name] for name in ("again", "shifts")]
-    if labels.dtype != torch.int64 or tuple(labels.shape) != (n,) or labels.min() < 0 or labels.max() >= n_clusters:
+    if labels.dtype != torch.int32 or tuple(labels.shape) != (n,) or labels.min() < 0 or labels.max() >= n_clusters:
         raise ValueError("the clusters of the training samples are not those of the model")
     if any(x.dtype != torch.float64 or tuple(x.shape) != (n_clusters,) or not x.isfinite().all() for x in numbers):
         raise ValueError("the calibration does not fit the clusters")

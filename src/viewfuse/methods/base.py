@@ -43,8 +43,8 @@ if TYPE_CHECKING:  # where it is needed it is imported: machines that only train
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
 _PER_CLUSTER = ("cluster_centers_",)
 _ASKED = {
-    "fit", "choose", "transform", "predict_proba", "predict_set", "out_of_range", "annotate", "explain", "impute",
-    "save",
+    "fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute",
+    "save", "validate",
 }  # fmt: skip
 _NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
+from viewfuse.fitted.novelty import novelty
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.label_sets import bounds, label_sets
 from viewfuse.selection.messages import records, restored
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from viewfuse.fitted.model import Model
     from viewfuse.neighbors.samples import Samples
+
+
+_FORMER = {"stability_": "soft_labels_.max(axis=1)", "cluster_stability_": "in trust_.clusters"}
 
 
 def trust_in(decisions: Mapping[str, Mapping[str, Any]]) -> Trust | None:
@@ -62,17 +66,12 @@ class Trusting:
             return np.full(self.n_clusters_, np.nan, dtype=np.float32)
         return np.array([one["again"] for one in found.clusters], dtype=np.float32)
 
-    @property
-    def stability_(self) -> NDArray[np.float32]:
-        """The former name of the largest entries of `soft_labels_`."""
-        warn("stability_ is now soft_labels_.max(axis=1)", FutureWarning, stacklevel=2)
-        return np.asarray(self.soft_labels_.max(axis=1))
-
-    @property
-    def cluster_stability_(self) -> NDArray[np.float32]:
-        """The former name of what ``trust_.clusters`` holds."""
-        warn("cluster_stability_ is now in trust_.clusters", FutureWarning, stacklevel=2)
-        return self._again()
+    def __getattr__(self, name: str) -> Any:
+        """Former names, with a warning."""
+        if name not in _FORMER or "soft_labels_" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warn(f"{name} is now {_FORMER[name]}", FutureWarning, stacklevel=2)
+        return self.soft_labels_.max(axis=1) if name == "stability_" else self._again()
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
         """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
@@ -90,3 +89,12 @@ class Trusting:
     def uncertain(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""
         return np.asarray(self.predict_set(X, alpha).sum(axis=1) > 1)
+
+    def novelty(self, X: Any) -> NDArray[np.float64]:
+        """How far samples, of shape (samples,), lie from the training samples, from 0 to 1.
+
+        The share of the training samples with as many views that lie nearer to others of them, view by view; one in
+        twenty samples of the same kind is above 0.95.
+        """
+        model, samples, _ = self._place(self._known_views(X))
+        return novelty(samples, model.stored)

@@ -23,6 +23,7 @@ from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of
 from viewfuse.report.verdict import count, headline, how_sure, percent
+from viewfuse.selection.messages import records
 from viewfuse.utils.settings import Spell
 
 MOST_LEVELS = 50
@@ -117,6 +118,22 @@ def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
     return [
         _column(name, ["" if place is None else column[place].strip() for place in places]) for name, column in cells
     ]
+
+
+def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> FinishedRun:
+    """The run with what a known column says of it that must not decide the clusters: whether they follow it."""
+    from viewfuse.selection.trust import on_batch, with_reasons  # which need torch
+
+    column = next((one for one in columns if one.name == batch and one.levels), None)
+    if column is None:
+        names = ", ".join(one.name for one in columns if one.levels) or "none"
+        raise DataError(f"no known column with classes is called {batch!r}; those that are there: {names}")
+    there = np.isfinite(column.values)
+    reason = on_batch(run.labels[there], column.values[there], batch)
+    if reason is None or run.trust is None:
+        return run
+    decided = {**run.summary["decisions"], **records(with_reasons(run.trust, reason))}
+    return replace(run, summary={**run.summary, "decisions": decided})
 
 
 def _check_shared(run: FinishedRun, known: CsvTable, shared: int) -> None:

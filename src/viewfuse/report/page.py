@@ -31,6 +31,7 @@ from viewfuse.report.comparison import (
     pair_sections,
     pair_verdict,
     read_known,
+    with_batch,
 )
 from viewfuse.report.html import Html, join, paragraphs, tag
 from viewfuse.report.map_section import map_section
@@ -52,7 +53,7 @@ _SCRIPTS = ("base.js", "coloring.js", "map.js", "lookup.js", "tables.js", "main.
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, known: Path | None = None, spell: Spell = str, title: str = ""
+    folders: Sequence[Path], out: Path, known: Path | None = None, spell: Spell = str, title: str = "", batch: str = ""
 ) -> Path:
     """Write the page of a run, or of two side by side, and its tables.
 
@@ -63,6 +64,7 @@ def write_report(
     known : CSV file with ids and what else is known of the samples; for one run only
     spell : how the page spells parameters
     title : what a run is called, where its folder does not have its name yet
+    batch : the known column that clusters should not follow
 
     Returns
     -------
@@ -77,7 +79,8 @@ def write_report(
         tables, content = _pair_tables(pair), _pair_content(pair, spell)
     else:
         columns = [] if known is None else columns_for(runs[0], read_known(known))
-        tables, content = tables_of(runs[0]) | _known_tables(runs[0], columns), _run_content(runs[0], columns, spell)
+        run = with_batch(runs[0], columns, batch) if batch else runs[0]
+        tables, content = tables_of(run) | _known_tables(run, columns), _run_content(run, columns, spell)
     write_sheets(data, tables)
     write_file(out, _fitting(content, [f"{data.name}/{name}" for name in tables]).encode())
     return data

@@ -16,7 +16,6 @@ from torch import Tensor
 from viewfuse.data.views import Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.passes import clusters, embed
-from viewfuse.engine.progress import Progress
 from viewfuse.engine.rng import replicate_seeds
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
@@ -53,29 +52,28 @@ def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
     return [np.sort(draws.choice(n, max(2, round(_SHARE * n)), replace=False)) for _ in range(n_refits)]
 
 
-def repeated(
-    source: Source, labels: NDArray[np.int64], config: Config, scaling: str, n_refits: int, *, seed: int,
-    n_init: Any, device: torch.device, progress: Progress, checkpoint: Path | None = None, **ways: Any,
-) -> NDArray[np.bool_]:  # fmt: skip
-    """Who is in the same cluster again, of shape (refits, samples): whole fits with other seeds on 80 % of the samples.
+def repeated_labels(
+    source: Source, n: int, config: Config, scaling: str, n_refits: int, *, seed: int, n_init: Any,
+    device: torch.device, checkpoint: Path | None = None, **ways: Any,
+) -> list[NDArray[np.int64]]:  # fmt: skip
+    """Where whole fits, with other seeds and on 80 % of the samples, place all `n` of them.
 
     Parameters
     ----------
-    labels : of all samples; clusters are matched one to one
     n_init : trainings of each refit, see `URRL`
     checkpoint : folder that keeps where each refit stands
     ways : of `fit_models`
     """
-    own = np.random.SeedSequence([seed, 7]).generate_state(n_refits).tolist()
-    hits = []
-    for number, (rows, start) in enumerate(zip(drawn(len(labels), n_refits, seed), own, strict=True)):
+    starts = np.random.SeedSequence([seed, 7]).generate_state(n_refits).tolist()
+    found = []
+    for number, (rows, start) in enumerate(zip(drawn(n, n_refits, seed), starts, strict=True)):
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
         part = source._replace(reduced=source.reduced[rows])
         kept = _checkpoint(checkpoint, number, part, config, seeds, device)
         with kept.interruptible():
-            found = fit_models([part], config, scaling, [seeds], device, progress=progress, checkpoint=kept, **ways)[0]
-        hits.append(stability(labels, [_placed(found.model, source)]) > 0)
-    return np.stack(hits)
+            (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, **ways)
+        found.append(_placed(fitted.model, source))
+    return found
 
 
 def _checkpoint(
@@ -115,14 +113,15 @@ class Validated(NamedTuple):
 
 
 def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
-    """Repeat the fit of an estimator; `ways` are those of `repeated`."""
+    """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
     if not isinstance(n_refits, Integral) or isinstance(n_refits, bool) or n_refits < _LEAST:
         raise wrong("n_refits", f"an integer of at least {_LEAST}", n_refits)
     trust, labels, model = fitted.trust_, fitted.labels_, fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
     more = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
     source = source_of(model, fitted.ids_)
-    hits = repeated(source, labels, config, fitted.scaling, int(n_refits), **more, **ways)
+    others = repeated_labels(source, len(labels), config, fitted.scaling, int(n_refits), **more, **ways)
+    hits = np.stack([stability(labels, [other]) > 0 for other in others])
     embedding = torch.from_numpy(fitted.embedding_).to(model.stored.present.device)
     model = _calibrated(model, embedding, labels, hits)
     soft = model.assign(model.stored, embedding)

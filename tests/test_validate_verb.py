@@ -1,0 +1,61 @@
+"""viewfuse validate: a run whose clusters are measured by repeated fits."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from conftest import make_blobs
+from viewfuse import URRL, load
+from viewfuse.cli import main
+from viewfuse.data.views import Views
+from viewfuse.io.writers import as_json, write_labels
+
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 6, "joint_epochs": 1, "learning_rate": 2e-3}
+QUICK |= {"scaling": "standard", "random_state": 0}
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(one) for one in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    views = Views(make_blobs(45, 3, missing=0.3)[0])
+    model = URRL(3, **QUICK).fit(views)
+    model.save(tmp_path / "model")
+    write_labels(tmp_path / "labels.csv", [(views, model.soft_labels_)])
+    facts = {"views": list(views.names), "cluster_sizes": np.bincount(model.labels_).tolist(), "params": {}}
+    (tmp_path / "summary.json").write_bytes(as_json({**facts, "decisions": model.decisions_}).encode())
+    return tmp_path
+
+
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_is_validated_where_it_is(folder):
+    before = rows_of(folder / "labels.csv")
+    made = run("validate", folder, "--refits", 2, "--json")
+    assert made.exit_code == 0, made.output
+    fitted, after = load(folder / "model"), rows_of(folder / "labels.csv")
+    assert fitted.trust_.refits == 2
+    for name in ("id", "label", "views_present"):
+        assert [row[name] for row in after] == [row[name] for row in before]
+    assert [float(row["confidence"]) for row in after] == pytest.approx(fitted.soft_labels_.max(axis=1), abs=1e-4)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["decisions"]["trust"]["refits"] == 2
+    assert "measured by 2 repeated fits" in (folder / "report.html").read_text()
+    assert not (folder / "validation").exists()
+
+
+def test_a_model_without_all_of_its_samples_cannot_be_validated(folder):
+    load(folder / "model").save(folder / "model", keep=20)
+    refused = run("validate", folder, "--refits", 2)
+    assert refused.exit_code == 2
+    assert "keeps 20 of its samples; fit again without --keep" in refused.output
