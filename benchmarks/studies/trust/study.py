@@ -1,6 +1,6 @@
 """How well the estimate of trust holds: a fit of each set, then whole fits on 80 % of its samples.
 
-python results/trust/study.py DATA NAME [NAME ...] [--missing 0.5] [--refits 8]
+python -m benchmarks.studies.trust.study DATA NAME [NAME ...] [--missing 0.5] [--refits 8]
 
 prints a line of CSV per set: what was measured and estimated, calibration error, area under the curve, and how often
 sets hold the cluster of a repeated fit.
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
-from viewfuse.utils.devices import chosen_device
 
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import URRL, Views
@@ -21,6 +20,7 @@ from viewfuse.engine.progress import SILENT
 from viewfuse.methods.urrl.validation import repeated_labels, source_of
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.scores import stability
+from viewfuse.utils.jobs import chosen_device
 
 COLUMNS = ("set", "missing", "samples", "clusters", "refits", "measured", "estimate", "ece", "auc", "coverage", "size")
 
