@@ -72,7 +72,7 @@ def literal_standing(tree, n):
     """All splits from the root on that are sure and strong enough, the bar being that of all that were tested."""
     strengths = {"": tree[""][0]}
     while True:
-        bar = max(0.2, 0.4 * np.mean(sorted(strengths.values(), reverse=True)[:4]))
+        bar = max(0.45 * 0.4, 0.4 * np.mean(sorted(strengths.values(), reverse=True)[:4]))
         standing = {""} if tree[""][0] >= bar and tree[""][1] < 0.05 else set()
         reached = {""}
         for name in sorted(tree, key=len)[1:]:

@@ -86,10 +86,9 @@ class Look:
 
 def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
     """A Gaussian of the mean and covariance of a table, of the same shape: random sums of its rows."""
-    rows, n = table.double(), len(table)
-    middle = rows.mean(dim=0)
-    drawn = torch.randn(n, n, generator=generator, dtype=torch.float64).to(rows)
-    return (drawn @ (rows - middle) / n**0.5 + middle).to(table)
+    n, middle = len(table), table.double().mean(dim=0).to(table)
+    drawn = torch.randn(n, n, generator=generator, dtype=table.dtype).to(table)
+    return drawn @ (table - middle) / n**0.5 + middle
 
 
 @dataclass(frozen=True)
