@@ -169,7 +169,9 @@ def _split_of(look: Look, generator: torch.Generator) -> float:
     """The agreement of the first split of a tree of its own."""
     graph = neighbor_graph(nearest(look.embedding), look.neighbors())
     groups = small_clusters(look.embedding, int(torch.randint(2**31, (), generator=generator)))
-    first = next(iter(splits_of(Tree(groups, joined_groups(graph, groups, int(groups.max()) + 1)))), None)
+    first = next(
+        iter(splits_of(Tree(groups, joined_groups(graph, groups, look.embedding, int(groups.max()) + 1)))), None
+    )
     found = np.nan if first is None else agreement(graph, np.isin(np.arange(len(look)), first.right))
     return 0.0 if np.isnan(found) else found
 
