@@ -148,13 +148,19 @@ def test_levels_are_where_splits_get_much_weaker():
     assert "; 4 holds as well, as a coarser level" in words(found)
 
 
+def chain(length, gap):
+    """Splits as of data with few dimensions."""
+    return [a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap) for place in range(length)]
+
+
 @pytest.mark.parametrize(
     ("splits", "n", "said"),
     [
         ([], 15, "1, as there are too few samples to look for more"),
         ([a_split(-1, 0, [80, 40], 0.1, stands=False)], 120, "1, as samples fall apart no more clearly than"),
-        ([a_split(-1, 0, [80, 40], 2.0, null=0.8, gap=0.1)], 120, "1: a continuum, in which samples at the borders"),
-        ([a_split(-1, 0, [80, 40], 2.0, null=0.8, gap=0.3)], 120, "^2, as 1 split of the tree stands"),
+        (chain(3, 0.25), 120, "1: a continuum, in which samples at the borders"),
+        (chain(3, 0.26), 120, "^4, as 3 splits of the tree stand"),
+        (chain(2, 0.0), 120, "^3, as 2 splits of the tree stand"),
         ([a_split(-1, 0, [80, 40], 2.0, held_out={"a": 0.0, "b": 0.05})], 120, "; 1 is seen in one view only"),
         ([a_split(-1, 0, [80, 40], 2.0, held_out={})], 120, "left out agree$"),
     ],

@@ -40,9 +40,10 @@ HALF, _STRONGEST = 0.4, 4
 _WEAK = 0.45
 """A split is stronger than this share of the agreement in Gaussians. Networks bend what they see; data without clusters
 were split with up to 0.42 of it (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0."""
-_FREE, _GAP, _FIRST = 0.55, 0.8, 5
-"""Of a continuum the gap, on average over the five largest that stand, is less than 0.8 times what the agreement in
-Gaussians has beyond 0.55: the fewer dimensions there are, the crisper borders come for free."""
+_FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
+"""Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
+Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three stand:
+wherever it is cut, it falls into parts."""
 _STEP = 1.5
 """Numbers hold as well where the next split is weaker by more than this factor."""
 _DRAWS = 4
@@ -157,7 +158,7 @@ def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> 
 
 def _is_continuum(splits: Splits) -> bool:
     first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
-    if not first:
+    if len(first) < _CHAIN:
         return False
     null, gap = (float(np.mean([min(one[name], 1.0) for one in first])) for name in ("null", "gap"))
     return gap < _GAP * (null - _FREE)
