@@ -69,20 +69,20 @@ def test_a_curve_is_a_continuum():
 
 
 def literal_standing(tree, n):
-    """All splits from the root on that are sure and strong enough, the bar being that of all that were tested."""
-    strengths = {"": tree[""][0]}
-    while True:
-        bar = max(0.2, 0.4 * np.mean(sorted(strengths.values(), reverse=True)[:4]))
-        standing = {""} if tree[""][0] >= bar and tree[""][1] < 0.05 else set()
-        reached = {""}
-        for name in sorted(tree, key=len)[1:]:
-            if name[:-1] in standing:
-                reached.add(name)
-                if tree[name][0] >= bar and tree[name][1] < 0.05 * (tree[name][2] - 1) / (n - 1):
-                    standing.add(name)
-        if reached <= set(strengths):
-            return standing
-        strengths |= {name: tree[name][0] for name in reached}
+    """Generation by generation; what passed a bar that rose later falls with all below it."""
+
+    def passes(name, tested):
+        strength, p, size = tree[name]
+        bar = max(0.45 * 0.4, 0.4 * np.mean(sorted((tree[one][0] for one in tested), reverse=True)[:4]))
+        return strength >= bar and p < 0.05 * (size - 1) / (n - 1)
+
+    tested, queue = [], [""]
+    while queue:
+        tested.append(queue.pop(0))
+        if passes(tested[-1], tested) and len(tested[-1]) < 3:
+            queue += [tested[-1] + "0", tested[-1] + "1"]
+    final = {name for name in tested if passes(name, tested)}
+    return {name for name in final if all(name[:i] in final for i in range(len(name)))}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -90,8 +90,8 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
     """On a full tree of 16 equal groups, with strengths and p-values that are made up."""
     rng = np.random.default_rng(seed)
     names = ["", *(f"{i:0{d}b}" for d in (1, 2, 3) for i in range(2**d))]
-    made = {name: (rng.uniform(0, 3) / (1 + len(name)), float(rng.choice([0.0, 0.9], p=[0.9, 0.1]))) for name in names}
-    made[""] = (2.0, 0.0)
+    made = {name: (rng.uniform(0.2, 3), float(rng.choice([0.0, 0.9], p=[0.9, 0.1]))) for name in names}
+    made[""] = (1.0, 0.0)
     groups = np.repeat(np.arange(16), 10)
     merges, at = [], list(range(16))
     while len(at) > 1:
@@ -148,13 +148,19 @@ def test_levels_are_where_splits_get_much_weaker():
     assert "; 4 holds as well, as a coarser level" in words(found)
 
 
+def chain(length, gap):
+    """Splits as of data with few dimensions."""
+    return [a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap) for place in range(length)]
+
+
 @pytest.mark.parametrize(
     ("splits", "n", "said"),
     [
         ([], 15, "1, as there are too few samples to look for more"),
         ([a_split(-1, 0, [80, 40], 0.1, stands=False)], 120, "1, as samples fall apart no more clearly than"),
-        ([a_split(-1, 0, [80, 40], 2.0, null=0.8, gap=0.1)], 120, "1: a continuum, in which samples at the borders"),
-        ([a_split(-1, 0, [80, 40], 2.0, null=0.8, gap=0.3)], 120, "^2, as 1 split of the tree stands"),
+        (chain(3, 0.25), 120, "1: a continuum, in which samples at the borders"),
+        (chain(3, 0.26), 120, "^4, as 3 splits of the tree stand"),
+        (chain(2, 0.0), 120, "^3, as 2 splits of the tree stand"),
         ([a_split(-1, 0, [80, 40], 2.0, held_out={"a": 0.0, "b": 0.05})], 120, "; 1 is seen in one view only"),
         ([a_split(-1, 0, [80, 40], 2.0, held_out={})], 120, "left out agree$"),
     ],

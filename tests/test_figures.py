@@ -187,10 +187,6 @@ def number_of_clusters() -> Iterator[tuple[str, str]]:
     wrong = [one.ari_at_true_k - one.ari for one in every[OURS] if one.chosen != one.true_k]
     yield page, f"(adjusted Rand index lower by {mean(wrong):.2f})"
     yield "results/clusters/README.md", f"lower by {mean(wrong):.3f} on average over the {len(wrong)} cells"
-    yield (
-        "docs/tutorials/choosing-k.md",
-        (f"within one of the number of classes in {hits(clear, 1)} of the cases, and exact in {hits(clear)}."),
-    )
 
 
 # --- what is decided ---

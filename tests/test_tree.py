@@ -8,7 +8,16 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection.tree import Tree, cluster_tree, edges, in_order_met, joined_groups, nearest, neighbor_graph
+from viewfuse.selection.tree import (
+    Tree,
+    cluster_tree,
+    coarser,
+    edges,
+    in_order_met,
+    joined_groups,
+    nearest,
+    neighbor_graph,
+)
 
 
 def samples(sizes, seed=0, widths=(5, 7), far=6.0):
@@ -43,7 +52,7 @@ def test_merges_are_those_of_average_linkage_on_the_graph():
     stored, points, _ = samples((20, 9, 14, 6))
     groups = np.random.default_rng(1).integers(0, 11, size=len(points))
     graph = neighbor_graph(nearest(points), stored.neighbor_ids)
-    assert [set(pair) for pair in joined_groups(graph, in_order_met(groups), 11).tolist()] == literal_merges(
+    assert [set(pair) for pair in joined_groups(graph, in_order_met(groups), points, 11).tolist()] == literal_merges(
         graph, in_order_met(groups)
     )
 
@@ -77,9 +86,22 @@ def test_the_order_of_the_samples_does_not_matter_to_the_merges():
     cuts = []
     for own, where, at in ((stored, points, groups), (again, points[order], groups[order])):
         names = in_order_met(at)
-        cuts.append(Tree(names, joined_groups(neighbor_graph(nearest(where), own.neighbor_ids), names, 9)))
+        cuts.append(Tree(names, joined_groups(neighbor_graph(nearest(where), own.neighbor_ids), names, where, 9)))
     for k in (2, 3, 5):
         assert adjusted_rand_score(cuts[0].cut(k)[order], cuts[1].cut(k)) == 1.0
+
+
+def test_groups_without_shared_neighbours_join_by_distance():
+    """Three groups of four clusters, all far apart."""
+    rng = np.random.default_rng(0)
+    places = np.repeat(300.0 * np.eye(3, 5), 4, axis=0) + 30 * rng.normal(size=(12, 5))
+    points = torch.from_numpy(np.repeat(places, 20, axis=0) + rng.normal(size=(240, 5))).float()
+    stored = index_training_set([points], torch.ones(240, 1, dtype=torch.bool), 12)
+    tree = cluster_tree(points, stored.neighbor_ids, 0)
+    assert adjusted_rand_score(np.arange(240) // 20, tree.cut(12)) == 1.0
+    assert adjusted_rand_score(np.arange(240) // 80, tree.cut(3)) == 1.0
+    fewer = coarser(np.arange(240) // 20, points.numpy(), stored.neighbor_ids, 3)
+    assert adjusted_rand_score(np.arange(240) // 80, fewer) == 1.0
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])

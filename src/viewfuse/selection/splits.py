@@ -86,10 +86,9 @@ class Look:
 
 def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
     """A Gaussian of the mean and covariance of a table, of the same shape: random sums of its rows."""
-    rows, n = table.double(), len(table)
-    middle = rows.mean(dim=0)
-    drawn = torch.randn(n, n, generator=generator, dtype=torch.float64).to(rows)
-    return (drawn @ (rows - middle) / n**0.5 + middle).to(table)
+    n, middle = len(table), table.double().mean(dim=0).to(table)
+    drawn = torch.randn(n, n, generator=generator, dtype=table.dtype).to(table)
+    return drawn @ (table - middle) / n**0.5 + middle
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,9 @@ def _split_of(look: Look, generator: torch.Generator) -> float:
     """The agreement of the first split of a tree of its own."""
     graph = neighbor_graph(nearest(look.embedding), look.neighbors())
     groups = small_clusters(look.embedding, int(torch.randint(2**31, (), generator=generator)))
-    first = next(iter(splits_of(Tree(groups, joined_groups(graph, groups, int(groups.max()) + 1)))), None)
+    first = next(
+        iter(splits_of(Tree(groups, joined_groups(graph, groups, look.embedding, int(groups.max()) + 1)))), None
+    )
     found = np.nan if first is None else agreement(graph, np.isin(np.arange(len(look)), first.right))
     return 0.0 if np.isnan(found) else found
 
