@@ -115,3 +115,11 @@ def test_nothing_was_spared_where_there_is_one_scaling_only(blobs):
     model = URRL(3, scaling="standard", **SMALL).fit(blobs[0])
     assert not model.decisions_["scaling"]["clear"]
     assert model.decisions_["scaling"]["why"] == "scaling: standard, as asked"
+
+
+def test_clusters_that_were_taught_are_not_clear(blobs, monkeypatch):
+    """The network finds others than k-means, and is taught: that both have the same clusters then tells nothing."""
+    only_good(monkeypatch, np.repeat([0, 1, 2], 20))
+    monkeypatch.setattr(trials, "centers_of", lambda embedding, labels, k: embedding[:3])
+    model = URRL(3, pretrain_epochs=5, joint_epochs=0, **SMALL).fit(blobs[0])
+    assert len(model.decisions_["scaling"]["evidence"]) > 1

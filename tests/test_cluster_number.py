@@ -11,12 +11,10 @@ import torch
 from run_folders import SPLITS, a_split
 from test_splits import a_look
 from viewfuse.errors import SettingError
-from viewfuse.fitted.clusters import best_overlaps
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import cluster_number
 from viewfuse.selection.cluster_number import (
     checked_range,
-    contingency,
     number_decision,
     possible_range,
     splits_tested,
@@ -190,8 +188,3 @@ def test_a_view_is_hidden_where_there_is_another():
     assert hidden.present.tolist() == [[False, True], [True, False], [False, True]]
     assert hidden.values[0].flatten().tolist() == [0.0, 2.0, 0.0]
     assert (hidden.neighbor_ids[~hidden.present] == -1).all()
-
-
-def test_overlaps_are_jaccard_indices_of_the_best_match():
-    shared = contingency(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 2, 0, 0]), 3)
-    np.testing.assert_allclose(best_overlaps(shared), [2 / 3, 1 / 2, np.nan])

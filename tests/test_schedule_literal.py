@@ -39,7 +39,7 @@ def events(monkeypatch):
     monkeypatch.setattr(early_stopping, "_PATIENCE", inf)
     monkeypatch.setattr(early_stopping, "_FALL", inf)
     monkeypatch.setattr(early_stopping, "_TIE", 2.0)  # so the last state is kept
-    monkeypatch.setattr(early_stopping, "_MERGED", inf)
+    monkeypatch.setattr(early_stopping, "_LESS_PURE", inf)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     return found

@@ -9,7 +9,7 @@ import torch
 import reference_selection as literal
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import cluster_number, kmeans, scores
-from viewfuse.selection.cluster_number import principal, with_half_the_views
+from viewfuse.selection.cluster_number import principal
 from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.scores import Candidate, candidate_scores, macro_agreement, merits
 from viewfuse.selection.splits import gaussian_like
@@ -241,21 +241,6 @@ def test_a_gaussian_is_random_sums_of_the_rows_of_a_table():
     middle = table.mean(axis=0)
     expected = [sum(d[i] * (table[i] - middle) for i in range(4)) / 2 + middle for d in drawn]
     np.testing.assert_allclose(gaussian_like(torch.from_numpy(table), generator()), expected, atol=1e-9)
-
-
-def test_the_views_with_the_lowest_draws_stay_half_of_those_that_are_there():
-    samples, values, mask = gappy(missing=0.2)
-    hidden = with_half_the_views(samples, generator())
-    draws = torch.rand(mask.shape, generator=generator()).numpy()
-    for i in range(len(mask)):
-        there = sorted(np.flatnonzero(mask[i]), key=lambda v: draws[i, v])
-        kept = there[: -(-len(there) // 2)]
-        assert np.flatnonzero(hidden.present[i]).tolist() == sorted(kept)
-        for v in range(mask.shape[1]):
-            assert hidden.values[v][i].tolist() == (values[v][i].tolist() if v in kept else [0] * values[v].shape[1])
-            assert hidden.neighbor_ids[i, v].tolist() == (
-                samples.neighbor_ids[i, v].tolist() if v in kept else [-1] * 9
-            )
 
 
 def test_missing_views_are_the_means_of_five_donors_in_the_units_of_their_view():

@@ -75,9 +75,11 @@ def test_confidence_by_a_literal_reference(noise, clear):
 def test_what_is_found_again_is_matched_one_to_one_and_corrected_for_chance():
     labels, others = np.array([0, 0, 0, 1, 1, 2]), [np.array([2, 2, 0, 0, 0, 1]), np.array([1, 1, 1, 0, 0, 2])]
     hits = np.mean([matched_hits(labels, other, 3) for other in others], axis=0)
-    wanted = [(hits[labels == c].mean() - 1 / 3) / (2 / 3) for c in range(3)]
+    shares = [1 / 2, 1 / 3, 1 / 6]  # a large cluster is found again by chance more often than a small one
+    wanted = [(hits[labels == c].mean() - chance) / (1 - chance) for c, chance in enumerate(shares)]
     assert confidence.chance_corrected_again(labels, others, 3) == pytest.approx(wanted)
-    assert confidence.chance_corrected_again(labels, others, 4)[3] == pytest.approx(-1 / 3)  # an empty cluster
+    assert confidence.chance_corrected_again(labels, others, 4)[3] == 0.0  # an empty cluster
+    assert confidence.chance_corrected_again(np.zeros(3, dtype=np.int64), [], 1).tolist() == [1.0]
 
 
 def test_margins_do_not_depend_on_directions_in_which_centres_agree():
@@ -155,8 +157,7 @@ def test_repeated_fits_are_counted():
 
 
 def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
-    curve = [{"k": k, "score": 0.1} for k in (2, 3)]
-    number = ClusterNumber(3, {}, [3], None, False, curve)
+    number = ClusterNumber(3, {}, "continuum", [], "largest", [])
     found = trust.with_reasons(trust.estimated(np.full(9, 0.99), np.arange(9) % 3, 3), *trust.on_number(number))
     assert found.level == "some"
     assert [one["name"] for one in found.reasons] == ["continuum", "range_end"]

@@ -26,13 +26,7 @@ import torch
 from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles, RunFolder
 from viewfuse.distributed.processes import Processes, joined, was_restarted
-from viewfuse.distributed.rows.pass_zero import (
-    ColumnFacts,
-    changed_shard,
-    read_contents,
-    read_offset,
-    run_pass_zero,
-)
+from viewfuse.distributed.rows.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
 from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shard_paths import check_apart

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from sklearn.decomposition import PCA
 from torch import Tensor
-from torch.nn import functional
 
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import Samples
@@ -178,14 +177,6 @@ def _levels(heights: Sequence[float], chosen: int) -> list[int]:
     return [place + 2 for place in range(len(own) - 1) if own[place] > _STEP * own[place + 1]]
 
 
-def with_half_the_views(samples: Samples, generator: torch.Generator) -> Samples:
-    """Samples of which every other view, drawn anew for each, is hidden; one at least stays."""
-    present = samples.present
-    draws = torch.rand(present.shape, generator=generator).to(present.device)
-    places = torch.where(present, draws, 2.0).argsort(dim=1).argsort(dim=1)
-    return _seen(samples, present & (places < (present.sum(dim=1, keepdim=True) + 1) // 2))
-
-
 def without_view(samples: Samples, view: int) -> Samples:
     """Samples of which one view is hidden, where they have another."""
     others = samples.present.clone()
@@ -206,9 +197,3 @@ def principal(table: Tensor) -> Tensor:
     solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
     found = PCA(min(_DIMENSIONS, *rows.shape), svd_solver=solver).fit_transform(rows)
     return table.new_tensor(found / max(np.sqrt(np.square(found).sum(axis=1).mean()), 1e-12), dtype=torch.float32)
-
-
-def contingency(first: Tensor, second: Tensor, n_clusters: int) -> Tensor:
-    """How many points each pair of clusters shares, of shape (..., clusters, clusters), in float64."""
-    left, right = (functional.one_hot(one, n_clusters).float() for one in (first, second))
-    return (left.transpose(-1, -2) @ right).double()
