@@ -6,10 +6,13 @@ from math import log, nan, sqrt
 
 import numpy as np
 import pytest
+import torch
 
 from conftest import make_blobs
-from viewfuse import URRL
+from viewfuse import URRL, Views
 from viewfuse.fitted import novelty
+from viewfuse.fitted.novelty import outlying
+from viewfuse.neighbors.samples import index_training_set
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 0, "scaling": "standard"}
 
@@ -67,3 +70,60 @@ def test_shares_below_count_equals_by_half():
     assert novelty.share_below(known, np.array([0.0, 1.0, 2.0, 4.0])).tolist() == [0.0, 0.125, 0.5, 1.0]
     assert novelty.share_below(known[:0], np.array([5.0])).tolist() == [0.0]
     assert novelty.combined(np.array([[nan, nan]]), np.zeros((2, 2))).tolist() == [0.0]
+
+
+def literal_outlying(values, present):
+    """Distances to the fifth neighbour over their median, where they are beyond the fence, view by view."""
+    found = np.zeros(present.shape)
+    for v, view in enumerate(values):
+        rows = np.flatnonzero(present[:, v])
+        far = {i: sorted(np.linalg.norm(view[i] - view[j]) for j in rows if j != i)[4] for i in rows}
+        usual = np.median([*far.values()])
+        low, high = np.percentile(np.log([one / usual for one in far.values()]), [25, 75])
+        for i, one in far.items():
+            if one > 5 * usual and np.log(one / usual) > high + 4 * (high - low):
+                found[i, v] = one / usual
+    return found
+
+
+def outlying_set(seed=0):
+    """Two groups in views of other units; three samples are far off in one view or in both, twelve are a group."""
+    rng = np.random.default_rng(seed)
+    values = [
+        unit * (rng.normal(size=(90, w)) + 4 * (np.arange(90) % 2)[:, None] + 30) for unit, w in ((9.0, 4), (0.1, 3))
+    ]
+    values[0][[3, 50]] += 9.0 * np.array([[60.0], [-80.0]])
+    values[1][[3, 71]] += 0.1 * np.array([[90.0], [70.0]])
+    values[1][78:] += 0.1 * 500
+    present = rng.random((90, 2)) > 0.2
+    present[[3, 50, 71]], present[~present.any(axis=1), 0], present[78:, 1] = True, True, True
+    return [np.where(present[:, [v]], view, 0).astype(np.float32) for v, view in enumerate(values)], present
+
+
+def test_outliers_are_those_of_the_literal_rule_and_groups_are_none():
+    values, present = outlying_set()
+    stored = index_training_set([torch.from_numpy(one) for one in values], torch.from_numpy(present), 9)
+    found = outlying(stored)
+    np.testing.assert_allclose(found, literal_outlying([one.astype(float) for one in values], present), rtol=1e-5)
+    assert [np.flatnonzero(one).tolist() for one in found.T] == [[3, 50], [3, 71]]
+
+
+def test_equal_samples_are_no_outliers():
+    stored = index_training_set([torch.ones(20, 2)], torch.ones(20, 1, dtype=torch.bool), 9)
+    assert not outlying(stored).any()
+
+
+def test_an_estimator_names_outliers_and_goes_on_after_it_was_saved(tmp_path):
+    values, present = outlying_set()
+    views = {"a": np.where(present[:, [0]], values[0], np.nan), "b": np.where(present[:, [1]], values[1], np.nan)}
+    small = {"embedding_dim": 8, "hidden_dim": 8, "scaling": "standard", "pretrain_epochs": 1, "joint_epochs": 0}
+    model = URRL(2, random_state=0, **small).fit(Views(views, ids=[f"s{i}" for i in range(90)]))
+    assert np.flatnonzero(model.outliers_).tolist() == [3, 50, 71]
+    why = model.decisions_["outliers"]["why"]
+    assert why.startswith("outliers: 3 of 90 samples lie farther from all others than usual: ")
+    assert sorted(part.split(" (")[0] for part in why.split("usual: ")[1].split(", ")) == ["s3", "s50", "s71"]
+    assert "outliers" in [one["name"] for one in model.trust_.reasons]
+    model.save(tmp_path / "model")
+    again = URRL.load(tmp_path / "model")
+    assert np.array_equal(again.outliers_, model.outliers_)
+    assert again.decisions_["outliers"] == model.decisions_["outliers"]

@@ -21,6 +21,8 @@ _LEAST = 30
 _EDGE = 1e-3
 """Added before the logarithm: a view in which a sample is farther than all others must not outweigh all views."""
 _ROWS = 8_192
+_AMONG, _FENCE, _TIMES = 5, 4.0, 5.0
+"""Of `outlying`. On 15 real sets and six synthetic ones without outliers five of 19,000 samples are marked."""
 
 
 def novelty(samples: Samples, stored: Samples) -> NDArray[np.float64]:
@@ -46,6 +48,32 @@ def _distances(samples: Samples, stored: Samples, rows: Tensor, view: int) -> Te
     ids = samples.neighbor_ids[rows, view, 0]
     far = (samples.values[view][rows].double() - stored.values[view][ids.clamp(min=0)]).square().sum(dim=1).sqrt()
     return torch.where(ids == NO_NEIGHBOR, torch.nan, far)
+
+
+def outlying(stored: Samples) -> NDArray[np.float64]:
+    """How many times as far as usual the fifth neighbour of each sample is, of shape (samples, views).
+
+    0 where a sample is no outlier in a view: where the logarithm of the distance is less than the upper quartile plus
+    four times the range of the quartiles (Tukey's fence), or the distance less than five times the median.
+    Samples that lie far from most others, but in a group of six, are a cluster.
+    """
+    found = [_times_as_far(stored, v) for v in range(len(stored.values))]
+    return np.stack(found, axis=1)
+
+
+def _times_as_far(stored: Samples, view: int) -> NDArray[np.float64]:
+    ids, values = stored.neighbor_ids[:, view, :_AMONG], stored.values[view].double()
+    last = ids.gather(1, ((ids != NO_NEIGHBOR).sum(dim=1).clamp(min=1) - 1)[:, None])[:, 0]
+    far = torch.cat([(values[rows] - values[last[rows].clamp(min=0)]).norm(dim=1)
+                     for rows in torch.split(torch.arange(len(ids), device=ids.device), _ROWS)])  # fmt: skip
+    there = (last != NO_NEIGHBOR).cpu().numpy()
+    times = np.zeros(len(ids))
+    usual = float(np.median(far.cpu().numpy()[there])) if there.any() else 0.0
+    if usual <= 0:
+        return times
+    times[there] = far.cpu().numpy()[there] / usual
+    low, high = np.percentile(np.log(np.maximum(times[there], _EDGE)), [25, 75])
+    return np.where((times > _TIMES) & (np.log(np.maximum(times, _EDGE)) > high + _FENCE * (high - low)), times, 0.0)
 
 
 def combined(distances: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[np.float64]:

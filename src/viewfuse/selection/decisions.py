@@ -145,6 +145,20 @@ class Trust(Decision):
 
 
 @dataclass(frozen=True)
+class Outliers(Decision):
+    """How many samples lie far from all others in a view that they have.
+
+    Attributes
+    ----------
+    evidence : by view and id of the sample how many times as far as usual its fifth neighbour is
+    samples : how many there are in all
+    """
+
+    name = "outliers"
+    samples: int
+
+
+@dataclass(frozen=True)
 class SavedSentence(Decision):
     """A decision in the form of an older viewfuse, of which the saved sentence is used; `key` is its name."""
 
@@ -156,6 +170,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust,
+        MeanConfidence, Trust, Outliers,
     )
 }  # fmt: skip

@@ -17,6 +17,7 @@ from viewfuse.selection.decisions import (
     Decision,
     JointStageLength,
     MeanConfidence,
+    Outliers,
     PretrainingLength,
     SavedSentence,
     ScalingChoice,
@@ -163,6 +164,14 @@ def _(decision: ClusterSource, spell: Spell = str) -> str:
     found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
     taught = f"those of {found[decision.chosen]}, which the network was taught"
     return f"{taught}, as neighbours stay together much better there {_listed(decision.evidence)}"
+
+
+@words.register
+def _(decision: Outliers, spell: Spell = str) -> str:
+    found = [(times, name, view) for view, far in decision.evidence.items() for name, times in far.items()]
+    worst = {name: f"{name} ({times:.0f} times in {view})" for times, name, view in sorted(found)}
+    named = ", ".join([*worst.values()][:-7:-1]) + (" and others" if len(worst) > 6 else "")
+    return f"{decision.chosen} of {decision.samples:,} samples lie farther from all others than usual: {named}"
 
 
 @words.register

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
@@ -21,6 +23,7 @@ from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
+from viewfuse.fitted.novelty import outlying
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
@@ -104,7 +107,6 @@ class URRL(NestedLevels, MultiViewClusterer):
         Seed. The global random generators are neither read nor changed.
     verbose : bool, default False
         Show one progress bar for the whole fit; without a terminal or notebook, a line per stage.
-
     n_jobs : int or None, default None
         Trainings that run side by side on a CPU, each in a process of its own; -1 is one per core. None is 1, one
         after the other in this process, unless a ``joblib.parallel_config`` is active. The results are the same.
@@ -127,6 +129,7 @@ class URRL(NestedLevels, MultiViewClusterer):
     decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
         "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
         "confidence" and "trust": for each a dict of what was "chosen", from which "evidence", and "why" in words
+    outliers_ : bool array of shape (samples,): samples that lie far from all others in a view that they have
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
 
@@ -222,6 +225,11 @@ class URRL(NestedLevels, MultiViewClusterer):
             n_clusters,
             **{**own, "scaling": PAPER_SCALING, "reduction": "none", "n_init": 1, "ablation": ablation, **params},
         )
+
+    @property
+    def outliers_(self) -> NDArray[np.bool_]:
+        """Which training samples lie far from all others in a view that they have, of shape (samples,)."""
+        return np.asarray(outlying(self._model.stored).any(axis=1))
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on the samples and cluster them.

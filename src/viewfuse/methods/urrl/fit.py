@@ -20,6 +20,7 @@ from viewfuse.engine.passes import clusters as assigned
 from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.model import Model, Source
+from viewfuse.fitted.novelty import outlying
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
@@ -34,7 +35,7 @@ from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_tria
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import Calibration, mean_confidence
-from viewfuse.selection.decisions import ScalingChoice, Trust
+from viewfuse.selection.decisions import Outliers, ScalingChoice, Trust
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
@@ -48,7 +49,7 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
-from viewfuse.selection.trust import estimated, on_kmeans, on_sizes, on_views, with_reasons
+from viewfuse.selection.trust import estimated, on_kmeans, on_outliers, on_sizes, on_views, with_reasons
 
 
 class Fitted(NamedTuple):
@@ -219,6 +220,7 @@ class _Chosen(NamedTuple):
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
+        outliers = _outliers(model, trial.prepared.source.reduced.ids)
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = records(
@@ -228,7 +230,8 @@ class _Chosen(NamedTuple):
             joint_stage_decision(run),
             clusters,
             mean_confidence(soft, model.calibration),
-            *([] if model.calibration is None else [_trust(model, soft, trial.reference)]),
+            *([outliers] if outliers.chosen else []),
+            *([] if model.calibration is None else [_trust(model, soft, trial.reference, outliers.chosen)]),
         )
         return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
 
@@ -238,7 +241,16 @@ def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
     return assigned(trial.run.method, trial.run.network, embedding).cpu().numpy()
 
 
-def _trust(model: Model, soft: NDArray[np.float32], reference: NDArray[np.int64]) -> Trust:
+def _outliers(model: Model, ids: NDArray[Any]) -> Outliers:
+    """Which samples lie far from all others in a view that they have."""
+    times = outlying(model.stored)
+    columns = zip(model.names, times.T, strict=True)
+    by_view = {name: {str(ids[i]): float(own[i]) for i in np.flatnonzero(own)} for name, own in columns}
+    evidence = {name: far for name, far in by_view.items() if far}
+    return Outliers(int(times.any(axis=1).sum()), evidence, len(times))
+
+
+def _trust(model: Model, soft: NDArray[np.float32], reference: NDArray[np.int64], n_outliers: int) -> Trust:
     """Whether the clusters would be found again, and what else to know of them."""
     labels, ids, n_clusters = soft.argmax(axis=1), model.stored.neighbor_ids, soft.shape[1]
     found = estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
@@ -247,7 +259,8 @@ def _trust(model: Model, soft: NDArray[np.float32], reference: NDArray[np.int64]
     ours, theirs = (torch.from_numpy(own).to(ids.device) for own in (labels, reference))
     scores = [macro_agreement(own, ids, n_clusters) for own in (ours, theirs)]
     simple = on_kmeans(matched_share(labels, reference), *scores)
-    return with_reasons(found, simple, on_sizes(labels, n_clusters), on_views(ours, ids, model.names))
+    others = on_sizes(labels, n_clusters), on_views(ours, ids, model.names), on_outliers(n_outliers, len(labels))
+    return with_reasons(found, simple, *others)
 
 
 def calibrated(model: Model, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> Model:
