@@ -17,7 +17,7 @@ from viewfuse.utils.atomic import write_file
 def trust_of(level: str = "high", clusters: int = 3, again: float = 0.93, reasons=()) -> dict[str, Any]:
     """The verdict of a run, as ``decisions_`` holds it."""
     one = {"again": again, "low": again - 0.1, "high": again + 0.05}
-    return records(Trust(level, one, clusters, 0, [one] * clusters, list(reasons)))["trust"]
+    return records(Trust(level, {**one, "chance": 1 / clusters}, clusters, 0, [one] * clusters, list(reasons)))["trust"]
 
 
 def write_run(

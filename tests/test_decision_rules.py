@@ -196,11 +196,11 @@ def test_five_thousand_samples_are_enough_for_k_means():
 
 SCALED = ScalingChoice("mixed", {"mixed": 0.5, "minmax": 0.52}, as_a_whole=[], diverged=[], asked=False)
 STAGE = JointStageLength(3, {}, lasted=5, planned=9, ended="")
-TRUSTED = Trust("some", {"again": 0.75, "low": 0.5, "high": 0.875}, n_clusters=5)
+TRUSTED = Trust("some", {"again": 0.75, "low": 0.5, "high": 0.875, "chance": 0.2}, n_clusters=5)
 REDUCED = ViewReduction(
     {"a": "none", "b": "pca"}, {"b": {"name": "wide", "transform": "none", "kept": 0.905}}, {"b": (20_000, 50)}, []
 )
-LISTED = "(neighbour agreement times evenness: minmax 0.520, mixed 0.500)"
+LISTED = "(score: minmax 0.520, mixed 0.500)"
 NO_OTHER = "as no other gives clusters that agree clearly better with the neighbours in all views"
 BEST = "as its clusters agree best with the neighbours in all views"
 AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters"
@@ -220,7 +220,7 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
         ),
         (
             replace(SCALED, chosen="minmax", evidence={"standard": 0.1, "minmax": 0.2}),
-            f"minmax, {BEST} (neighbour agreement times evenness: minmax 0.200, standard 0.100); mixed was not tried, "
+            f"minmax, {BEST} (score: minmax 0.200, standard 0.100); mixed was not tried, "
             "as it does the same as standard here",
         ),
         (
@@ -251,13 +251,13 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
         (replace(TRUSTED, chosen="high", n_clusters=1), "high, as there is one cluster"),
         (
             ClusterSource("network", {"network": 0.5, "k-means": 0.25}),
-            "those of the network (neighbour agreement times evenness: network 0.500, k-means 0.250)",
+            "those of the network (score: network 0.500, k-means 0.250)",
         ),
         (ClusterSource("network", {"network": 0.5}), "those of the network"),
         (
             MeanConfidence(0.5, {"again": 0.75}, n_clusters=5),
-            "0.50 on average: the chance that a sample is in the same cluster again if the fit is repeated (by luck "
-            "20%; other trainings put 75% there beyond chance)",
+            "0.50 on average: the chance that a sample is in the same cluster again if the fit is repeated (other "
+            "trainings put 75% there beyond chance)",
         ),
         (MeanConfidence(0.5, {}, 5), "0.50 on average: the paper's soft labels, which are not calibrated"),
         (REDUCED, "b, wide, from 20,000 to 50 columns (principal components; 90% of the variance)"),

@@ -34,6 +34,7 @@ def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
     axes.set_title(f"{title}: a continuum" if decision["kind"] == "continuum" else title, fontsize=11)
     axes.set_xlabel("strength of the split (how much rarer than in a Gaussian neighbours cross)")
     axes.set_yticks([])
+    axes.margins(x=0.12)  # room for the p-value of the first split
     axes.invert_xaxis()
     axes.invert_yaxis()
 

@@ -119,7 +119,7 @@ def _why_scaling(decision: ScalingChoice, spell: Spell) -> str:
 
 
 def _listed(scores: Mapping[str, float]) -> str:
-    return f"(neighbour agreement times evenness: {', '.join(f'{name} {score:.3f}' for name, score in scores.items())})"
+    return f"(score: {', '.join(f'{name} {score:.3f}' for name, score in scores.items())})"
 
 
 def _on_mixing(decision: ScalingChoice) -> str:
@@ -181,7 +181,7 @@ def _(decision: MeanConfidence, spell: Spell = str) -> str:
         return f"{mean}: the paper's soft labels, which are not calibrated"
     what = "the chance that a sample is in the same cluster again if the fit is repeated"
     alike = f"other trainings put {decision.evidence['again']:.0%} there beyond chance"
-    return f"{mean}: {what} (by luck {1 / decision.n_clusters:.0%}; {alike})"
+    return f"{mean}: {what} ({alike})"
 
 
 @words.register
@@ -189,7 +189,7 @@ def _(decision: Trust, spell: Spell = str) -> str:
     if decision.n_clusters == 1:
         return f"{decision.chosen}, as there is one cluster"
     source = f"measured by {decision.refits} repeated fits" if decision.refits else "an estimate"
-    chance = f"by luck {1 / decision.n_clusters:.0%}"
+    chance = f"by luck {decision.evidence['chance']:.0%}"
     return (
         f"{decision.chosen}: repeated fits put {again(decision.evidence)} into the same clusters ({source}; {chance})"
     )

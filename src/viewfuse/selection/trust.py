@@ -82,6 +82,7 @@ def _trust(
 ) -> Trust:
     n_clusters, sizes = len(clusters), np.bincount(labels, minlength=len(clusters)) / len(labels)
     chance = float(sizes @ sizes)  # two samples drawn at random share a cluster
+    evidence = {**evidence, "chance": chance}
     above = 1.0 if chance == 1.0 else (evidence["again"] - chance) / (1.0 - chance)
     word = "high" if above >= HIGH else "none" if above < NONE else "some"
     lost = [c for c, own in enumerate(clusters) if own["again"] < DISSOLVES]
