@@ -16,7 +16,7 @@ from viewfuse.selection.scores import merits
 
 _FALL = 0.05
 _TIE = 0.003
-_LESS_PURE = 0.01
+_LESS_PURE = 0.05
 _PATIENCE = 3
 _STILL = 0.0075
 
