@@ -278,8 +278,8 @@ def test_a_signal_while_training_is_one_line_that_says_how_to_go_on(given, tmp_p
     with training(given, tmp_path / "run", verb) as process:
         process.send_signal(number)
         lines = said(process, 30.0)
-    how = f"go on with the same files and options and --resume {tmp_path / 'run'}"
-    how = how if verb == "fit" else "the same command goes on from here"
+    how = f"to resume, give the same files and options and --resume {tmp_path / 'run'}"
+    how = how if verb == "fit" else "the same command resumes from here"
     assert lines == [f"viewfuse: {word}; {how}"]
     assert process.returncode == code
 
