@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+
 import numpy as np
 import pytest
 import torch
@@ -269,3 +271,8 @@ def test_only_samples_without_donors_get_that_mean():
 
 def test_limits_of_the_evidence_are_what_they_are_said_to_be():
     assert (kmeans._STARTS_BY_K, kmeans._ROUNDS_BY_K, cluster_number._DIMENSIONS) == (4, 24, 24)
+
+
+def test_the_examples_of_unequal_sizes_hold():
+    found = doctest.testmod(scores)
+    assert (found.failed, found.attempted > 7) == (0, True)
