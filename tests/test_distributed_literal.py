@@ -25,10 +25,9 @@ from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.training import train_on_all
+from viewfuse.engine.batches import RandomNumbers
+from viewfuse.engine.callbacks import SILENT, EarlyStopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
-from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.progress import SILENT
-from viewfuse.engine.rng import RandomNumbers
 from viewfuse.engine.training import TrainState
 from viewfuse.neighbors.samples import Samples
 

@@ -40,7 +40,7 @@ from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPl
 from viewfuse.distributed.rows.row_buckets import Buckets
 from viewfuse.distributed.rows.shards import Layout
 from viewfuse.distributed.training import train_on_all
-from viewfuse.engine import early_stopping
+from viewfuse.engine import callbacks as early_stopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine import passes
+from viewfuse.engine import batches as passes
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted import clusters as stability
 from viewfuse.fitted import effects, fingerprint

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from scipy import sparse
 
 from bad_files.corpus import element, version_5
-from viewfuse.data.empty_cells import EmptyCells
+from viewfuse.data.filling import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning

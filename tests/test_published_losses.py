@@ -12,7 +12,7 @@ import torch
 from conftest import make_blobs
 from test_methods import BRIEF
 from viewfuse import Views
-from viewfuse.engine import passes
+from viewfuse.engine import batches as passes
 from viewfuse.engine.training import Stage
 from viewfuse.methods.network import masked_mse
 from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, recformer, safe_imputation, sure

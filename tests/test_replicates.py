@@ -17,8 +17,8 @@ from test_training import SMALL, stored_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import passes
-from viewfuse.engine.passes import embed, pool, stack
+from viewfuse.engine import batches as passes
+from viewfuse.engine.batches import embed, pool, stack
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.augment import plain_batch

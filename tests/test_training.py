@@ -14,8 +14,7 @@ from conftest import make_blobs
 from training_tools import index_samples, train
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine.passes import embed
-from viewfuse.engine.rng import epoch_keys
+from viewfuse.engine.batches import embed, epoch_keys
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.augment import draws_per_sample, two_branches

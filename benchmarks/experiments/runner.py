@@ -33,8 +33,8 @@ from benchmarks.experiments.run_folders import (
 )
 from viewfuse import metrics
 from viewfuse.data.views import Views
-from viewfuse.engine import passes
-from viewfuse.engine.rng import replicate_seeds
+from viewfuse.engine import batches as passes
+from viewfuse.engine.batches import replicate_seeds
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from benchmarks.reference.data import Item, NeighborSearch, PlainSamples, ScaledTable
-from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.batches import generator_for_start
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config

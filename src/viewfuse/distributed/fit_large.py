@@ -32,10 +32,9 @@ from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.rows.shard_paths import check_apart
 from viewfuse.distributed.rows.shards import Shards
 from viewfuse.distributed.training import train_on_all
+from viewfuse.engine.batches import clusters, replicate_seeds
+from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import Checkpoint, differences
-from viewfuse.engine.passes import clusters
-from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import replicate_seeds
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.text import Blocks

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import __version__
-from viewfuse.data.empty_cells import Filled
+from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_progress import ShardProgress
 from viewfuse.errors import BadModelFile, CannotWrite, DataError

@@ -28,7 +28,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from viewfuse.engine.early_stopping import EarlyStopping, JointStage
+from viewfuse.engine.callbacks import EarlyStopping, JointStage
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import parsed, write_file, writing
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.views import Views
-from viewfuse.engine.passes import passes
+from viewfuse.engine.batches import passes
 from viewfuse.errors import MissingPackage
 from viewfuse.fitted.clusters import Merge, in_a_word
 from viewfuse.fitted.effects import Difference, ViewEffects, differences, typical_samples, view_effects

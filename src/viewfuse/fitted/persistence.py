@@ -27,7 +27,8 @@ from torch import Tensor
 
 import viewfuse
 from viewfuse.data.digits import Offset
-from viewfuse.data.filling import FILLS, Filler, NearestRows
+from viewfuse.data.filling import FILLS, Filler
+from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest

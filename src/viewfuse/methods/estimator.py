@@ -20,9 +20,8 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.filling import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
-from viewfuse.engine.passes import can_stack, max_stacked, network_bytes
-from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import generator_for_start, replicate_seeds
+from viewfuse.engine.batches import can_stack, generator_for_start, max_stacked, network_bytes, replicate_seeds
+from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import Source, scaled_tensors, warn_of_empty_clusters

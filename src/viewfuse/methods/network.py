@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from viewfuse.engine import passes
+from viewfuse.engine.batches import passes
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.kmeans import kmeans_centers
@@ -69,7 +69,7 @@ class ClusterNetwork(nn.Module, ABC):
 @torch.no_grad()
 def embeddings(network: ClusterNetwork, samples: Samples) -> Tensor:
     """Those of the training samples, of shape (samples, embedding); refused where distances would not be finite."""
-    found = torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
+    found = torch.cat([network.embed(part, samples) for part in passes(samples)])[: len(samples)]
     if not torch.isfinite(found.square().sum()):
         scaling, rate = Setting("scaling", "minmax"), Setting("learning_rate")
         raise Diverged("the embedding is not finite, or too large; use ", scaling, ", or a lower ", rate)

@@ -12,7 +12,7 @@ from sklearn.cluster import SpectralClustering
 from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.data.views import Views
-from viewfuse.engine.rng import replicate_seeds
+from viewfuse.engine.batches import replicate_seeds
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.methods.base import ViewsClusterer
 from viewfuse.methods.estimator import Clustered, checked, prepared_source, scaler_for

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.views import Views
+from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.passes import clusters, embed
-from viewfuse.engine.rng import replicate_seeds
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
