@@ -21,13 +21,14 @@ from viewfuse.data.filling import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
-from viewfuse.io import csv_text, matching, spool, writers
+from viewfuse.io import csv_text, matching, writers
 from viewfuse.io import safety as file_limits
+from viewfuse.io import safety as spool
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
 from viewfuse.serve import app, gate, replies, worker
+from viewfuse.serve.gate import Metrics
 from viewfuse.serve.limits import Busy, Limits, TooLarge
-from viewfuse.serve.metrics import Metrics
 
 HERE = Path("here.csv")
 

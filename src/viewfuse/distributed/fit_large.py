@@ -25,12 +25,12 @@ import torch
 
 from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles, RunFolder
+from viewfuse.distributed.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
+from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.processes import Processes, joined, was_restarted
-from viewfuse.distributed.rows.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
-from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.rows.shard_paths import check_apart
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.shard_files import check_apart
+from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.batches import clusters, replicate_seeds
 from viewfuse.engine.callbacks import Progress
@@ -80,7 +80,7 @@ def fit_large(
 ) -> dict[str, Any]:
     """Cluster the rows of sharded Parquet files; to be called in every process that takes part.
 
-    The same call with the same `out` resumes a run that was lost or interrupted.
+    The same call with the same `out` resumes a run that was lost or interrupted. Returns what `summary.json` says.
 
     Parameters
     ----------
@@ -96,11 +96,6 @@ def fit_large(
     device : "cpu", "cuda", ...; "auto" takes a GPU where there is one, each process its own
     trust_unchanged : whether shards of the same sizes, footers and times as before are not read again, to compare them
     params : other parameters of `URRL`, for the fit on the bank
-
-    Returns
-    -------
-    dict
-        What `summary.json` says.
     """
     with joined(device) as processes:
         check_apart(paths, Path(out))

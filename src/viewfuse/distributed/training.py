@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.distributed.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.engine.batches import RandomNumbers, embed, epoch_keys, segments
 from viewfuse.engine.callbacks import EarlyStopping, Progress
 from viewfuse.engine.checkpoint import Checkpoint

@@ -215,8 +215,6 @@ def warn_of_far(ids: NDArray[Any], n: int) -> None:
         what = f"{len(ids)} of {n} samples, such as {ids.tolist()[0]!r}, have values far outside of those"
         cure = "so their clusters mean little; look for fill values and units"
         warn(OutOfRangeWarning(f"{what} that the model was fitted on, {cure}"))
-        why = "was fitted on, so their clusters mean little; look for fill values and units"
-        warn(OutOfRangeWarning(what + why))
 
 
 def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, *cure: object) -> None:

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.row_buckets import BucketReader
-from viewfuse.distributed.rows.shards import Layout
+from viewfuse.distributed.row_buckets import BucketReader
+from viewfuse.distributed.shards import Layout
 from viewfuse.engine.batches import epoch_keys, shuffled
 from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model
