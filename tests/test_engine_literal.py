@@ -25,9 +25,8 @@ from viewfuse.engine.training import Epoch, Stage, Training, TrainState, check_d
 from viewfuse.errors import CheckpointDiffers, Diverged, SettingError
 from viewfuse.methods.urrl import training
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn import cuda as graphed_step
-from viewfuse.nn.cuda import GraphedStep
-from viewfuse.nn.layers import Adam
+from viewfuse.nn import layers as graphed_step
+from viewfuse.nn.layers import Adam, GraphedStep
 
 CPU = torch.device("cpu")
 

@@ -23,7 +23,7 @@ from viewfuse.methods.urrl.losses import soft_assignment, total
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.nn.cuda import tensor_cores
+from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection import kmeans as centers_module
 from viewfuse.selection.kmeans import drawn_centers, in_order, initial_centers, ward_centers
 

@@ -22,8 +22,7 @@ from viewfuse.engine.batches import generator_for_start
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
-from viewfuse.nn.layers import TransformerBlock
+from viewfuse.methods.urrl.network import Network, TransformerBlock, adaptive_mask, build_network, cosine_distances
 from viewfuse.selection.kmeans import initial_centers
 
 _HIDDEN = -1e30

@@ -27,8 +27,7 @@ from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.cuda import GraphedStep, tensor_cores
-from viewfuse.nn.layers import Adam
+from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.jobs import ahead
 
 EPOCHS = 8

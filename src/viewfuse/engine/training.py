@@ -25,8 +25,7 @@ from viewfuse.engine.callbacks import SILENT, EarlyStopping, JointStage, Progres
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.cuda import GraphedStep, tensor_cores
-from viewfuse.nn.layers import Adam
+from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.settings import Setting
 
 _CURE = (

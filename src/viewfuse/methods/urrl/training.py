@@ -17,7 +17,7 @@ from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.cuda import tensor_cores
+from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers
 from viewfuse.selection.rules import clustering_weight
