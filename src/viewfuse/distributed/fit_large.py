@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import warn
 from viewfuse.utils.memory import memory_peak
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_count
 
 BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
@@ -135,9 +134,9 @@ class _Job:
     def size(self, bank: int | str, steps: int | str, batch_size: int | str) -> None:
         """What "auto" means on this device."""
         kind = self.processes.device.type
-        self.bank = _count("bank", bank, BANK[kind], LEAST_BANK)
-        self.steps = _count("steps", steps, STEPS[kind], 1)
-        self.batch_size = _count("batch_size", batch_size, BATCH[kind], 1)
+        self.bank = checked_count("bank", bank, LEAST_BANK, auto=BANK[kind])
+        self.steps = checked_count("steps", steps, auto=STEPS[kind])
+        self.batch_size = checked_count("batch_size", batch_size, auto=BATCH[kind])
         if self.processes.size > max(1, self.batch_size // Config.batch_size):
             few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
             raise SettingError(Setting("batch_size", self.batch_size), few)
@@ -308,14 +307,6 @@ class _Job:
             "offset": facts.saved()["offset"],
             "contents": {name: list(own) for name, own in facts.contents.items()},
         }
-
-
-def _count(name: str, given: Any, usual: int, least: int) -> int:
-    if given == "auto":
-        return usual
-    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < least:
-        raise wrong(name, f"'auto' or an integer of at least {least}", given)
-    return int(given)
 
 
 def _state(start: URRL, seed: int) -> TrainState:

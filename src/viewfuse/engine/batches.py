@@ -24,7 +24,7 @@ from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.utils import memory
-from viewfuse.utils.settings import Advice, Setting, wrong
+from viewfuse.utils.settings import Advice, Setting, checked_count
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _MOST_ROWS_AT_ONCE = 256
@@ -217,12 +217,8 @@ def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]
     n_init : how many, or "auto"
     usual : what "auto" means
     """
-    if isinstance(n_init, str) and n_init == "auto":
-        n_init = usual
-    if not isinstance(n_init, Integral) or isinstance(n_init, bool) or int(n_init) < 1:
-        raise wrong("n_init", "'auto' or an integer of at least 1", n_init)
-    seed = _seed(random_state)
-    others = np.random.SeedSequence([seed, 2**32]).generate_state(int(n_init))[1:]
+    count, seed = checked_count("n_init", n_init, auto=usual), _seed(random_state)
+    others = np.random.SeedSequence([seed, 2**32]).generate_state(count)[1:]
     return [seed, *(int(other) for other in others)]
 
 

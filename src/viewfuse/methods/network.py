@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,26 @@ class ClusterNetwork(nn.Module, ABC):
     def find_centers(self, samples: Samples, seed: int) -> None:
         """k-means of the embeddings of the training samples."""
         self.centers.copy_(kmeans_centers(embeddings(self, samples), len(self.centers), seed))
+
+
+class KnownCodes(NamedTuple):
+    """Codes of the training samples, of shape (samples, views, width), zero where missing, and who has which view."""
+
+    codes: Tensor
+    present: Tensor
+
+
+class CodeNetwork(ClusterNetwork):
+    """A network that gives every view of a sample a code, and looks for missing ones among the training samples."""
+
+    @abstractmethod
+    def codes(self, samples: Samples) -> Tensor:
+        """Of shape (samples, views, width), zero where a view is missing."""
+
+    @torch.no_grad()
+    def remember(self, stored: Samples) -> KnownCodes:
+        """The codes of the training samples."""
+        return KnownCodes(torch.cat([self.codes(part) for part in passes(stored)])[: len(stored)], stored.present)
 
 
 @torch.no_grad()
