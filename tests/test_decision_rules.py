@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 import reference_selection as literal
-from viewfuse.fitted.effects import typical_samples
+from viewfuse.fitted.clusters import typical_samples
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import candidates, confidence, kmeans, rules
 from viewfuse.selection.decisions import (

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.digits import Offset
-from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
-from viewfuse.data.filling import Filler, fit_filler
+from viewfuse.data.filling import EmptyCells, Filler, fit_filler, warn_of_filled
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
-from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_pass
+from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
@@ -216,8 +215,6 @@ def warn_of_far(ids: NDArray[Any], n: int) -> None:
         what = f"{len(ids)} of {n} samples, such as {ids.tolist()[0]!r}, have values far outside of those"
         cure = "so their clusters mean little; look for fill values and units"
         warn(OutOfRangeWarning(f"{what} that the model was fitted on, {cure}"))
-        why = "was fitted on, so their clusters mean little; look for fill values and units"
-        warn(OutOfRangeWarning(what + why))
 
 
 def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, *cure: object) -> None:

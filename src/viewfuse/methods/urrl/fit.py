@@ -15,9 +15,9 @@ from torch import Tensor
 from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
+from viewfuse.engine.batches import clusters as assigned
+from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.passes import clusters as assigned
-from viewfuse.engine.progress import SILENT, Progress
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.model import Model, Source
 from viewfuse.fitted.novelty import outlying
