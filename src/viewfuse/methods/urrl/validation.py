@@ -116,7 +116,7 @@ def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | No
     """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
     if not isinstance(n_refits, Integral) or isinstance(n_refits, bool) or n_refits < _LEAST:
         raise wrong("n_refits", f"an integer of at least {_LEAST}", n_refits)
-    trust, labels, model = fitted.trust_, fitted.labels_, fitted._model
+    trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
     more = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
     source = source_of(model, fitted.ids_)
