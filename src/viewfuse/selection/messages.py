@@ -300,7 +300,7 @@ def _range_end(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 def _outliers(facts: Mapping[str, Any], spell: Spell) -> Reason:
     return Reason(
-        f"{facts['count']} of {facts['samples']:,} samples belong to no cluster.",
+        f"{facts['count']} of {facts['samples']:,} samples lie far from all others.",
         "Look at these samples, and fit again without those that are errors.",
     )
 
@@ -325,10 +325,12 @@ def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
         share = f"{facts['shared']:.0%} of the samples"
         return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
     ours, theirs = facts["ours"], facts["theirs"]
-    better = "better" if ours > theirs else "worse"
+    better = (
+        "better" if round(ours, 2) > round(theirs, 2) else "worse" if round(ours, 2) < round(theirs, 2) else "as well"
+    )
     numbers = f"{ours:.2f} against {theirs:.2f}"
     return Reason(
-        f"k-means on the filled views does not find these clusters; neighbours agree {better} with ours: {numbers}.", ""
+        f"k-means on the filled views does not find these clusters; neighbours agree with ours {better}: {numbers}.", ""
     )
 
 
