@@ -274,6 +274,19 @@ def test_repeated_fits_replace_the_estimate(tmp_path):
         model.validate(1)
 
 
+def test_where_a_cluster_dissolves_trust_is_not_high_and_of_nothing_no_cluster_is_named():
+    labels = np.repeat([0, 1, 2], [80, 15, 5])
+    lost = trust.estimated(np.where(labels == 2, 0.4, 0.99), labels, 3)
+    assert (lost.level, [one["clusters"] for one in lost.reasons]) == ("some", [[2]])
+    assert trust.estimated(np.full(100, 0.97), labels, 3).level == "high"
+    weak = trust.estimated(np.where(labels == 0, 0.55, 0.6), labels, 3)
+    assert (weak.level, weak.reasons) == ("none", [])
+    one = trust.estimated(np.where(labels == 0, 0.4, 0.9), labels, 3)
+    assert (one.level, [own["clusters"] for own in one.reasons]) == ("none", [[0]])
+    none = trust.measured(np.zeros((5, 100), bool), labels, 3)
+    assert (none.level, none.reasons) == ("none", [])
+
+
 def test_reasons_have_words_of_their_own():
     every = [
         {"name": "batch", "column": "plate", "information": 0.5, "p": 0.005},

@@ -324,11 +324,9 @@ def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
     if facts["same"]:
         share = f"{facts['shared']:.0%} of the samples"
         return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
-    ours, theirs = facts["ours"], facts["theirs"]
-    better = (
-        "better" if round(ours, 2) > round(theirs, 2) else "worse" if round(ours, 2) < round(theirs, 2) else "as well"
-    )
-    numbers = f"{ours:.2f} against {theirs:.2f}"
+    ours, theirs = (f"{facts[name]:.2f}" for name in ("ours", "theirs"))
+    better = "as well" if ours == theirs else "better" if facts["ours"] > facts["theirs"] else "worse"
+    numbers = f"{ours} against {theirs}"
     return Reason(
         f"k-means on the filled views does not find these clusters; neighbours agree with ours {better}: {numbers}.", ""
     )
