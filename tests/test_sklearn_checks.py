@@ -23,6 +23,7 @@ def small(names):
 pytestmark = [
     pytest.mark.usefixtures("few_starts"),
     pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning"),
+    pytest.mark.filterwarnings("ignore:the hints name:viewfuse.SuspiciousDataWarning"),  # all of y, and one cluster
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
     pytest.mark.filterwarnings("ignore:can't perform this test:Warning"),
 ]

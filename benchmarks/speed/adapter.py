@@ -101,7 +101,7 @@ def losses_of_both(network: Network, stored: Samples, rows: Tensor, settings: Co
 
 def own_losses(
     network: Network, stored: Samples, rows: Tensor, settings: Config, rate: float, draws: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """The three losses on the samples `rows`, by the package."""
     method = URRLMethod(settings)
     return method.losses(network, method.prepare(stored, rows[None], rate, draws), joint=True)

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
+from viewfuse.cli.score import read_labels
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
@@ -90,6 +91,12 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar="DIR",
     help="In place of --out: resume a fit that was interrupted. Give the same files and options.",
 )
+@click.option(
+    "--hints",
+    type=options.PATH,
+    metavar="FILE",
+    help="CSV with the columns id and label: classes of some samples, which their clusters follow. Empty: not known.",
+)
 @options.scaling
 @options.fill
 @options.reduction
@@ -128,6 +135,7 @@ def command(
     inputs: options.Inputs,
     out: Path | None,
     resume: Path | None,
+    hints: Path | None,
     alpha: float,
     keep: int | None,
     log1p: Sequence[str],
@@ -142,7 +150,8 @@ def command(
     with options.new_folder(out, may_exist, inputs, is_stale=_results_in(out)) as folder:
         check_run_folder(out)
         with _kept(out / _CHECKPOINT, force):
-            summary = _fit(folder, out, inputs, alpha, keep, params)
+            known = None if hints is None else read_labels(hints)
+            summary = _fit(folder, out, inputs, known, alpha, keep, params)
     page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
     options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
@@ -212,15 +221,16 @@ def _results_in(out: Path) -> Callable[[str], bool]:
 
 
 def _fit(
-    out: Path, place: Path, inputs: options.Inputs, alpha: float, keep: int | None, params: dict[str, Any]
-) -> dict[str, Any]:
+    out: Path, place: Path, inputs: options.Inputs, known: dict[str, str] | None, alpha: float, keep: int | None,
+    params: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL
 
     began = time.perf_counter()
-    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views)
+    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known)
     judged = model.judge(alpha=alpha)
     summary = {
         "samples": len(views),

@@ -163,6 +163,6 @@ def check_not_bare_sparse(X: Any) -> None:
 
 
 def check_no_second_view(X: Any, y: Any) -> None:
-    """A second table given as y would be ignored in silence."""
+    """A second table given as y would not be clustered."""
     if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
-        raise DataError("y is ignored, but a table was given as y; pass all views together: fit([first, second])")
+        raise DataError("y is no view, but a table was given as y; pass all views together: fit([first, second])")

@@ -94,6 +94,7 @@ class TrainState:
     clusters : int64 tensor of shape (samples,): those of the training samples before the joint stage; None until then
     joint_stage : what was seen of the joint stage
     diverged : which loss was not finite first, and where; empty while all were
+    known : int64 tensor of shape (samples,): the classes that are known, else -1; None where none is
     history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
     """
 
@@ -105,6 +106,7 @@ class TrainState:
     clusters: Tensor | None = None
     joint_stage: JointStage = field(default_factory=JointStage)
     diverged: str = ""
+    known: Tensor | None = None
     history: History = field(default_factory=lambda: {"epoch": [], "stage": [], "total": [], "seconds": []})
 
     def __getstate__(self) -> dict[str, Any]:

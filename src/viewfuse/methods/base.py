@@ -104,6 +104,10 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         views = self._known_views(X)
         return self._framed(self._place(views)[2].cpu().numpy(), X, views.ids)
 
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.int64]:
+        """Fit, with hints where there are any, and return the clusters of shape (samples,)."""
+        return np.asarray(self.fit(X, y, **fit_params).labels_)
+
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
         """Fit, and return the embedding of shape (samples, embedding_dim)."""
         self.fit(X, y, **fit_params)

@@ -159,6 +159,24 @@ class Outliers(Decision):
 
 
 @dataclass(frozen=True)
+class KnownClasses(Decision):
+    """How many samples of known classes were used.
+
+    Attributes
+    ----------
+    evidence : by class the ids of its samples, in the order of the clusters that are theirs
+    samples : how many there are in all
+    agreed : how many of them are in the cluster of their class
+    doubtful : by id the class of those that all of their views place elsewhere
+    """
+
+    name = "hints"
+    samples: int
+    agreed: int
+    doubtful: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class SavedSentence(Decision):
     """A decision in the form of an older viewfuse, of which the saved sentence is used; `key` is its name."""
 
@@ -170,6 +188,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers,
+        MeanConfidence, Trust, Outliers, KnownClasses,
     )
 }  # fmt: skip

@@ -16,6 +16,7 @@ from viewfuse.selection.decisions import (
     ClusterSource,
     Decision,
     JointStageLength,
+    KnownClasses,
     MeanConfidence,
     Outliers,
     PretrainingLength,
@@ -175,6 +176,13 @@ def _(decision: Outliers, spell: Spell = str) -> str:
 
 
 @words.register
+def _(decision: KnownClasses, spell: Spell = str) -> str:
+    named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
+    found = f"{decision.chosen} of {decision.samples:,} samples, {decision.agreed} are with their class: {named}"
+    return found + (f"; doubtful, as neighbours in all of their views are elsewhere: {doubted}" if doubted else "")
+
+
+@words.register
 def _(decision: MeanConfidence, spell: Spell = str) -> str:
     mean = f"{decision.chosen:.2f} on average"
     if not decision.evidence:
@@ -190,9 +198,8 @@ def _(decision: Trust, spell: Spell = str) -> str:
         return f"{decision.chosen}, as there is one cluster"
     source = f"measured by {decision.refits} repeated fits" if decision.refits else "an estimate"
     chance = f"by luck {decision.evidence['chance']:.0%}"
-    return (
-        f"{decision.chosen}: repeated fits put {again(decision.evidence)} into the same clusters ({source}; {chance})"
-    )
+    found = f"repeated fits put {again(decision.evidence)} into the same clusters"
+    return f"{decision.chosen}: {found} ({source}; {chance})"
 
 
 def again(numbers: Mapping[str, float]) -> str:
@@ -326,10 +333,8 @@ def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
         return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
     ours, theirs = (f"{facts[name]:.2f}" for name in ("ours", "theirs"))
     better = "as well" if ours == theirs else "better" if facts["ours"] > facts["theirs"] else "worse"
-    numbers = f"{ours} against {theirs}"
-    return Reason(
-        f"k-means on the filled views does not find these clusters; neighbours agree with ours {better}: {numbers}.", ""
-    )
+    how = f"{better}: {ours} against {theirs}"
+    return Reason(f"k-means on the filled views does not find these clusters; neighbours agree with ours {how}.", "")
 
 
 def listed(labels: list[Any]) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import ceil
 from numbers import Integral, Real
+from types import NoneType
 from typing import Any
 
+from viewfuse.errors import SettingError
 from viewfuse.utils.settings import wrong
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -118,6 +120,18 @@ class Config:
         _require(self, "view_dropout", _is_auto(drop) or _is_rate(drop), "'auto' or a number from 0 to below 1")
         fits = self.embedding_dim % self.n_heads == 0
         _require(self, "embedding_dim", fits, f"a multiple of {self.n_heads}, the number of attention heads")
+
+    @classmethod
+    def with_ablation(cls, shared: Mapping[str, Any], ablation: Any) -> Config:
+        """The settings of an estimator, and others that only `ablation` can set."""
+        if not isinstance(ablation, (Mapping, NoneType)):
+            raise wrong("ablation", "None or a dict of settings", ablation)
+        extra = dict(ablation or {})
+        unknown = sorted(set(extra) - {f.name for f in fields(cls)} | set(extra) & set(shared), key=str)
+        if unknown:
+            allowed = [f.name for f in fields(cls) if f.name not in shared]
+            raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")
+        return cls(**shared, **extra)
 
     @property
     def hidden_width(self) -> int:

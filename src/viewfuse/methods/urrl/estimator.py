@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
-from types import NoneType
 from typing import Any, ClassVar, Self
 
 import torch
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
+from viewfuse.data.hints import Hints, number_with, range_with
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
+from viewfuse.errors import EmptyCellsWarning, JointStageWarning
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod
@@ -128,7 +128,7 @@ class URRL(NestedLevels, MultiViewClusterer):
     objectives_ : list of the last losses of the trainings with the scaling that was kept
     decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
         "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
-        "confidence" and "trust": for each a dict of what was "chosen", from which "evidence", and "why" in words
+        "hints", "confidence" and "trust": for each a dict of what was "chosen", the "evidence", and "why" in words
     outliers_ : bool array of shape (samples,): samples that lie far from all others in a view that they have
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
@@ -235,7 +235,8 @@ class URRL(NestedLevels, MultiViewClusterer):
         ----------
         X : list or dict of (samples, columns) arrays, data frames or AnnData, a MuData, Views, or one 2-D array
             A row that is all NaN is a missing view; so is a cell that a modality lacks. Other NaN: see `fill`.
-        y : ignored
+        y : labels of which some are known, else -1, None or NaN; by id where they are a dict, or a pandas Series beside
+            samples with ids. Cluster i is that of the i-th known class in order. See ``decisions_["hints"]``.
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
@@ -244,15 +245,17 @@ class URRL(NestedLevels, MultiViewClusterer):
         check_outliers(self.outliers)
         worker_count(self.n_jobs)
         views = self._checked_views(X, y)
+        hints = Hints.of(y, views.ids)
+        config = replace(config, n_clusters=number_with(hints, config.n_clusters, asked=not self._chooses()))
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
-        number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device)
+        number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, hints)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
-                    number, begun = self._chosen(views, seeds, progress, checkpoint)
+                    number, begun = self._chosen(views, seeds, progress, checkpoint, hints)
                 config = replace(config, n_clusters=number.chosen)
-            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint}
+            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint, "hints": hints}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
@@ -293,23 +296,25 @@ class URRL(NestedLevels, MultiViewClusterer):
         return records(number)[number.name]
 
     def _chosen(
-        self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT
-    ) -> Choice:
+        self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT,
+        hints: Hints | None = None,
+    ) -> Choice:  # fmt: skip
         config = replace(self._config(), n_clusters=1)
         ways = {**self._ways(seeds), "progress": progress, "checkpoint": checkpoint}
-        device = chosen_device(self.device)
-        return choose_n_clusters(views, config, self.cluster_range, self.scaling, seeds[0], device, **ways)
+        within, device = range_with(hints, self.cluster_range), chosen_device(self.device)
+        return choose_n_clusters(views, config, within, self.scaling, seeds[0], device, **ways)
 
     def _ways(self, seeds: Sequence[int]) -> dict[str, Any]:
         on_cpu = chosen_device(self.device).type == "cpu"
         return {"fill": self.fill, "reduction": self.reduction, "threads": threads_for(len(seeds)) if on_cpu else None}
 
-    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device) -> Checkpoint:
+    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, hints: Hints | None) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""
         if self.checkpoint is None:
             return NO_CHECKPOINT
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
-        return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds}, device))
+        known = {} if hints is None else {"hints": hints.digest()}
+        return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds, **known}, device))
 
     def _remember(self, fitted: Fitted, views: Views) -> None:
         """Set what fitting gave."""
@@ -338,11 +343,4 @@ class URRL(NestedLevels, MultiViewClusterer):
             shared["n_clusters"] = 1  # until it is known
         elif isinstance(self.n_clusters, str):
             raise wrong("n_clusters", "'auto' or an integer of at least 1", self.n_clusters)
-        if not isinstance(self.ablation, (Mapping, NoneType)):
-            raise wrong("ablation", "None or a dict of settings", self.ablation)
-        extra = dict(self.ablation or {})
-        unknown = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
-        if unknown:
-            allowed = [f.name for f in fields(Config) if f.name not in shared]
-            raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")
-        return Config(**shared, **extra)
+        return Config.with_ablation(shared, self.ablation)

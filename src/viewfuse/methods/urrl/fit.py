@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
+from viewfuse.data.hints import Hints
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
@@ -21,6 +22,7 @@ from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.model import Model, Source
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.hints import known_classes
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
     embed_stored,
@@ -87,6 +89,7 @@ def fit_models(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
+    hints: Hints | None = None,
     begun: TrainState | None = None,
     n_jobs: int | None = None,
     threads: int | None = None,
@@ -106,6 +109,7 @@ def fit_models(
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
     fill : how empty cells are filled, see `viewfuse.data.filling`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
+    hints : known classes of some samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
@@ -117,7 +121,9 @@ def fit_models(
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
         check_memory(source.reduced, config, device, n_waiting)
-    searches = [Search.of(source, config, scaling, own, device) for source, own in zip(sources, seeds, strict=True)]
+    searches = [
+        Search.of(source, config, scaling, own, device, hints) for source, own in zip(sources, seeds, strict=True)
+    ]
     n_samples = len(sources[0].reduced)
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
@@ -138,7 +144,8 @@ def fit_models(
     _pretrain(later, last, **ways)
     chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
-    return [one.best() for one in chosen]
+    found = [one.best() for one in chosen]
+    return [_with_hints(one, source, hints) for one, source in zip(found, sources, strict=True)] if hints else found
 
 
 def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
@@ -233,6 +240,12 @@ class _Chosen(NamedTuple):
             *([] if model.calibration is None else [_trust(model, soft, trial.reference, outliers.chosen)]),
         )
         return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
+
+
+def _with_hints(fitted: Fitted, source: Source, hints: Hints) -> Fitted:
+    """What was fitted, with what became of the hints among its decisions."""
+    found = known_classes(hints, fitted.labels(), fitted.model.stored.neighbor_ids, source.reduced.ids)
+    return fitted._replace(decisions={**fitted.decisions, **records(found)})
 
 
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:

@@ -13,6 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 Number = TypeVar("Number", Tensor, float)
+HINT_WEIGHT = 1.0
+"""Of the hints, times the weight of the clustering loss. Ten times as much lost 5 points on 400 samples of Handwritten
+(5 % of the labels): the network learned these samples by heart."""
 Sizes = Callable[[Tensor], Tensor]
 """From soft assignments of shape (..., batch, clusters) to the soft sizes of the clusters, which divide them."""
 
@@ -76,6 +79,19 @@ def clustering(embedding: Tensor, centers: Tensor, sizes: Sizes = soft_sizes) ->
     return costs.sum(dim=-1).mean(dim=-1)
 
 
+def hints(embedding: Tensor, centers: Tensor, known: Tensor) -> Tensor:
+    """Cross-entropy of the soft assignment with the classes that are known, mean over these; zero without any.
+
+    Parameters
+    ----------
+    known : int64 tensor of shape (batch,): the cluster in which a sample belongs, -1 where that is not known
+    """
+    there = known >= 0
+    own = log_assignment(embedding, centers).gather(-1, known.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return -(own * there).sum(dim=-1) / there.sum(dim=-1).clamp(min=1)
+
+
 def total(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
-    """L in the paper: the weighted sum of the terms."""
-    return terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
+    """L in the paper: the weighted sum of the terms; hints, where there are any, come last."""
+    paper = terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
+    return paper + HINT_WEIGHT * clustering_weight * terms[3] if len(terms) > 3 else paper

@@ -19,6 +19,7 @@ from viewfuse.nn.layers import in_parallel
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")
+HINTS = "hints"
 Number = TypeVar("Number", Tensor, float)
 
 
@@ -30,11 +31,13 @@ class StepBatch(NamedTuple):
     given : the samples as they are and, where there is augmentation, augmented
     values : per view what is to be rebuilt, of shape (replicates, samples of each, columns)
     present : boolean tensor of shape (replicates, samples of each, views)
+    known : int64 tensor of shape (replicates, samples of each): known classes, else -1; None where there are no hints
     """
 
     given: Input
     values: list[Tensor]
     present: Tensor
+    known: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,11 @@ class URRLMethod:
         values = [torch.unflatten(view, 0, shape)[:, 0].contiguous() for view in samples.values]
         return StepBatch(Input.of(batch, self.config), values, torch.unflatten(samples.present, 0, shape)[:, 0])
 
-    def losses(self, network: Network, batch: StepBatch, *, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero."""
+    def losses(self, network: Network, batch: StepBatch, *, joint: bool) -> tuple[Tensor, ...]:
+        """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
+
+        With hints a fourth term follows.
+        """
         count, n = batch.present.shape[:2]
         branches = torch.unflatten(network(batch.given), 0, (count, -1, n)).unbind(dim=1)
         plain, last = branches[0], branches[-1]  # one and the same without augmentation
@@ -122,7 +128,8 @@ class URRLMethod:
 
         works: list[Callable[[], Tensor]] = [partial(error, v) for v in range(len(batch.values))]
         *errors, robust, clustered = in_parallel([*works, robustness, clustering])
-        return losses.reconstruction(errors, batch.present), robust, clustered
+        terms = losses.reconstruction(errors, batch.present), robust, clustered
+        return terms if batch.known is None else (*terms, losses.hints(last, network.centers, batch.known))
 
     def total(self, terms: Sequence[Number], clustering_weight: Number) -> Number:
         """L in the paper."""

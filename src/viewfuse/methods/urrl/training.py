@@ -15,7 +15,8 @@ from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import TERMS, URRLMethod
+from viewfuse.methods.urrl.hints import credible, known_centers
+from viewfuse.methods.urrl.method import HINTS, TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
@@ -29,13 +30,13 @@ _MOST_ROWS, _LEAST_ROWS = 4096, 64
 """Of a pass on a GPU, of all networks and of each."""
 
 
-def init_state(stored: Samples, config: Config, seed: int) -> TrainState:
-    """A network with the weights that its seed gives, for the samples and on their device."""
+def init_state(stored: Samples, config: Config, seed: int, known: Tensor | None = None) -> TrainState:
+    """A network with the weights that its seed gives, for the samples, some of known classes, and on their device."""
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
     network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
     rate = config.view_dropout
     rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
-    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0})
+    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0}, known=known)
     run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
     return run
 
@@ -176,15 +177,26 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
     """From a batch of rows to the terms of the loss and their weighted sum."""
     method, stored, first = training.runs[0].method, training.pooled, training.first_rows
     count = method.draws_per_sample(stored)
+    known = _known(training) if joint else None
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
     def loss(rows: Tensor) -> dict[str, Tensor]:
         draws = torch.unflatten(training.random.uniform(rows.shape[1] * count), 1, (rows.shape[1], -1))
         batch = method.prepare(stored, rows + first, view_dropout, draws)
+        if known is not None:
+            batch = batch._replace(known=known[training.each, rows])
         terms = method.losses(training.network, batch, joint=joint)
-        return {**dict(zip(TERMS, terms, strict=True)), "total": method.total(terms, weight)}
+        return {**dict(zip((*TERMS, HINTS), terms, strict=False)), "total": method.total(terms, weight)}
 
     return loss
+
+
+def _known(training: Training) -> Tensor | None:
+    """The classes that each network learns, of shape (replicates, samples); None without hints."""
+    found = [
+        credible(run.known, run.clusters, run.stored.neighbor_ids) for run in training.runs if run.known is not None
+    ]
+    return torch.stack(found) if found else None
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
@@ -242,11 +254,14 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     chosen = clustering_weight(float(losses[-1]) if losses else None)
     asked = config.clustering_weight
     run.numbers["clustering_weight"] = chosen if isinstance(asked, str) else asked
-    if config.center_start == "ward":
-        centers = paper_centers(embedding, config.n_clusters)
+    how = config.n_clusters, run.seed, run.stored.neighbor_ids
+    if run.known is not None:
+        centers = known_centers(embedding, run.known, *how)
+    elif config.center_start == "ward":
+        centers = torch.from_numpy(paper_centers(embedding, config.n_clusters))
     else:
-        centers = initial_centers(embedding, config.n_clusters, run.seed, run.stored.neighbor_ids)
-    run.network.centers.data.copy_(torch.from_numpy(centers))
+        centers = torch.from_numpy(initial_centers(embedding, *how))
+    run.network.centers.data.copy_(centers)
     run.clusters = clusters(run.method, run.network, embedding)
     run.joint_stage.kept = run.n_epochs
 

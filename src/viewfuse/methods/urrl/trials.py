@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.hints import Hints
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
@@ -18,6 +19,7 @@ from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
+from viewfuse.methods.urrl.hints import class_numbers, share_of_hints
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.selection.candidates import candidate_partitions, centers_of
@@ -95,6 +97,7 @@ class Trial:
         own, *theirs = merits([torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())], ids, k)
         found = dict(zip(others, theirs, strict=True))
         better = [name for name in found if clearly_better(found[name], own, of_graph=name == "graph")]
+        better = [name for name in better if self._keeps_hints(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
         for name in sorted(better, key=lambda name: -found[name].score):
             centers = centers_of(embedding, others[name], k)
@@ -102,6 +105,13 @@ class Trial:
                 self.run.network.centers.data.copy_(centers)
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
+
+    def _keeps_hints(self, other: NDArray[np.int64], labels: NDArray[np.int64]) -> bool:
+        """Whether another partition agrees with as many hints, where there are any."""
+        if self.run.known is None:
+            return True
+        known = self.run.known.cpu().numpy()
+        return share_of_hints(other, known) >= share_of_hints(labels, known)
 
 
 @dataclass
@@ -112,6 +122,7 @@ class Search:
     ----------
     scalers : those that were not tried yet
     asked : whether the user named the scaling
+    hints : classes that are known
     """
 
     source: Source
@@ -120,14 +131,23 @@ class Search:
     device: torch.device
     scalers: list[Scaler]
     asked: bool
+    hints: Hints | None = None
     trials: list[Trial] = field(default_factory=list)
 
     @classmethod
-    def of(cls, source: Source, config: Config, scaling: str, seeds: Sequence[int], device: torch.device) -> Search:
+    def of(
+        cls,
+        source: Source,
+        config: Config,
+        scaling: str,
+        seeds: Sequence[int],
+        device: torch.device,
+        hints: Hints | None = None,
+    ) -> Search:
         """Begin with one scaling; where all will be tried, with all, so that their trainings run side by side."""
         scalers = scalers_of(source, scaling)
         count = len(scalers) if config.effort == "thorough" else 1
-        search = cls(source, config, seeds, device, scalers[:count], scaling != "auto")
+        search = cls(source, config, seeds, device, scalers[:count], scaling != "auto", hints)
         search.widen()
         search.scalers = scalers[count:]
         return search
@@ -143,9 +163,13 @@ class Search:
         depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
         prepared = prepare(self.source, scaler, depth, self.device)
         others = candidate_partitions(prepared.stored, k, self.seeds[0])
+        known = None
+        if self.hints is not None:
+            others = {name: class_numbers(own, self.hints.codes, k)[own] for name, own in others.items()}
+            known = torch.from_numpy(self.hints.codes).to(self.device)
         place = 0 if self.asked else SCALINGS.index(scaler.kind)
         seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
-        return [Trial(prepared, others, init_state(prepared.stored, self.config, seed)) for seed in seeds]
+        return [Trial(prepared, others, init_state(prepared.stored, self.config, seed, known)) for seed in seeds]
 
     @property
     def is_clear(self) -> bool:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.hints import Hints
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -20,6 +21,7 @@ from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
+from viewfuse.selection.decisions import KnownClasses
 from viewfuse.selection.messages import records
 from viewfuse.selection.scores import stability
 from viewfuse.selection.trust import measured, with_reasons
@@ -52,7 +54,7 @@ def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
 
 def repeated_labels(
     source: Source, n: int, config: Config, scaling: str, n_refits: int, *, seed: int, n_init: Any,
-    device: torch.device, checkpoint: Path | None = None, **ways: Any,
+    device: torch.device, checkpoint: Path | None = None, hints: Hints | None = None, **ways: Any,
 ) -> list[NDArray[np.int64]]:  # fmt: skip
     """Where whole fits, with other seeds and on 80 % of the samples, place all `n` of them.
 
@@ -60,6 +62,7 @@ def repeated_labels(
     ----------
     n_init : trainings of each refit, see `URRL`
     checkpoint : folder that keeps where each refit stands
+    hints : known classes of some samples
     ways : of `fit_models`
     """
     starts = np.random.SeedSequence([seed, 7]).generate_state(n_refits).tolist()
@@ -69,7 +72,8 @@ def repeated_labels(
         part = source._replace(reduced=source.reduced[rows])
         kept = _checkpoint(checkpoint, number, part, config, seeds, device)
         with kept.interruptible():
-            (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, **ways)
+            known = None if hints is None else hints.take(rows)
+            (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, hints=known, **ways)
         found.append(_placed(fitted.model, source))
     return found
 
@@ -116,6 +120,8 @@ def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | No
     trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
     more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
+    known = fitted.decisions_.get(KnownClasses.name)
+    more["hints"] = None if known is None else Hints.from_classes(known["evidence"], fitted.ids_)
     source = source_of(model, fitted.ids_)
     others = repeated_labels(source, len(labels), config, fitted.scaling, n_refits, **more, **ways)
     hits = np.stack([stability(labels, [other]) > 0 for other in others])

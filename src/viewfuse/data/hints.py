@@ -1,0 +1,139 @@
+"""Hints: the classes of some samples, which are known before the fit; those of all others are not."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unicodedata import normalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.alignment import has_row_labels
+from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.utils.console import warn
+
+UNKNOWN = -1
+_NO_CLASS = ("", "-1", "nan", "None", "<NA>", "NaT")
+"""How labels are written that stand for none: -1 in scikit-learn, and what pandas has in empty cells."""
+
+
+@dataclass(frozen=True)
+class Hints:
+    """The classes of some samples.
+
+    Attributes
+    ----------
+    classes : their names, in order; the clusters of the same numbers are theirs
+    codes : int64 array of shape (samples,): the number of the class, or UNKNOWN
+    """
+
+    classes: tuple[str, ...]
+    codes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, y: Any, ids: NDArray[Any]) -> Hints | None:
+        """Read labels of any type, -1, None, NaN or empty where unknown; None where there is none at all.
+
+        Parameters
+        ----------
+        y : sequence of one label per sample, or by id: a mapping, or a pandas Series with an index of ids
+        ids : of the samples
+        """
+        if y is None:
+            return None
+        names = _by_id(y, ids) if isinstance(y, Mapping) or _has_ids(y, ids) else _in_order(y, len(ids))
+        classes = sorted({name for name in names if name}, key=_natural)
+        if not classes:
+            return None
+        place = {name: code for code, name in enumerate(classes)}
+        return cls(tuple(classes), np.array([place.get(name, UNKNOWN) for name in names], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return int((self.codes != UNKNOWN).sum())
+
+    def take(self, rows: NDArray[np.int64]) -> Hints:
+        """Those of some samples; all classes keep their numbers."""
+        return Hints(self.classes, self.codes[rows])
+
+    def by_class(self, ids: NDArray[Any]) -> dict[str, list[str]]:
+        """Per class the ids of its samples, as text."""
+        return {name: [str(ids[i]) for i in np.flatnonzero(self.codes == c)] for c, name in enumerate(self.classes)}
+
+    def digest(self) -> str:
+        """A checksum of all of them."""
+        return hashlib.blake2b(repr(self.classes).encode() + self.codes.tobytes(), digest_size=16).hexdigest()
+
+    @classmethod
+    def from_classes(cls, known: Mapping[str, Sequence[str]], ids: NDArray[Any]) -> Hints:
+        """The reverse of `by_class`, for samples some of which may be gone."""
+        place = {name: c for c, names in enumerate(known.values()) for name in names}
+        return cls(tuple(known), np.array([place.get(str(one), UNKNOWN) for one in ids.tolist()], dtype=np.int64))
+
+
+def number_with(hints: Hints | None, n_clusters: int, *, asked: bool) -> int:
+    """The number of clusters, at least that of the known classes; warns where the user asked for fewer."""
+    least = 1 if hints is None else len(hints.classes)
+    if asked and n_clusters < least:
+        warn(SuspiciousDataWarning(f"the hints name {least} classes, so there are {least} clusters, not {n_clusters}"))
+    return max(n_clusters, least)
+
+
+def range_with(hints: Hints | None, within: tuple[int, int]) -> tuple[int, int]:
+    """The range of numbers of clusters, which begins at the number of known classes, if not later."""
+    least = 1 if hints is None else len(hints.classes)
+    return within if least == 1 else (max(least, within[0]), max(least, within[1]))
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """Numbers in their own order, before text."""
+    try:
+        return 0, float(name), name
+    except ValueError:
+        return 1, 0.0, name
+
+
+def _written(label: Any) -> str:
+    """A label as text, empty where it stands for none; 2.0 is 2, as a column of integers with gaps has floats."""
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        label = int(label)
+    text = str(label).strip()
+    return "" if text in _NO_CLASS else text
+
+
+def _has_ids(y: Any, ids: NDArray[Any]) -> bool:
+    """Whether labels have an index of ids, and samples have ids that are more than their numbers."""
+    counted = ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
+    return np.ndim(y) == 1 and has_row_labels(y) and not counted
+
+
+def _in_order(y: Any, n: int) -> list[str]:
+    labels = y if hasattr(y, "__len__") and not isinstance(y, (str, bytes)) else [y]
+    found = np.empty(len(labels), dtype=object)
+    found[:] = [one[0] if np.shape(one) == (1,) else one for one in np.asarray(labels, dtype=object).tolist()]
+    if any(np.ndim(one) for one in found):
+        raise DataError("y holds lists instead of labels; give one label per sample, -1 where it is not known")
+    if len(found) != n:
+        raise DataError(f"y has {len(found):,} labels for {n:,} samples; give one each, -1 where it is not known")
+    return [_written(one) for one in found]
+
+
+def _by_id(y: Any, ids: NDArray[Any]) -> list[str]:
+    listed: dict[str, Hashable] = {_key(name): label for name, label in y.items()}
+    if len(listed) < len(y):
+        raise DataError("y has a label for the same id twice; keep one")
+    samples = [_key(one) for one in ids.tolist()]
+    known = set(samples)
+    strange = [name for name, label in listed.items() if name not in known and _written(label)]
+    if strange and len(strange) == sum(bool(_written(label)) for label in listed.values()):
+        raise DataError(f"no hint is about a sample: {strange[0]!r} is no id, but {str(ids[0])!r} is; write ids alike")
+    if strange:
+        warn(SuspiciousDataWarning(f"{len(strange)} hints, such as that of {strange[0]!r}, are about no sample"))
+    return [_written(listed.get(one)) for one in samples]
+
+
+def _key(name: Hashable) -> str:
+    """An id as files have it, see `viewfuse.io.source.alike`."""
+    return normalize("NFC", str(name).strip())

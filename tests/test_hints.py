@@ -1,0 +1,247 @@
+"""Classes of some samples that are known before the fit: how they are read, what they change, which are doubtful."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner
+
+from viewfuse import URRL, load
+from viewfuse.cli import main
+from viewfuse.data.hints import UNKNOWN, Hints, range_with
+from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
+from viewfuse.methods.urrl import losses
+from viewfuse.methods.urrl.hints import class_numbers, credible, doubtful, known_centers, share_of_hints
+from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.selection.messages import label, restored, words
+
+TINY = {"pretrain_epochs": 3, "joint_epochs": 2, "hidden_dim": 8, "embedding_dim": 8, "scaling": "standard"}
+IDS = np.array([f"s{i}" for i in range(7)])
+
+
+def groups(sizes=(30, 18, 12), seed=0):
+    """Two views of unequal units with offsets; every fourth sample lacks the second. The groups, and the views."""
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    sound = 1000 + 50 * (rng.normal(size=(len(truth), 4)) + 6 * np.eye(4)[truth])
+    image = rng.normal(size=(len(truth), 5)) / 100 + 0.06 * np.eye(5)[truth]
+    image[::4] = np.nan
+    return truth, {"sound": sound, "image": image}
+
+
+def partly(truth, per_class=3):
+    """Labels of the first samples of each class, -1 for all others."""
+    known = np.full(len(truth), -1)
+    for c in np.unique(truth):
+        rows = np.flatnonzero(truth == c)[:per_class]
+        known[rows] = c
+    return known
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [10, -1, 2, None, float("nan"), 10, ""],
+        np.array([10, -1, 2, -1, -1, 10, -1]),
+        np.array([10.0, np.nan, 2.0, np.nan, np.nan, 10.0, -1.0]),
+        pd.Series([10, None, 2, pd.NA, None, "10 ", None], dtype=object),
+        pd.Series([10, 10, 2], index=["s0", "s5", "s2"]),
+        {"s5": "10", "s2": "2", "s0": 10.0, "s1": ""},
+        np.array([[10], [-1], [2], [-1], [-1], [10], [-1]]),
+    ],
+    ids=["list", "integers", "floats", "objects", "series of ids", "dict", "one column"],
+)
+def test_labels_of_every_form_are_the_same_hints(y):
+    hints = Hints.of(y, IDS)
+    assert hints.classes == ("2", "10")
+    assert hints.codes.tolist() == [1, UNKNOWN, 0, UNKNOWN, UNKNOWN, 1, UNKNOWN]
+    assert len(hints) == 3
+    back = Hints.from_classes(hints.by_class(IDS), IDS[::-1])
+    assert back.codes.tolist() == hints.codes[::-1].tolist()
+
+
+def test_an_index_beside_samples_without_ids_means_nothing():
+    y = pd.Series(["b", "a", None], index=[2, 0, 1])
+    assert Hints.of(y, np.arange(3)).codes.tolist() == [1, 0, UNKNOWN]
+    assert Hints.of(y, np.array([2, 0, 1])).codes.tolist() == [1, 0, UNKNOWN]
+    assert Hints.of(y, np.array([0, 2, 1])).codes.tolist() == [0, 1, UNKNOWN]
+
+
+@pytest.mark.parametrize("y", [None, [-1] * 7, [None] * 7, {}, np.full(7, np.nan)])
+def test_without_any_label_there_are_no_hints(y):
+    assert Hints.of(y, IDS) is None
+
+
+@pytest.mark.parametrize(
+    ("y", "fault"),
+    [
+        ([1, 2], "2 labels for 7 samples"),
+        ([[1, 2]] * 7, "lists instead of labels"),
+        ({"x1": "a"}, "'x1' is no id, but 's0' is"),
+        ({"s1": "a", " s1": "b"}, "twice"),
+    ],
+)
+def test_mistakes_are_named(y, fault):
+    with pytest.raises(DataError, match=fault):
+        Hints.of(y, IDS)
+
+
+def test_hints_about_no_sample_are_counted():
+    with pytest.warns(SuspiciousDataWarning, match="2 hints, such as that of 'x', are about no sample"):
+        assert len(Hints.of({"s1": "a", "x": "a", "y": "b"}, IDS)) == 1
+
+
+def test_the_number_of_clusters_is_at_least_that_of_the_classes():
+    hints = Hints.of(list("abc") + [None] * 4, IDS)
+    assert range_with(hints, (1, 200)) == (3, 200)
+    assert range_with(hints, (1, 2)) == (3, 3)
+    assert range_with(hints, (5, 9)) == (5, 9)
+    assert range_with(None, (1, 9)) == (1, 9)
+    truth, views = groups()
+    with pytest.warns(SuspiciousDataWarning, match="the hints name 3 classes, so there are 3 clusters, not 2"):
+        assert URRL(2, **TINY).fit(views, partly(truth)).n_clusters_ == 3
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_known_samples():
+    draw = torch.Generator().manual_seed(0)
+    embedding, centers = torch.randn(2, 5, 3, generator=draw), torch.randn(2, 4, 3, generator=draw)
+    known = torch.tensor([[0, -1, 3, -1, 3], [-1] * 5])
+    found = losses.hints(embedding, centers, known)
+    costs = []
+    for i, c in ((0, 0), (2, 3), (4, 3)):
+        kernel = [1 / (1 + float((embedding[0, i] - centers[0, j]).square().sum())) for j in range(4)]
+        costs.append(-np.log(kernel[c] / sum(kernel)))
+    assert found.tolist() == pytest.approx([np.mean(costs), 0.0], rel=1e-5)
+
+
+def test_clusters_are_numbered_by_the_classes_of_most_known_samples():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        labels, known = rng.integers(0, 4, 30), np.where(rng.random(30) < 0.4, rng.integers(0, 3, 30), UNKNOWN)
+        numbers = class_numbers(labels, known, 4)
+        assert sorted(numbers) == [0, 1, 2, 3]
+        most = max(((np.array(one)[labels] == known).sum() for one in permutations(range(4))), default=0)
+        assert (numbers[labels] == known).sum() == most
+        assert share_of_hints(numbers[labels], known) == pytest.approx(most / (known != UNKNOWN).sum())
+
+
+def test_doubtful_are_those_whose_neighbours_are_elsewhere_in_every_view():
+    rng = np.random.default_rng(1)
+    n, views, depth = 60, 2, 11
+    labels = rng.integers(0, 3, n)
+    known = np.where(rng.random(n) < 0.5, rng.integers(0, 3, n), UNKNOWN)
+    ids = rng.integers(0, n, (n, views, depth))
+    ids[rng.random((n, views)) < 0.3] = NO_NEIGHBOR
+    ids[:, :, 7:][rng.random((n, views, depth - 7)) < 0.3] = NO_NEIGHBOR
+    expected = []
+    for i in range(n):
+        said = []
+        for v in range(views):
+            near = [labels[j] for j in ids[i, v, :9] if j != NO_NEIGHBOR]
+            if near:
+                said.append(near.count(known[i]) < max(near.count(c) for c in range(3)))
+        expected.append(known[i] != UNKNOWN and bool(said) and all(said))
+    assert 0 < sum(expected) < (known != UNKNOWN).sum()
+    assert doubtful(known, labels, ids).tolist() == expected
+    kept = credible(*(torch.from_numpy(one) for one in (known, labels, ids)))
+    assert kept.tolist() == [UNKNOWN if one else c for one, c in zip(expected, known.tolist(), strict=True)]
+
+
+def test_centres_start_at_known_classes_and_leave_room_for_others():
+    rng = np.random.default_rng(2)
+    truth = np.repeat([0, 1, 2, 3], [40, 25, 10, 30])
+    embedding = torch.from_numpy(5 + rng.normal(size=(105, 6)) + 8 * np.eye(4, 6)[truth]).float()
+    known = torch.full((105,), UNKNOWN)
+    known[torch.tensor([0, 1, 2])], known[torch.tensor([70, 71])] = 1, 0  # classes 0 and 2 of the truth, in other order
+    none = torch.full((105, 1, 9), NO_NEIGHBOR)
+    centers = known_centers(embedding, known, 4, 0, none)
+    placed = torch.cdist(embedding, centers).argmin(dim=1).numpy()
+    assert (placed[truth == 0] == 1).all()
+    assert (placed[truth == 2] == 0).all()
+    assert sorted({*placed[truth == 1], *placed[truth == 3]}) == [2, 3]
+
+
+def fitted(views, y=None, **params):
+    return URRL(3, **{**TINY, **params}, random_state=0).fit(views, y)
+
+
+def test_without_a_known_label_nothing_changes_to_the_bit():
+    truth, views = groups()
+    plain, same = fitted(views), fitted(views, np.full(len(truth), -1))
+    assert plain.embedding_.tobytes() == same.embedding_.tobytes()
+    assert plain.soft_labels_.tobytes() == same.soft_labels_.tobytes()
+    assert plain.decisions_ == same.decisions_
+    assert "hints" not in plain.history_
+
+
+def test_a_fit_with_hints_names_its_clusters_and_doubts_a_wrong_one(tmp_path):
+    truth, views = groups()
+    names, known = np.array(["oak", "ash", "elm"])[truth], partly(truth) != -1
+    wrong = int(np.flatnonzero((truth == 0) & ~known)[0])
+    y = np.where(known, names, None)
+    y[wrong] = "elm"
+    model = fitted(views, y, joint_epochs=6)
+    others = ~known & (np.arange(len(truth)) != wrong)
+    classes = np.array(["ash", "elm", "oak"])  # in order
+    assert (classes[model.labels_[others]] == names[others]).mean() > 0.9
+    assert np.array_equal(model.labels_, model.soft_labels_.argmax(axis=1))
+    found = model.decisions_["hints"]
+    assert found["chosen"] == known.sum() + 1
+    assert list(found["evidence"]) == classes.tolist()
+    assert found["doubtful"] == {str(wrong): "elm"}
+    assert found["agreed"] == sum(classes[model.labels_[i]] == y[i] for i in [*np.flatnonzero(known), wrong])
+    assert model.history_["hints"][:3] == [0.0] * 3
+    assert min(model.history_["hints"][3:]) > 0
+    decision = restored(model.decisions_)["hints"]
+    assert f"{label(decision)}: {words(decision)}" == found["why"]
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model").validate(2)
+    assert again.trust_.refits == 2
+    assert np.array_equal(again.labels_, model.labels_)
+
+
+def test_fit_predict_takes_hints_too():
+    truth, views = groups()
+    y = partly(truth)
+    model = URRL(3, **TINY, random_state=0)
+    assert np.array_equal(model.fit_predict(views, y), fitted(views, y).labels_)
+    assert "hints" in model.decisions_
+
+
+def test_a_class_without_a_name_has_a_cluster_beside_the_known_ones():
+    truth, views = groups()
+    y = partly(truth)
+    y[truth == 1] = -1
+    model = fitted(views, y, joint_epochs=6)
+    by_cluster = [np.bincount(truth[model.labels_ == c], minlength=3).argmax() for c in range(3)]
+    assert by_cluster == [0, 2, 1]
+
+
+def test_a_checkpoint_of_other_hints_is_refused(tmp_path):
+    truth, views = groups()
+    y = partly(truth)
+    fitted(views, y, checkpoint=tmp_path / "kept")
+    with pytest.raises(CheckpointDiffers, match="hints"):
+        fitted(views, partly(truth, 2), checkpoint=tmp_path / "kept")
+
+
+def test_the_command_line_reads_hints(tmp_path):
+    truth, views = groups()
+    ids = [f"s{i}" for i in range(len(truth))]
+    for name, table in views.items():
+        pd.DataFrame(table, index=pd.Index(ids, name="id")).dropna().to_csv(tmp_path / f"{name}.csv")
+    known = partly(truth)
+    rows = [f"{one},{'ab'[c] if c in (0, 1) else ''}\n" for one, c in zip(ids, known, strict=True)]
+    (tmp_path / "hints.csv").write_text("id,label\n" + "".join(rows))
+    options = ["--clusters", "3", "--hidden-dim", "8", "--embedding-dim", "8", "--pretrain-epochs", "3"]
+    files = [str(tmp_path / f"{name}.csv") for name in views]
+    arguments = ["fit", *files, *options, "--joint-epochs", "2", "--trusted", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, [*arguments, "--hints", str(tmp_path / "hints.csv")])
+    assert done.exit_code == 0, done.output
+    assert "6 of 60 samples" in done.output
+    known_as = load(tmp_path / "run" / "model").decisions_["hints"]["evidence"]
+    assert known_as == {x: [ids[i] for i in np.flatnonzero(known == c)] for c, x in enumerate("ab")}
