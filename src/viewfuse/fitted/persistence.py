@@ -170,6 +170,7 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
             found[f"front_end.{v}.{name}"] = torch.from_numpy(array)
     for v, (medians, donors) in enumerate(zip(model.filler.medians, model.filler.donors, strict=True)):
         found[f"medians.{v}"], found[f"donors.{v}"] = torch.from_numpy(medians), torch.from_numpy(donors.values)
+    found["unseen"] = torch.from_numpy(model.unseen)
     found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
     if (known := model.calibration) is not None:
         found["calibration.labels"] = known.labels
@@ -222,7 +223,8 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     offsets = tuple(_offset(tensors.get(f"offset.{v}"), len(own)) for v, own in enumerate(columns))
     before = (names, columns, offsets, method, filler, reduction)
     known = _calibration(tensors, n, int(method.n_clusters))
-    model = Model(*before, scaler, stored, index, network, _sharpness(manifest), known)
+    unseen = _unseen(tensors, n, len(views))
+    model = Model(*before, scaler, stored, index, network, unseen, _sharpness(manifest), known)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 
@@ -262,6 +264,14 @@ def _calibration(tensors: Mapping[str, Tensor], n: int, n_clusters: int) -> Cali
     if any(x.dtype != torch.float64 or tuple(x.shape) != (n_clusters,) or not x.isfinite().all() for x in numbers):
         raise ValueError("the calibration does not fit the clusters")
     return Calibration(labels, *(x.numpy() for x in numbers))
+
+
+def _unseen(tensors: Mapping[str, Tensor], n: int, n_views: int) -> NDArray[np.float64]:
+    """Shares of words that no other training sample has; models of earlier versions had none."""
+    found = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64))
+    if found.dtype != torch.float64 or tuple(found.shape) not in ((n, 0), (n, n_views)):
+        raise ValueError("the shares of unseen words are not those of the samples")
+    return found.numpy()
 
 
 def _sharpness(manifest: Mapping[str, Any]) -> float:

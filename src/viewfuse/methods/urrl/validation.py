@@ -43,7 +43,7 @@ def source_of(model: Model, ids: NDArray[Any]) -> Source:
     offsets = (0.0,) * len(arrays)
     reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids)
     reduced = reduced.replace(columns=columns, offsets=offsets)
-    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced)
+    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced, model.unseen)
 
 
 def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
@@ -68,7 +68,7 @@ def repeated_labels(
     found = []
     for number, (rows, start) in enumerate(zip(drawn(n, n_refits, seed), starts, strict=True)):
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
-        part = source._replace(reduced=source.reduced[rows])
+        part = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows])
         kept = _checkpoint(checkpoint, number, part, config, seeds, device)
         with kept.interruptible():
             (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, **ways)
