@@ -43,6 +43,8 @@ _FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
 """Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
 Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three stand:
 wherever it is cut, it falls into parts."""
+_NO_BORDER = 0.995
+"""Sides that agree so well have no border whose density would tell anything (results/clusters)."""
 _STEP = 1.5
 """Numbers hold as well where the next split is weaker by more than this factor."""
 _DRAWS = 4
@@ -99,10 +101,14 @@ def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch
 
 
 def _record(said: Evidence, names: Sequence[str]) -> dict[str, Any]:
-    held = {name: None if np.isnan(one) else one for name, one in zip(names, said.held_out, strict=False)}
+    parts = said.held_out, [one.agreement for one in said.views]
+    held, views = (
+        {name: None if np.isnan(one) else one for name, one in zip(names, part, strict=False)} for part in parts
+    )
     return {
-        "strength": said.strength, "p_value": said.p_value, "agreement": said.agreement, "null": said.null,
-        "held_out": held, "stability": said.stability, "gap": min(said.gap, 9.0),
+        "strength": said.strength, "error": said.error, "p_value": said.p_value, "agreement": said.agreement,
+        "null": said.null, "held_out": held, "views": views, "alone": said.alone is not None and names[said.alone],
+        "stability": said.stability, "gap": min(said.gap, 9.0),
     }  # fmt: skip
 
 
@@ -159,8 +165,8 @@ def _is_continuum(splits: Splits) -> bool:
     first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
     if len(first) < _CHAIN:
         return False
-    null, gap = (float(np.mean([min(one[name], 1.0) for one in first])) for name in ("null", "gap"))
-    return gap < _GAP * (null - _FREE)
+    gap = np.mean([1.0 if one["agreement"] > _NO_BORDER else min(one["gap"], 1.0) for one in first])
+    return bool(gap < _GAP * (np.mean([one["null"] for one in first]) - _FREE))
 
 
 def _heights(splits: Splits) -> list[float]:
