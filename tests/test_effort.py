@@ -10,7 +10,7 @@ import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL, SettingError
-from viewfuse.engine.rng import replicate_seeds
+from viewfuse.engine.batches import replicate_seeds
 from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.selection import rules
 

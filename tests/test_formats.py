@@ -24,7 +24,7 @@ from scipy import io, sparse
 from conftest import make_blobs
 from test_readers import same
 from viewfuse import DataError, NotEnoughMemory, SettingError, SuspiciousDataWarning, Views, read_chunks, read_views
-from viewfuse.io import spool as spool_module
+from viewfuse.io import safety as spool_module
 from viewfuse.io.readers import open_source, parquet
 from viewfuse.io.writers import Results, write_annotated
 from viewfuse.utils import memory

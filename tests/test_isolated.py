@@ -16,7 +16,8 @@ from scipy import sparse
 
 from fuzz.seeds import write_seeds
 from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chunks, read_views
-from viewfuse.io import spool, writers
+from viewfuse.io import safety as spool
+from viewfuse.io import writers
 from viewfuse.io.isolated import client, jobs, server
 from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
 from viewfuse.io.readers import Reading, open_source

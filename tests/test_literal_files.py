@@ -17,17 +17,18 @@ from pyarrow import parquet
 from scipy import sparse
 
 from bad_files.corpus import element, version_5
-from viewfuse.data.empty_cells import EmptyCells
+from viewfuse.data.filling import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
-from viewfuse.io import csv_text, matching, spool, writers
+from viewfuse.io import csv_text, matching, writers
 from viewfuse.io import safety as file_limits
+from viewfuse.io import safety as spool
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
 from viewfuse.serve import app, gate, replies, worker
+from viewfuse.serve.gate import Metrics
 from viewfuse.serve.limits import Busy, Limits, TooLarge
-from viewfuse.serve.metrics import Metrics
 
 HERE = Path("here.csv")
 
@@ -333,7 +334,9 @@ def test_results_stand_beside_the_cells_of_their_names():
     assert found["k"].codes.tolist() == [0, -1, -1, 1]  # "20" is an outlier
     assert found["k"].categories.tolist() == ["0", "1"]
     np.testing.assert_array_equal(found["k_confidence"], np.float32([0.9, math.nan, 0.6, 0.8]))
-    np.testing.assert_array_equal(writers._placed(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]])
+    np.testing.assert_array_equal(
+        writers.placed_dense_rows(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]]
+    )
 
 
 def test_limits_let_pass_what_just_meets_them():

@@ -17,12 +17,11 @@ from run_folders import SPLITS, a_split
 from viewfuse.io.writers import Judged
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
-from viewfuse.plots.cluster_numbers import draw_choice
+from viewfuse.plots.cluster_numbers import draw_choice, forks
 from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.plots.pictures import draw_map
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
-from viewfuse.plots.tree_layout import forks
 from viewfuse.report import charts
 
 N = 40

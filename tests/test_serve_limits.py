@@ -21,14 +21,14 @@ from asgi_client import PARQUET, Client, ask
 from served_models import save_model
 from test_serve import few, parquet
 from viewfuse.errors import DataError
-from viewfuse.serve import process, worker
+from viewfuse.serve import worker
+from viewfuse.serve import worker as process
 from viewfuse.serve.app import _read, create_app
 from viewfuse.serve.bodies import Signs, read_json
-from viewfuse.serve.connection import connections
 from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.opened import open_folder
-from viewfuse.serve.process import Process
-from viewfuse.serve.server import Counted
+from viewfuse.serve.server import Counted, connections
+from viewfuse.serve.worker import Process
 
 JSON = {"content_type": "application/json"}
 

@@ -18,14 +18,13 @@ import torch
 from sharded_data import written
 from test_distributed_literal import ALONE, SMALL, as_table, hashed, mixed, unlike_rows
 from viewfuse import Views, load
-from viewfuse.distributed import label_files, sharded_predict
+from viewfuse.distributed import label_files, row_buckets, sharded_predict, shards
 from viewfuse.distributed.fit_large import fit_large
-from viewfuse.distributed.rows import row_buckets, shards
-from viewfuse.distributed.rows.pass_zero import ColumnFacts, run_pass_zero
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, hashed_ids, lowest, parts_of
-from viewfuse.distributed.rows.shards import Shards
-from viewfuse.distributed.shard_progress import ShardProgress, _spelled
+from viewfuse.distributed.pass_zero import ColumnFacts, run_pass_zero
+from viewfuse.distributed.row_buckets import BucketReader, Buckets, hashed_ids, lowest, parts_of
+from viewfuse.distributed.shard_files import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
+from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
 from viewfuse.io.writers import Judged
 from viewfuse.utils.atomic import sealed

@@ -16,7 +16,7 @@ from viewfuse.cli import options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
-from viewfuse.fitted.effects import representatives
+from viewfuse.fitted.clusters import representatives
 from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config

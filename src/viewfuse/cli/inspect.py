@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.cli import options
-from viewfuse.data import empty_cells
+from viewfuse.data import filling
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
 from viewfuse.data.filling import filled_by_median
 from viewfuse.data.scaling import fit_scaler
@@ -82,9 +82,9 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
 def _on_empty_cells(views: Views, facts: dict[str, Any]) -> list[str]:
     """A line for every view that has empty cells, and one where a fit would refuse them."""
     pairs = [(view["name"], view["empty"]) for view in facts["views"] if view["empty"]]
-    lines = [f"empty cells, which a fit fills, {empty_cells.in_words(*pair)}" for pair in pairs]
+    lines = [f"empty cells, which a fit fills, {filling.in_words(*pair)}" for pair in pairs]
     try:
-        empty_cells.check_training_cells(views)
+        filling.check_training_cells(views)
     except DataError as error:
         lines.append(f"a fit refuses this: {error}")
     return lines
@@ -110,7 +110,7 @@ def describe(views: Views) -> dict[str, Any]:
     names = np.array(views.names)
     order = np.argsort(-counts, kind="stable")
     looks = [_rows_to_look_at(views, v) for v in range(len(views.names))]
-    empty = {cells.view: cells.facts() for cells in empty_cells.count_empty(views)}
+    empty = {cells.view: cells.facts() for cells in filling.count_empty(views)}
     views = filled_by_median(views)
     front_ends = [fit_front_end(views.arrays[v], rows) for v, rows in enumerate(looks)]
     outliers = _outliers(views, Reduction(tuple(front_ends)))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.data.empty_cells import Filled
+from viewfuse.data.filling import Filled
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.writers import write_embedding, write_views
 from viewfuse.utils.settings import Setting

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import __version__
-from viewfuse.data.empty_cells import Filled
+from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
-from viewfuse.distributed.shard_progress import ShardProgress
+from viewfuse.distributed.shard_files import ShardProgress
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.io.readers import Reading, open_source

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.digits import Offset
-from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
-from viewfuse.data.filling import Filler, fit_filler
+from viewfuse.data.filling import EmptyCells, Filler, fit_filler, warn_of_filled
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
-from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_pass
+from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.novelty import Surroundings
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set

@@ -27,12 +27,22 @@ from torch import Tensor
 
 import viewfuse
 from viewfuse.data.digits import Offset
-from viewfuse.data.filling import FILLS, Filler, NearestRows
+from viewfuse.data.filling import FILLS, Filler
+from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
-from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
+from viewfuse.fitted.manifest import (
+    FORMAT,
+    LONGEST_MANIFEST,
+    MANIFEST,
+    TENSORS,
+    checksum,
+    decode,
+    encode,
+    read_file,
+    read_manifest,
+)
 from viewfuse.fitted.model import FittedMethod, Model
-from viewfuse.fitted.names import decode, encode
 from viewfuse.neighbors.samples import MultiViewIndex, Samples, index_rows
 from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
@@ -170,7 +180,7 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
             found[f"front_end.{v}.{name}"] = torch.from_numpy(array)
     for v, (medians, donors) in enumerate(zip(model.filler.medians, model.filler.donors, strict=True)):
         found[f"medians.{v}"], found[f"donors.{v}"] = torch.from_numpy(medians), torch.from_numpy(donors.values)
-    found["unseen"] = torch.from_numpy(model.unseen)
+    found |= {"unseen": torch.from_numpy(model.unseen)} if model.unseen.shape[1] else {}
     found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
     if (known := model.calibration) is not None:
         found["calibration.labels"] = known.labels
@@ -223,7 +233,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     offsets = tuple(_offset(tensors.get(f"offset.{v}"), len(own)) for v, own in enumerate(columns))
     before = (names, columns, offsets, method, filler, reduction)
     known = _calibration(tensors, n, int(method.n_clusters))
-    unseen = _unseen(tensors, n, len(views))
+    unseen = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64)).numpy()  # earlier versions had none
     model = Model(*before, scaler, stored, index, network, unseen, _sharpness(manifest), known)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
@@ -266,14 +276,6 @@ def _calibration(tensors: Mapping[str, Tensor], n: int, n_clusters: int) -> Cali
     return Calibration(labels, *(x.numpy() for x in numbers))
 
 
-def _unseen(tensors: Mapping[str, Tensor], n: int, n_views: int) -> NDArray[np.float64]:
-    """Shares of words that no other training sample has; models of earlier versions had none."""
-    found = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64))
-    if found.dtype != torch.float64 or tuple(found.shape) not in ((n, 0), (n, n_views)):
-        raise ValueError("the shares of unseen words are not those of the samples")
-    return found.numpy()
-
-
 def _sharpness(manifest: Mapping[str, Any]) -> float:
     """That of probabilities; older models had none."""
     found = float(manifest.get("sharpness", 1.0))
@@ -299,6 +301,7 @@ def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: 
     for v, width in enumerate(widths):
         wanted[f"stored.{v}"] = torch.float32, (n, width)
         wanted[f"shift.{v}"] = wanted[f"factor.{v}"] = torch.float64, (width,)
+    wanted |= {"unseen": (torch.float64, (n, len(widths)))} if "unseen" in tensors else {}
     for name, (dtype, shape) in wanted.items():
         found = tensors[name]
         if found.dtype != dtype or tuple(found.shape) != shape:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import is_annotated, is_mudata
+from viewfuse.data.annotated import is_annotated, is_mudata, placed_dense_rows
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.csv_text import write_harmless
@@ -213,7 +213,7 @@ def annotate(data: Any, results: Results, key: str = KEY) -> None:
     rows = _rows(data.obs_names.tolist(), results.ids)
     for name, values in _columns(rows, results, key).items():
         data.obs[name] = values
-    data.obsm[f"X_{key}"] = _placed(results.embedding, rows)
+    data.obsm[f"X_{key}"] = placed_dense_rows(results.embedding, rows)
 
 
 def write_annotated(source: Path, target: Path, results: Results, *, trusted: bool = False) -> None:
@@ -245,7 +245,7 @@ def annotate_copy(job: ReadJob) -> None:
             anndata.write_elem(file["obs"], name, values)
         before = [str(name) for name in file["obs"].attrs.get("column-order", ())]
         file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *new]))
-        anndata.write_elem(file.require_group("obsm"), f"X_{KEY}", _placed(results.embedding, rows))
+        anndata.write_elem(file.require_group("obsm"), f"X_{KEY}", placed_dense_rows(results.embedding, rows))
 
 
 def _rows(cells: Sequence[str], ids: NDArray[Any]) -> NDArray[np.int64]:
@@ -268,12 +268,5 @@ def _columns(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, A
 
     labels = np.where(rows < 0, -1, results.labels[rows])  # -1 is no category, and `OUTLIER`
     clusters = [str(cluster) for cluster in range(results.probabilities.shape[1])]
-    confidence = _placed(results.probabilities.max(axis=1), rows)
+    confidence = placed_dense_rows(results.probabilities.max(axis=1), rows)
     return {key: Categorical.from_codes(labels, categories=clusters), f"{key}_confidence": confidence}
-
-
-def _placed(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The values at `rows`, NaN for row -1."""
-    found = values[rows]
-    found[rows < 0] = np.nan
-    return found

@@ -21,14 +21,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
-from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
+from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
-from viewfuse.fitted.clusters import merge_tree
-from viewfuse.fitted.effects import representatives
+from viewfuse.fitted.clusters import merge_tree, representatives
 from viewfuse.fitted.explanation import Explanation, explain
+from viewfuse.fitted.manifest import check_names, decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
-from viewfuse.fitted.names import check_names, decode, encode
 from viewfuse.io.writers import KEY, Results, annotate
 from viewfuse.methods.trusting import Trusting
 from viewfuse.neighbors.samples import Samples

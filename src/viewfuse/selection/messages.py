@@ -8,7 +8,7 @@ from functools import singledispatch
 from itertools import starmap
 from typing import Any, NamedTuple
 
-from viewfuse.data.empty_cells import in_words as cells_in_words
+from viewfuse.data.filling import in_words as cells_in_words
 from viewfuse.selection.decisions import (
     KINDS,
     CellFilling,

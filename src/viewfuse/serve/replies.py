@@ -20,7 +20,7 @@ from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import PARQUET, TEMPORARY, Asked, read_json, read_parquet
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.opened import Opened, plain_names
-from viewfuse.serve.process import Facts
+from viewfuse.serve.worker import Facts
 from viewfuse.utils.settings import Setting, spelled
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
 from viewfuse.data.views import Views
+from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import replicate_seeds
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
