@@ -26,8 +26,12 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """From now on there may be garbage again; it is not looked for among the half a million objects of the imports."""
+    """From now on there may be garbage again; it is not looked for among the half a million objects of the imports.
+
+    Nor is it looked for after every 700 objects, which took 3 % of all computing.
+    """
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     gc.enable()
 
 
