@@ -14,13 +14,13 @@ import torch
 from sharded_data import quick_fit, rows, write_shards
 from viewfuse import URRL
 from viewfuse.distributed import fit_large as fit_module
+from viewfuse.distributed import row_buckets
 from viewfuse.distributed.label_files import LabelFiles
+from viewfuse.distributed.pass_zero import content_of, run_pass_zero
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows import row_buckets
-from viewfuse.distributed.rows.pass_zero import content_of, run_pass_zero
-from viewfuse.distributed.rows.row_buckets import Buckets
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.row_buckets import Buckets
 from viewfuse.distributed.sharded_predict import predict_shards
+from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError
 
 TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard",
@@ -258,7 +258,7 @@ def test_an_id_that_stands_twice_is_found_among_all_rows(tmp_path, monkeypatch, 
 
 
 def test_two_ids_of_one_hash_are_two(tmp_path, monkeypatch):
-    from viewfuse.distributed.rows import shards as shards_module
+    from viewfuse.distributed import shards as shards_module
 
     real = shards_module.hashed_ids
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 import reference_selection as literal
-from viewfuse.fitted.effects import typical_samples
+from viewfuse.fitted.clusters import typical_samples
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import candidates, confidence, kmeans, rules
 from viewfuse.selection.decisions import (
@@ -55,6 +55,8 @@ def test_partitions_are_compared_by_their_sizes_and_not_by_the_number_of_cluster
         (Merit(0.1, 0.547, 0.952), False, False),  # 0.453 leave: 0.5 / exp(0.1) is 0.4524
         (Merit(0.1, 0.548, 0.952), True, False),
         (Merit(0.1, 0.548, 0.951), False, False),  # exp(-0.05) is 0.9512
+        (Merit(0.1, 0.1, 1.051), False, False),  # exp(0.05) is 1.0513
+        (Merit(0.1, 0.1, 1.052), True, False),
         (Merit(0.630, 0.9, 1.10), True, False),
         (Merit(0.630, 0.9, 1.106), True, True),  # exp(0.1) is 1.105
         (Merit(0.629, 0.9, 1.2), True, False),

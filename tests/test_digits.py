@@ -23,7 +23,7 @@ from viewfuse import URRL, Views, read_chunks, read_views
 from viewfuse.cli import main
 from viewfuse.data.digits import loses_digits
 from viewfuse.distributed.fit_large import fit_large
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError, IgnoredColumnsWarning
 from viewfuse.serve.bodies import read_json
 from viewfuse.serve.limits import Limits

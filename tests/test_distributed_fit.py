@@ -15,8 +15,8 @@ from sharded_data import QUICK, N, quick_fit, rows, write_shards, written
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.distributed import fit_large, label_files, training
-from viewfuse.distributed.rows.prepared_rows import PreparedRows
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.prepared_rows import PreparedRows
+from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError, EmptySampleWarning, MissingPackage, SettingError
 from viewfuse.metrics import clustering_accuracy
 

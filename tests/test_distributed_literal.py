@@ -16,19 +16,17 @@ import reference_step
 from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
 from sharded_data import write_shards, written
 from viewfuse import URRL
-from viewfuse.distributed import training
+from viewfuse.distributed import row_buckets, training
 from viewfuse.distributed.fit_large import fit_large
+from viewfuse.distributed.pass_zero import run_pass_zero
+from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows import row_buckets
-from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import train_on_all
+from viewfuse.engine.batches import RandomNumbers
+from viewfuse.engine.callbacks import SILENT, EarlyStopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
-from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.progress import SILENT
-from viewfuse.engine.rng import RandomNumbers
 from viewfuse.engine.training import TrainState
 from viewfuse.neighbors.samples import Samples
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from sharded_data import rows, write_shards
+from viewfuse.distributed.pass_zero import run_pass_zero
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter, hashed_ids, lowest, parts_of
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.row_buckets import BucketReader, Buckets, BucketWriter, hashed_ids, lowest, parts_of
+from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError
 
 ALONE = Processes(0, 1, torch.device("cpu"))

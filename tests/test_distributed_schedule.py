@@ -31,16 +31,15 @@ from test_distributed_literal import (
 )  # fmt: skip
 from viewfuse import __version__
 from viewfuse.distributed import fit_large as fit_module
+from viewfuse.distributed import prepared_rows, row_buckets, shards, training
 from viewfuse.distributed import processes as processes_module
-from viewfuse.distributed import training
 from viewfuse.distributed.fit_large import _Job
+from viewfuse.distributed.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.distributed.processes import Processes, was_restarted
-from viewfuse.distributed.rows import prepared_rows, row_buckets, shards
-from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPlan
-from viewfuse.distributed.rows.row_buckets import Buckets
-from viewfuse.distributed.rows.shards import Layout
+from viewfuse.distributed.row_buckets import Buckets
+from viewfuse.distributed.shards import Layout
 from viewfuse.distributed.training import train_on_all
-from viewfuse.engine import early_stopping
+from viewfuse.engine import callbacks as early_stopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError

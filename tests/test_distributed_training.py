@@ -13,15 +13,14 @@ import torch
 from sharded_data import rows, write_shards
 from viewfuse import URRL
 from viewfuse.distributed import training
+from viewfuse.distributed.pass_zero import run_pass_zero
+from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.processes import Processes, joined
-from viewfuse.distributed.rows.pass_zero import run_pass_zero
-from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import SharedStep, train_on_all
+from viewfuse.engine.callbacks import SILENT, EarlyStopping
 from viewfuse.engine.checkpoint import NO_CHECKPOINT
-from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.progress import SILENT
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples

@@ -15,10 +15,10 @@ from sklearn.impute import KNNImputer
 from conftest import make_blobs
 from viewfuse import URRL, baselines, metrics, read_views
 from viewfuse.cli import main
-from viewfuse.data import filling
+from viewfuse.data import filling, knn_imputer
 from viewfuse.data.checks import suspicious_columns
-from viewfuse.data.empty_cells import count_empty
-from viewfuse.data.filling import fit_filler
+from viewfuse.data.filling import count_empty, fit_filler
+from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.views import Views
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import DataError, EmptyCellsWarning, SettingError
@@ -67,9 +67,9 @@ def test_donors_are_found_however_deep_they_stand(monkeypatch):
     table[:29, 4:] = NAN
     whole = filled(table)
     assert not np.isnan(whole).any()
-    monkeypatch.setattr(filling, "_CANDIDATES", 60)
+    monkeypatch.setattr(knn_imputer, "_CANDIDATES", 60)
     assert np.array_equal(filled(table), whole)
-    monkeypatch.setattr(filling, "_CELLS_AT_A_TIME", 1)  # a row, and a cell, at a time
+    monkeypatch.setattr(knn_imputer, "_CELLS_AT_A_TIME", 1)  # a row, and a cell, at a time
     assert np.array_equal(filled(table), whole)
 
 
@@ -87,7 +87,7 @@ def test_columns_count_alike_whatever_their_unit_and_whole_numbers_stay_whole():
 
 def test_medians_where_nobody_can_help():
     """The only row that could lend its values has no column in common."""
-    donors = filling.NearestRows(np.array([[5, 6, NAN, 8]], np.float32))
+    donors = NearestRows(np.array([[5, 6, NAN, 8]], np.float32))
     filler = filling.Filler("neighbors", (np.array([1, 2, 3, 4], np.float32),), (donors,))
     found, (cells,) = filler.apply(Views([[[NAN, NAN, 9.0, NAN]]]))
     assert found.arrays[0].tolist() == [[1, 2, 9, 4]]
@@ -274,7 +274,7 @@ def test_equal_rows_are_filled_alike_alone_and_in_any_batch():
     rng = np.random.default_rng(0)
     donors = np.repeat(rng.normal(size=(20, 7)) * 3.1, 12, axis=0).astype(np.float32)
     donors[:, 6] = rng.normal(size=240)
-    nearest = filling.NearestRows(donors)
+    nearest = NearestRows(donors)
     rows = donors[rng.permutation(240)].copy()
     rows[:, 6] = np.nan
     together = nearest.fill(rows)
@@ -284,11 +284,11 @@ def test_equal_rows_are_filled_alike_alone_and_in_any_batch():
 def test_of_equally_near_rows_the_first_lend():
     donors = np.zeros((50, 2), dtype=np.float32)
     donors[:, 1] = np.arange(50)
-    found = filling.NearestRows(donors).fill(np.array([[0.0, np.nan]], dtype=np.float32))
+    found = NearestRows(donors).fill(np.array([[0.0, np.nan]], dtype=np.float32))
     assert found[0, 1] == 2.0  # the mean of 0 to 4
 
 
 def test_a_value_far_out_beside_an_empty_cell_is_no_overflow():
     donors = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
-    found = filling.NearestRows(donors).fill(np.array([[1e30, np.nan, 0.0]], dtype=np.float32))
+    found = NearestRows(donors).fill(np.array([[1e30, np.nan, 0.0]], dtype=np.float32))
     assert np.isfinite(found).all()

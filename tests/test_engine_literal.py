@@ -14,21 +14,19 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from viewfuse.engine import batches as passes
+from viewfuse.engine import callbacks as progress_module
 from viewfuse.engine import checkpoint as checkpoint_module
-from viewfuse.engine import passes
-from viewfuse.engine import progress as progress_module
 from viewfuse.engine import training as engine
+from viewfuse.engine.batches import epoch_keys, replicate_seeds, seed_under_scaling, segments
+from viewfuse.engine.callbacks import EarlyStopping, Progress
 from viewfuse.engine.checkpoint import Checkpoint, differences, is_ours
-from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import epoch_keys, replicate_seeds, seed_under_scaling, segments
 from viewfuse.engine.training import Epoch, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import CheckpointDiffers, Diverged, SettingError
 from viewfuse.methods.urrl import training
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn import cuda as graphed_step
-from viewfuse.nn.cuda import GraphedStep
-from viewfuse.nn.layers import Adam
+from viewfuse.nn import layers as graphed_step
+from viewfuse.nn.layers import Adam, GraphedStep
 
 CPU = torch.device("cpu")
 

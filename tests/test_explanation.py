@@ -23,8 +23,9 @@ from viewfuse import URRL, MissingPackage, SuspiciousDataWarning, ViewfuseError,
 from viewfuse.cli import main
 from viewfuse.data.filling import Filler
 from viewfuse.data.scaling import Scaler
-from viewfuse.fitted import effects, explanation
-from viewfuse.fitted.effects import N_TYPICAL, typical_samples
+from viewfuse.fitted import clusters as effects
+from viewfuse.fitted import explanation
+from viewfuse.fitted.clusters import N_TYPICAL, typical_samples
 from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets

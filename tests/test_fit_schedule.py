@@ -14,7 +14,7 @@ import reference_selection as literal
 from conftest import make_blobs
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
-from viewfuse.engine.progress import Progress
+from viewfuse.engine.callbacks import Progress
 from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import trials

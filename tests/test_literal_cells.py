@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from viewfuse.data import empty_cells, filling
-from viewfuse.data.empty_cells import EmptyCells, Filled, check_training_cells, count_empty, in_words
-from viewfuse.data.filling import Filler, NearestRows, column_medians, fit_filler
+from viewfuse.data import filling, knn_imputer
+from viewfuse.data.filling import (
+    EmptyCells,
+    Filled,
+    Filler,
+    check_training_cells,
+    column_medians,
+    count_empty,
+    fit_filler,
+    in_words,
+)
+from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
@@ -61,8 +70,8 @@ def test_cells_are_the_mean_of_the_five_nearest_rows_that_have_them(monkeypatch,
     donors, rows = with_holes(table_of_units(41)), with_holes(table_of_units(23, seed=5), seed=6)
     rows[3] = donors[2]
     expected = literal_fill(donors, rows)
-    monkeypatch.setattr(filling, "_CANDIDATES", candidates)
-    monkeypatch.setattr(filling, "_CELLS_AT_A_TIME", cells)
+    monkeypatch.setattr(knn_imputer, "_CANDIDATES", candidates)
+    monkeypatch.setattr(knn_imputer, "_CELLS_AT_A_TIME", cells)
     np.testing.assert_allclose(NearestRows(donors).fill(rows), expected, rtol=2e-6)
 
 
@@ -174,12 +183,12 @@ def test_cells_without_donors_take_medians_and_are_counted():
 
 @pytest.mark.parametrize("at_a_time", [4_000_000, 3])
 def test_cells_of_sparse_views_that_are_empty_take_medians(monkeypatch, at_a_time):
-    monkeypatch.setattr(empty_cells, "_CELLS_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(filling, "_CELLS_AT_A_TIME", at_a_time)
     table = np.array([[0, 2, NAN], [1, 0, 0], [3, 0, 4], [NAN, NAN, 5]], np.float32)
     training = np.array([[0, 4, 1], [5, 4, 2], [7, 0, 3.5]], np.float32)
     fitted = fit_filler(Views([sparse.csr_array(training)]))
     views = Views([sparse.csr_array(np.nan_to_num(table) + 1)]).replace(arrays=(sparse.csr_array(table),))
-    parts = list(empty_cells.empty_parts(views.arrays[0]))
+    parts = list(filling.empty_parts(views.arrays[0]))
     assert np.concatenate([rows for rows, _ in parts]).tolist() == [0, 3]
     assert len(parts) == (1 if at_a_time > 3 else 2)
     assert count_empty(views)[0].counts.tolist() == [1, 1, 1]
@@ -239,7 +248,7 @@ def test_shares_count_rows_that_have_the_view_alone():
     assert in_words("v", one) == "v: 1 cell (below 0.1%) in columns 'a' (1)"
     assert "(0.1%)" in in_words("v", one | {"share": 0.0005})
     with pytest.warns(EmptyCellsWarning, match=r"filled: rna: 3 cells \(15.0%\) in columns 'b' \(3\); rna: 13 cells"):
-        empty_cells.warn_of_filled([cells, more])
+        filling.warn_of_filled([cells, more])
 
 
 def test_cells_that_are_filled_a_few_samples_at_a_time_are_added_up():

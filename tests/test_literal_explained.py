@@ -13,13 +13,13 @@ from scipy import sparse
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine import passes
+from viewfuse.engine import batches as passes
 from viewfuse.errors import DataError, SettingError
+from viewfuse.fitted import clusters as effects
 from viewfuse.fitted import clusters as stability
-from viewfuse.fitted import effects, fingerprint
+from viewfuse.fitted import fingerprint
 from viewfuse.fitted import model as fitted_model
-from viewfuse.fitted.clusters import Merge
-from viewfuse.fitted.effects import differences, representatives, view_effects
+from viewfuse.fitted.clusters import Merge, differences, representatives, view_effects
 from viewfuse.fitted.explanation import (
     Explanation,
     _donors,

@@ -13,7 +13,7 @@ import pytest
 from dateutil.tz import tzoffset
 
 from viewfuse import URRL, DataError, Views, load
-from viewfuse.fitted.names import check_storable, decode, encode
+from viewfuse.fitted.manifest import check_storable, decode, encode
 
 KINDS = {
     "text": ["a", "b\0", "", "=1+1"],

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import reference
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors import candidates, samples, search
+from viewfuse.neighbors import samples, search
+from viewfuse.neighbors import search as candidates
 from viewfuse.neighbors.samples import MultiViewIndex, ViewIndex, index_training_set, neighbor_lists
 from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, content_keys, fingerprints, row_keys
 

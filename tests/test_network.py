@@ -14,8 +14,15 @@ from training_tools import drawn, index_samples
 from viewfuse.errors import SettingError
 from viewfuse.methods.urrl.augment import Batch, plain_batch
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
-from viewfuse.nn.layers import Mask, TransformerBlock, attend
+from viewfuse.methods.urrl.network import (
+    Mask,
+    Network,
+    TransformerBlock,
+    adaptive_mask,
+    attend,
+    build_network,
+    cosine_distances,
+)
 
 
 def network_for(values, settings, seed=0) -> Network:

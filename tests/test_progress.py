@@ -10,7 +10,7 @@ import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL
-from viewfuse.engine.progress import SILENT, Progress
+from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.utils.console import is_live, tell
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "random_state": 0, "verbose": True}

@@ -17,8 +17,8 @@ from test_training import SMALL, stored_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import passes
-from viewfuse.engine.passes import embed, pool, stack
+from viewfuse.engine import batches as passes
+from viewfuse.engine.batches import embed, pool, stack
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.augment import plain_batch
@@ -28,9 +28,8 @@ from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.nn import cuda as streams_module
-from viewfuse.nn.cuda import GraphedStep
-from viewfuse.nn.layers import Adam, LayerNorm, Linear, PReLU
+from viewfuse.nn import layers as streams_module
+from viewfuse.nn.layers import Adam, GraphedStep, LayerNorm, Linear, PReLU
 
 SEEDS = [3, 0, 8]
 NUMBERS = {"view_dropout": 0.2, "clustering_weight": 0.1}
@@ -234,7 +233,7 @@ def test_nothing_is_collected_while_a_step_is_recorded(monkeypatch, enabled):
     """Another graph that is cleared away then would spoil the recording."""
     for name in ("CUDAGraph", "device", "stream", "current_stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: nullcontext())
-    monkeypatch.setattr("viewfuse.nn.cuda.recording_on", lambda *_: nullcontext())
+    monkeypatch.setattr("viewfuse.nn.layers.recording_on", lambda *_: nullcontext())
     seen = []
     (gc.enable if enabled else gc.disable)()
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL, SettingError
-from viewfuse.fitted.effects import representatives
+from viewfuse.fitted.clusters import representatives
 
 
 def test_every_cluster_gives_its_share_and_full_samples_come_first():

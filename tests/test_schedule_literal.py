@@ -9,9 +9,9 @@ import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL
-from viewfuse.engine import checkpoint, early_stopping
-from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.progress import Progress
+from viewfuse.engine import callbacks as early_stopping
+from viewfuse.engine import checkpoint
+from viewfuse.engine.callbacks import EarlyStopping, Progress
 from viewfuse.engine.training import Training
 from viewfuse.methods.urrl.config import Config
 

@@ -21,14 +21,14 @@ from asgi_client import PARQUET, Client, ask
 from served_models import save_model
 from test_serve import few, parquet
 from viewfuse.errors import DataError
-from viewfuse.serve import process, worker
+from viewfuse.serve import worker
+from viewfuse.serve import worker as process
 from viewfuse.serve.app import _read, create_app
 from viewfuse.serve.bodies import Signs, read_json
-from viewfuse.serve.connection import connections
 from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.opened import open_folder
-from viewfuse.serve.process import Process
-from viewfuse.serve.server import Counted
+from viewfuse.serve.server import Counted, connections
+from viewfuse.serve.worker import Process
 
 JSON = {"content_type": "application/json"}
 
@@ -41,14 +41,14 @@ def opened(tmp_path_factory):
 @pytest.fixture
 def napping(opened, monkeypatch):
     """A model that sleeps as many seconds as the first value of the first row says, where that is above 100."""
-    quick = opened.fitted.predict_proba
+    quick = opened.fitted.judge
 
     def slow(views):
         seconds = float(views.arrays[0][0, 0]) - 100
         time.sleep(seconds if seconds > 0 else 0)
         return quick(views)
 
-    monkeypatch.setattr(opened.fitted, "predict_proba", slow)
+    monkeypatch.setattr(opened.fitted, "judge", slow)
     return opened
 
 

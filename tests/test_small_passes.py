@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from viewfuse import URRL
-from viewfuse.engine.passes import rows_per_pass
+from viewfuse.engine.batches import rows_per_pass
 from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.neighbors.samples import index_training_set
 

@@ -13,7 +13,7 @@ import torch
 from reference_step import INCREMENT, keys, order
 from test_dense_literal import assert_close, literal_norm
 from test_random_numbers import splitmix
-from viewfuse.engine.rng import RandomNumbers
+from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.training import Stage, Training, TrainState
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, start_weights

@@ -12,7 +12,7 @@ import torch
 from conftest import make_blobs
 from reference_step import Learner
 from training_tools import index_samples
-from viewfuse.engine.rng import RandomNumbers
+from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS, URRLMethod

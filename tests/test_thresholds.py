@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 
 import numpy as np
@@ -11,9 +12,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from test_decisions import SMALL, FixedClusters, Looked, samples_for
 from training_tools import train, train_replicates
-from viewfuse.engine import early_stopping, passes
-from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.rng import replicate_seeds
+from viewfuse.engine import batches as passes
+from viewfuse.engine import callbacks as early_stopping
+from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine.callbacks import EarlyStopping, JointStage
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
@@ -27,8 +29,10 @@ SOMEBODY = torch.zeros(12, 1, 1, dtype=torch.int64)
 STILL = early_stopping._STILL
 
 
-def seen_stage(monkeypatch, agreements, scored=None):
+def seen_stage(monkeypatch, agreements, scored=None, entropies=None):
     """A stage whose clusters have these scores at one evaluation after another."""
+    even = iter(entropies or [1.0] * len(agreements))
+    monkeypatch.setattr(early_stopping, "size_entropy", lambda *_: next(even))
     agreed, pure = iter(agreements), iter(scored or [1.0] * len(agreements))
     monkeypatch.setattr(early_stopping, "merits", lambda *_: [Merit(next(pure), next(agreed), 1.0)])
     stage = JointStage()
@@ -84,6 +88,28 @@ def test_a_state_whose_clusters_score_less_than_at_first_is_not_kept(monkeypatch
     assert seen_stage(monkeypatch, [0.3, 0.4, 0.5][: len(scored)], scored).kept == kept
 
 
+@pytest.mark.parametrize(
+    ("scored", "entropies", "kept"),
+    [
+        ([0.9, 0.899], [0.97, 0.959], 0),
+        ([0.9, 0.899], [0.97, 0.961], 1),  # sizes are hardly less even
+        ([0.9, 0.9], [0.97, 0.5], 1),  # merged, and no less pure
+        ([0.9, 0.901, 0.899], [0.97, 0.9, 0.9], 1),
+        ([0.9, 0.88, 0.87], [0.5, 0.97, 0.491], 2),  # from before the stage on, not from its most even state
+    ],
+)
+def test_a_state_that_is_merged_and_less_pure_is_not_kept(monkeypatch, scored, entropies, kept):
+    assert seen_stage(monkeypatch, [0.3, 0.4, 0.5][: len(scored)], scored, entropies).kept == kept
+
+
+@pytest.mark.parametrize(("sizes", "n_clusters"), [((5, 3, 1), 3), ((5, 3, 1), 4), ((9,), 2), ((9,), 1)])
+def test_the_entropy_of_sizes_is_that_over_equal_sizes(sizes, n_clusters):
+    labels = torch.cat([torch.full((size,), c) for c, size in enumerate(sizes)])
+    shares = [size / 9 for size in sizes]
+    literal = -sum(share * math.log(share) for share in shares) / math.log(n_clusters) if n_clusters > 1 else 1.0
+    assert scores.size_entropy(labels, n_clusters) == pytest.approx(literal)
+
+
 def test_the_best_state_is_kept_as_it_was():
     network, stage = Looked(), JointStage()
     neighbor_ids = torch.tensor([[[(i + 4) % 12]] for i in range(12)])
@@ -99,7 +125,7 @@ def test_the_best_state_is_kept_as_it_was():
 def settled_by(monkeypatch, moved, *, neighbor_ids=None, **options):
     """Whether a stage was ended after so many of 2,000 samples changed their clusters, at one look after another."""
     monkeypatch.setattr(early_stopping, "_STILL", STILL)
-    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
+    monkeypatch.setattr("viewfuse.engine.callbacks.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
     labels, stage, found, rising = torch.arange(2000) % 4, JointStage(), [], count()
     someone = torch.zeros(2000, 1, 1, dtype=torch.int64) if neighbor_ids is None else neighbor_ids
     watch = EarlyStopping(FixedClusters(), Looked(), someone, stage, **options)
@@ -148,7 +174,7 @@ def test_where_there_are_no_neighbours_the_last_state_is_kept():
 def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
     rising, embedded, embed = count(), [], training.embed_all
     monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
-    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
+    monkeypatch.setattr("viewfuse.engine.callbacks.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 8))
     monkeypatch.setattr(training, "embed_all", lambda own: embedded.append(embed(own)) or embedded[-1])
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
@@ -160,7 +186,7 @@ def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
 
 @pytest.mark.parametrize(("schedule", "epochs"), [("default", 7), ("paper", 17)])
 def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
-    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
+    monkeypatch.setattr("viewfuse.engine.callbacks.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, schedule=schedule, **SMALL)
     assert len(train(samples_for(settings), settings, 0).history["epoch"]) == epochs
@@ -184,7 +210,7 @@ def test_further_trainings_have_seeds_of_their_own():
 
 
 def test_a_stage_that_goes_on_remembers_how_long_it_has_waited(monkeypatch):
-    monkeypatch.setattr("viewfuse.engine.early_stopping.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
+    monkeypatch.setattr("viewfuse.engine.callbacks.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     stage = JointStage()
     first, second = (EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage) for _ in range(2))
     for epoch in range(2):

@@ -14,8 +14,7 @@ from conftest import make_blobs
 from training_tools import index_samples, train
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine.passes import embed
-from viewfuse.engine.rng import epoch_keys
+from viewfuse.engine.batches import embed, epoch_keys
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.augment import draws_per_sample, two_branches
@@ -24,7 +23,7 @@ from viewfuse.methods.urrl.losses import soft_assignment, total
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.nn.cuda import tensor_cores
+from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection import kmeans as centers_module
 from viewfuse.selection.kmeans import drawn_centers, in_order, initial_centers, ward_centers
 

@@ -15,7 +15,7 @@ from scipy import sparse
 from viewfuse import URRL, Views, metrics, read_views
 from viewfuse.cli import main
 from viewfuse.data import views as views_module
-from viewfuse.fitted import effects
+from viewfuse.fitted import clusters as effects
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
 N, MARKERS = 300, 30

@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from benchmarks import machine
 from benchmarks.experiments.catalogue import CATALOGUE, Loaded, load
@@ -33,9 +34,11 @@ from benchmarks.experiments.run_folders import (
 )
 from viewfuse import metrics
 from viewfuse.data.views import Views
-from viewfuse.engine import passes
-from viewfuse.engine.rng import replicate_seeds
+from viewfuse.engine import batches as passes
+from viewfuse.engine.batches import replicate_seeds
 from viewfuse.errors import DataError, Diverged
+from viewfuse.methods.estimator import PublishedMethod
+from viewfuse.methods.network import embeddings
 from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
@@ -205,11 +208,17 @@ def _by_others(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch
     params = group[0].params
     assert params is not None
     method = estimator_of(group[0].method)(**params, device=str(device))
+    if not isinstance(method, PublishedMethod):  # it has nothing but labels
+        each = [
+            clone(method).set_params(random_state=run.seed).fit(views) for run, views in zip(group, sets, strict=True)
+        ]
+        return [_Found({}, {"found": one.labels_}, {}) for one in each]
     found: list[_Found] = []
-    for run, one in zip(group, method.cluster_many(sets, [run.seed for run in group]), strict=True):
-        arrays: dict[str, NDArray[Any]] = {"found": one.labels}
-        if run.keep_embedding and one.embedding is not None:
-            arrays["embedding"] = one.embedding
+    for run, one in zip(group, method.train_many(sets, [run.seed for run in group]), strict=True):
+        embedding = embeddings(one.network, one.samples)
+        arrays: dict[str, NDArray[Any]] = {"found": one.network.assign(embedding).argmax(dim=1).cpu().numpy()}
+        if run.keep_embedding:
+            arrays["embedding"] = embedding.cpu().numpy()
         found.append(_Found(one.history, arrays, {}))
     return found
 

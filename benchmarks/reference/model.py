@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from benchmarks.reference.data import Item, NeighborSearch, PlainSamples, ScaledTable
-from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.batches import generator_for_start
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Network, adaptive_mask, build_network, cosine_distances
-from viewfuse.nn.layers import TransformerBlock
+from viewfuse.methods.urrl.network import Network, TransformerBlock, adaptive_mask, build_network, cosine_distances
 from viewfuse.selection.kmeans import initial_centers
 
 _HIDDEN = -1e30

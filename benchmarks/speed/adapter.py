@@ -14,7 +14,7 @@ from benchmarks.reference.model import PlainNetwork, copy_weights
 from benchmarks.reference.model import batch_losses as plain_losses
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.passes import clusters, embed
+from viewfuse.engine.batches import clusters, embed
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.urrl.augment import two_branches, view_dropout_rate
 from viewfuse.methods.urrl.config import Config

@@ -20,7 +20,7 @@ from mutants.defects import PACKAGE, ROOT
 WORDING = (
     "demo.py",
     "selection/messages.py",
-    "utils/settings.py",
+    "errors.py",
     "cli/options/__init__.py",
 )
 """Files that hold sentences and options of the command line."""

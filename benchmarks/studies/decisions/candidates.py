@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import Views, metrics
-from viewfuse.engine.rng import replicate_seeds
+from viewfuse.engine.batches import replicate_seeds
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask

@@ -107,7 +107,7 @@ def run(args):
 def in_memory(args):
     """The ordinary fit, of the first rows of a data set."""
     from viewfuse import URRL
-    from viewfuse.distributed.rows.shards import Shards
+    from viewfuse.distributed.shards import Shards
     from viewfuse.metrics import clustering_accuracy
 
     shards, values, known = Shards(args.rows), [], []

@@ -98,7 +98,7 @@ def fit(
     import torch
 
     from viewfuse.data.views import Views
-    from viewfuse.engine.rng import replicate_seeds
+    from viewfuse.engine.batches import replicate_seeds
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.fit import fit_models
     from viewfuse.missing import apply_mask, paper_mask

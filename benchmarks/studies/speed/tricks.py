@@ -14,7 +14,8 @@ from benchmarks.speed.child import handwritten
 from benchmarks.speed.measure import interleaved
 from viewfuse.methods.urrl.augment import draws_per_sample, two_branches, view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.nn.layers import Mask, PReLU, TransformerBlock
+from viewfuse.methods.urrl.network import Mask, TransformerBlock
+from viewfuse.nn.layers import PReLU
 
 CPU, SETTINGS = torch.device("cpu"), Config(n_clusters=10, clustering_weight=0.1)
 

@@ -18,7 +18,7 @@ from viewfuse.comparison.results import LEAST_VIEWS
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.methods.registry import ESTIMATORS, estimator_of, method_names
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_count, wrong
 
 ALL = "all"
 _MOST_SEEDS = 10_000
@@ -115,18 +115,11 @@ def checked_missing_number(number: int | None, views: Views, rates: Sequence[flo
     return int(number)
 
 
-def checked_count(name: str, given: Any, most: int | None = None) -> int:
-    """A number of something, 1 at least."""
-    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < 1:
-        raise wrong(name, "an integer of at least 1", given)
-    if most is not None and int(given) > most:
-        raise wrong(name, f"at most {most:,}", given)
-    return int(given)
-
-
 def checked_seeds(given: Any) -> int:
     """Runs of each method and rate."""
-    return checked_count("seeds", given, _MOST_SEEDS)
+    if (count := checked_count("seeds", given)) > _MOST_SEEDS:
+        raise wrong("seeds", f"at most {_MOST_SEEDS:,}", given)
+    return count
 
 
 def checked_held_out(given: Any, views: Views) -> bool:

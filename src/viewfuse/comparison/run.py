@@ -33,6 +33,7 @@ from viewfuse.missing import hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.jobs import chosen_device, run_jobs
 from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
+from viewfuse.utils.settings import checked_count
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that change no result; the kind of device counts by itself."""
@@ -83,7 +84,7 @@ def compare(
     log : called with a line per run, such as `print`
     """
     given, log = Views.of(views), log or (lambda line: None)
-    n_clusters, seeds = arguments.checked_count("n_clusters", n_clusters), arguments.checked_seeds(seeds)
+    n_clusters, seeds = checked_count("n_clusters", n_clusters), arguments.checked_seeds(seeds)
     check_samples(given, n_clusters)
     shares = arguments.checked_rates(rates)
     number = arguments.checked_missing_number(missing_number, given, shares)

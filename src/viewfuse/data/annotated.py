@@ -46,7 +46,7 @@ class AnnotatedTable:
         if self.index.equals(names):
             return self
         rows = self.index.get_indexer(names)
-        place = placed_rows if is_sparse(self.matrix) else _placed_dense_rows
+        place = placed_rows if is_sparse(self.matrix) else placed_dense_rows
         return replace(self, matrix=place(self.matrix, rows), index=names)
 
 
@@ -176,7 +176,7 @@ def _in_memory(where: str, found: Any) -> Any:
     raise DataError(f"{where} is a {type(found).__name__}; make it a NumPy array or a sparse matrix of SciPy first")
 
 
-def _placed_dense_rows(matrix: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+def placed_dense_rows(matrix: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """The rows of an array, NaN for row -1."""
     placed = np.full((len(rows), *matrix.shape[1:]), np.nan, dtype=np.result_type(matrix.dtype, np.float32))
     placed[rows >= 0] = matrix[rows[rows >= 0]]

@@ -1,45 +1,39 @@
-"""What fills empty cells: fitted on observed cells of training samples, and the same for new ones.
+"""Empty cells of rows that have other values: how many there may be, what fills them, and both in words.
 
-Values come from the nearest rows of the same view, by exact nan-Euclidean distances on the columns that both rows have,
-or from medians of columns. scikit-learn's KNNImputer gives the same as `NearestRows`, but looks for donors column by
-column: a minute where this takes seconds (5,000 rows of 2,000 columns, 5 % of them empty).
+What fills them is fitted on observed cells of training samples, and the same for new ones: values of nearest rows of
+the same view, or medians of columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.empty_cells import (
-    EmptyCells,
-    check_rows,
-    check_training_cells,
-    count_empty,
-    empty_parts,
-    refuse_any,
-)
-from viewfuse.data.sparse_tables import is_sparse, with_data
+from viewfuse.data.knn_imputer import NearestRows
+from viewfuse.data.sparse_tables import is_sparse, rows_of_cells, with_data
+from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views
+from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
-from viewfuse.utils.settings import wrong
+from viewfuse.utils.console import warn
+from viewfuse.utils.settings import Setting, wrong
 
 FILLS = ("neighbors", "median", "error")
 _MOST_DONORS, _MOST_CELLS = 5_000, 4_000_000
 """Training rows of a view that a model keeps to fill from, and their cells: 16 MB."""
 _MOST_ROWS = 20_000
 """Of which medians are taken."""
+MOST_OF_VIEW = 0.3
+"""Share of a view's cells that may be empty in training samples."""
+MOST_OF_LINE = 0.8
+"""Share of a row's cells that may be empty, and in training samples of a column's."""
+_SHOWN = 3
 _CELLS_AT_A_TIME = 4_000_000
-N_DONORS = 5
-_CANDIDATES = 32
-"""Nearest rows among which donors of all cells of a row are looked for first."""
-_GRAIN = 1e-11
-"""Differences of squared distances below this share of the largest square are rounding."""
-_TINY = 1e-300
+Parts = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
 
 
 def check_fill(how: Any) -> None:
@@ -170,130 +164,175 @@ def _sparse_filled(matrix: Any, medians: NDArray[np.float32]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class NearestRows:
-    """Training rows that lend their values.
+class EmptyCells:
+    """The empty cells of one view.
 
     Attributes
     ----------
-    values : float32 array of shape (rows, columns), NaN where a cell is empty
+    n_rows : rows that have the view
+    counts : int64 array of shape (columns,)
+    by_median : how many were filled with medians, as no row could help
     """
 
-    values: NDArray[np.float32]
+    view: str
+    n_rows: int
+    columns: Sequence[Hashable]
+    counts: NDArray[np.int64]
+    by_median: int = 0
 
-    @cached_property
-    def _observed(self) -> NDArray[np.bool_]:
-        return ~np.isnan(self.values)
+    @property
+    def total(self) -> int:
+        """Of all columns together."""
+        return int(self.counts.sum())
 
-    @cached_property
-    def _scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean of each column, and what it is multiplied by: columns of any unit count alike, constant ones nothing."""
-        counts = np.maximum(self._observed.sum(axis=0), 1)
-        mean = np.nansum(self.values, axis=0, dtype=np.float64) / counts
-        variance = np.nansum(np.square(self.values - mean), axis=0) / counts
-        constant = variance <= 1e-14 * np.square(mean)
-        return mean, np.where(constant, 0.0, 1 / np.sqrt(np.where(constant, 1.0, variance)))
+    @property
+    def share(self) -> float:
+        """Of all cells of rows that have the view."""
+        return self.total / max(1, self.n_rows * len(self.counts))
 
-    @cached_property
-    def _scaled(self) -> NDArray[np.float64]:
-        return self._on_scale(self.values)
+    def __add__(self, other: EmptyCells) -> EmptyCells:
+        """Of other rows of the same view as well."""
+        n_rows, by_median = self.n_rows + other.n_rows, self.by_median + other.by_median
+        return EmptyCells(self.view, n_rows, self.columns, self.counts + other.counts, by_median)
 
-    @cached_property
-    def is_whole(self) -> NDArray[np.bool_]:
-        """Columns of whole numbers, of shape (columns,): counts and codes, which stay such."""
-        return np.asarray((np.rint(self.values) == self.values).sum(axis=0) == self._observed.sum(axis=0))
+    def by_column(self) -> dict[str, int]:
+        """Per column that has any, how many; the worst first."""
+        order = np.argsort(-self.counts, kind="stable")
+        return {str(self.columns[c]): int(self.counts[c]) for c in order.tolist() if self.counts[c]}
 
-    def _on_scale(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Zero where a cell is empty."""
-        mean, factor = self._scale
-        scaled: NDArray[np.float64] = (rows - mean) * factor
-        scaled[np.isnan(rows)] = 0.0
-        return scaled
-
-    def fill(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Rows of shape (rows, columns) with the mean of their donors in empty cells; NaN where no row can help."""
-        filled = np.array(rows)
-        if not len(self.values):
-            return filled
-        step = max(1, _CELLS_AT_A_TIME // max(len(self.values), rows.shape[1]))
-        for start in range(0, len(rows), step):
-            self._fill_part(filled[start : start + step])
-        return filled
-
-    def _fill_part(self, rows: NDArray[np.float32]) -> None:
-        far, (places, columns) = self._distances(rows), np.nonzero(np.isnan(rows))
-        nearest = _nearest(far, min(_CANDIDATES, far.shape[1]))
-        step = max(1, _CELLS_AT_A_TIME // nearest.shape[1])
-        for start in range(0, len(places), step):
-            own, c = places[start : start + step], columns[start : start + step]
-            use = self._usable(far, own, c, nearest[own])
-            rows[own, c] = self._mean(nearest[own], c, use)
-            short = use.sum(axis=1) < N_DONORS
-            self._search_all(rows, far, own[short], c[short])
-
-    def _usable(
-        self, far: NDArray[np.float64], rows: NDArray[np.int64], columns: NDArray[np.int64], near: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Per cell which of its candidates, of shape (cells, candidates) and the nearest first, are its donors."""
-        there = self._observed[near, columns[:, None]] & np.isfinite(far[rows[:, None], near])
-        return there & (np.cumsum(there, axis=1) <= N_DONORS)
-
-    def _mean(self, near: NDArray[np.int64], columns: NDArray[np.int64], use: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Of the donors of each cell; NaN without any."""
-        lent = np.where(use, self.values[near, columns[:, None]], np.float32(0)).sum(axis=1, dtype=np.float64)
-        counts = use.sum(axis=1)
-        mean = np.where(counts > 0, lent / np.maximum(counts, 1), np.nan)
-        return np.where(self.is_whole[columns], np.rint(mean), mean)
-
-    def _search_all(
-        self, rows: NDArray[np.float32], far: NDArray[np.float64], places: NDArray[np.int64], columns: NDArray[np.int64]
-    ) -> None:
-        """Fill cells with too few donors among the candidates; columns that the same rows have are searched at once."""
-        kinds = self._column_kinds[columns]
-        for kind in np.unique(kinds):
-            cells = np.flatnonzero(kinds == kind)
-            donors = np.flatnonzero(self._observed[:, columns[cells[0]]])
-            if not len(donors):
-                continue
-            own, inverse = np.unique(places[cells], return_inverse=True)
-            near = donors[_nearest(far[np.ix_(own, donors)], min(N_DONORS, len(donors)))][inverse]
-            use = self._usable(far, places[cells], columns[cells], near)
-            rows[places[cells], columns[cells]] = self._mean(near, columns[cells], use)
-
-    @cached_property
-    def _column_kinds(self) -> NDArray[np.int64]:
-        """Per column a number that is the same where the same rows have it."""
-        patterns = np.packbits(self._observed, axis=0).T
-        return np.unique(patterns, axis=0, return_inverse=True)[1].ravel()
-
-    def _distances(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Mean squared difference in the columns that both have, of shape (rows, donors); infinite without any.
-
-        Differences that rounding alone may have made are rounded away: what is equally far stays so, however many
-        rows are compared at a time.
-        """
-        new, old = self._on_scale(rows), self._scaled
-        gone, unknown = np.isnan(rows), ~self._observed
-        own, others_own = (new**2).sum(axis=1)[:, None], (old**2).sum(axis=1)
-        squares = own + others_own - 2 * (new @ old.T)
-        common = rows.shape[1] - gone.sum(axis=1)[:, None] - unknown.sum(axis=1).astype(np.float64)
-        some, others = gone.any(axis=0), unknown.any(axis=0)
-        if some.any():
-            squares -= gone[:, some].astype(np.float64) @ (old[:, some] ** 2).T
-        if others.any():
-            squares -= (new[:, others] ** 2) @ unknown[:, others].astype(np.float64).T
-        if (some & others).any():
-            both = some & others
-            common += gone[:, both].astype(np.float32) @ unknown[:, both].astype(np.float32).T
-        grain = _GRAIN * (own + others_own.max()) + _TINY
-        far = np.rint(np.maximum(squares, 0) / grain) * grain / np.maximum(common, 1)
-        return np.where(common > 0, far, np.inf)
+    def facts(self) -> dict[str, Any]:
+        """In a form that JSON can hold."""
+        return {"cells": self.total, "share": self.share, "by_median": self.by_median, "columns": self.by_column()}
 
 
-def _nearest(far: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Per row the numbers of the nearest columns, the nearest first, and of equals the lower number."""
-    last = np.partition(far, count - 1, axis=1)[:, count - 1 : count]
-    nearer, equal = far < last, far == last
-    found = nearer | (equal & (np.cumsum(equal, axis=1) <= count - nearer.sum(axis=1)[:, None]))
-    places = np.nonzero(found)[1].reshape(len(far), count)
-    order = np.argsort(np.take_along_axis(far, places, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(places, order, axis=1)
+def in_words(view: str, facts: dict[str, Any]) -> str:
+    """What `EmptyCells.facts` says, for people."""
+    columns = list(facts["columns"].items())
+    worst = ", ".join(f"{name!r} ({count})" for name, count in columns[:_SHOWN])
+    several = f"{len(columns):,} columns, most in {worst}" if len(columns) > _SHOWN else f"columns {worst}"
+    medians = f"; {facts['by_median']:,} of them take medians, as no row could help" if facts["by_median"] else ""
+    share = f"{facts['share']:.1%}" if facts["share"] >= 0.0005 else "below 0.1%"
+    return f"{view}: {facts['cells']:,} cell{'s' * (facts['cells'] > 1)} ({share}) in {several}{medians}"
+
+
+def count_empty(views: Views) -> list[EmptyCells]:
+    """The views that have empty cells, with their numbers."""
+    found = []
+    for v, (name, columns) in enumerate(zip(views.names, views.columns, strict=True)):
+        counts = sum(
+            (part.sum(axis=0) for _, part in empty_parts(views.arrays[v])), np.zeros(views.widths[v], np.int64)
+        )
+        if counts.any():
+            found.append(EmptyCells(name, int(views.mask[:, v].sum()), columns, counts))
+    return found
+
+
+def empty_parts(array: Any) -> Parts:
+    """Rows of a view that have an empty cell, with their empty cells, of shape (rows, columns), a part at a time."""
+    if is_sparse(array):
+        yield from _sparse_parts(array)
+        return
+    for rows in memory.parts(len(array)):
+        empty = np.isnan(array[rows])  # rows that lack the view are zero
+        places = np.flatnonzero(empty.any(axis=1))
+        if len(places):
+            yield places + rows.start, empty[places]
+
+
+def _sparse_parts(array: Any) -> Parts:
+    """The same of a sparse view, in which only columns that are not there are empty."""
+    places = np.flatnonzero(rows_of_cells(array, np.isnan(array.data)))
+    step = max(1, _CELLS_AT_A_TIME // array.shape[1])
+    for start in range(0, len(places), step):
+        rows = places[start : start + step]
+        yield rows, np.isnan(array[rows].toarray())
+
+
+def check_training_cells(views: Views) -> None:
+    """Refuse views of which too much is empty to be learned from, with the worst columns and rows."""
+    for cells in count_empty(views):
+        v, most = views.names.index(cells.view), MOST_OF_LINE * cells.n_rows
+        if cells.share > MOST_OF_VIEW:
+            _refuse(views, v, cells, f"more than {MOST_OF_VIEW:.0%}")
+        if (cells.counts > most).any():
+            _refuse(views, v, cells, f"and a column more than {MOST_OF_LINE:.0%}")
+    check_rows(views)
+
+
+def check_rows(views: Views) -> None:
+    """Refuse rows of which hardly anything is there, and which are not wholly empty either."""
+    for v, (name, width) in enumerate(zip(views.names, views.widths, strict=True)):
+        for rows, empty in empty_parts(views.arrays[v]):
+            counts = empty.sum(axis=1)
+            worst = int(counts.argmax())
+            if counts[worst] > MOST_OF_LINE * width:
+                raise DataError(
+                    f"view {name!r}, row {labelled(int(rows[worst]), views.ids)}: {counts[worst]:,} of its {width:,} "
+                    f"cells are empty, more than {MOST_OF_LINE:.0%}; empty the whole row to say that this sample "
+                    "lacks the view, or drop it"
+                )
+
+
+def _refuse(views: Views, v: int, cells: EmptyCells, why: str) -> None:
+    by_column = list(cells.by_column().items())[:_SHOWN]
+    columns = ", ".join(f"{name!r} ({count:,} of {cells.n_rows:,} rows)" for name, count in by_column)
+    by_row = [(count, row) for rows, empty in empty_parts(views.arrays[v]) for count, row in _row_counts(rows, empty)]
+    worst = sorted(by_row, key=lambda pair: (-pair[0], pair[1]))[:_SHOWN]
+    ids = views.ids.tolist()
+    rows = ", ".join(f"{ids[row]!r} ({count:,} of {views.widths[v]:,} cells)" for count, row in worst)
+    raise DataError(
+        f"view {cells.view!r}: {cells.total:,} cells of its {cells.n_rows:,} rows are empty ({cells.share:.0%}), "
+        f"{why}, so too little is known to fill them; worst columns: {columns}; worst rows: {rows}; "
+        "leave these out, or empty whole rows to say that the samples lack the view"
+    )
+
+
+def _row_counts(rows: NDArray[np.int64], empty: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    return list(zip(empty.sum(axis=1).tolist(), rows.tolist(), strict=True))
+
+
+def refuse_any(views: Views) -> None:
+    """Refuse the first empty cell."""
+    for v, (name, columns) in enumerate(zip(views.names, views.columns, strict=True)):
+        for rows, empty in empty_parts(views.arrays[v]):
+            place = f"view {name!r}, row {labelled(int(rows[0]), views.ids)}, column "
+            raise DataError(
+                f"{place}{called(columns, int(empty[0].argmax()))}: the cell is empty, and nothing fills it (",
+                Setting("fill", "error"),
+                ", or a model of an older viewfuse); fill it, fit with ",
+                Setting("fill", "neighbors"),
+                ", or empty the whole row to say that this sample lacks the view",
+            )
+
+
+def warn_of_filled(found: Sequence[EmptyCells]) -> None:
+    """Warn once of all cells that were filled."""
+    if found:
+        filled = "; ".join(in_words(cells.view, cells.facts()) for cells in found)
+        warn(EmptyCellsWarning(f"empty cells were filled: {filled}"))
+
+
+class Filled:
+    """Counts what a model fills in empty cells of new samples."""
+
+    def __init__(self, fitted: Any) -> None:
+        self._fitted = fitted
+        self._cells: dict[str, EmptyCells] = {}
+
+    def complete(self, views: Views) -> Views:
+        """Samples as the model takes them."""
+        complete, found = self._fitted.complete(views)
+        for cells in found:
+            self._cells[cells.view] = self._cells[cells.view] + cells if cells.view in self._cells else cells
+        return complete
+
+    def totals(self) -> dict[str, int]:
+        """Per view that had empty cells, how many."""
+        return {name: cells.total for name, cells in self._cells.items()}
+
+    def facts(self, as_json: bool) -> dict[str, Any]:
+        """For the output of a verb; nothing where no cell was empty."""
+        facts = {name: cells.facts() for name, cells in self._cells.items()}
+        if not facts:
+            return {}
+        return {"filled_cells": facts if as_json else [in_words(*pair) for pair in facts.items()]}

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,16 @@ import torch
 
 from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles, RunFolder
+from viewfuse.distributed.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
+from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.processes import Processes, joined, was_restarted
-from viewfuse.distributed.rows.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
-from viewfuse.distributed.rows.prepared_rows import PreparedRows, VisitPlan
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.rows.shard_paths import check_apart
-from viewfuse.distributed.rows.shards import Shards
+from viewfuse.distributed.row_buckets import BucketReader, Buckets
+from viewfuse.distributed.shard_files import check_apart
+from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import train_on_all
+from viewfuse.engine.batches import clusters, replicate_seeds
+from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import Checkpoint, differences
-from viewfuse.engine.passes import clusters
-from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import replicate_seeds
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.text import Blocks
@@ -49,7 +47,7 @@ from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import warn
 from viewfuse.utils.memory import memory_peak
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_count
 
 BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
@@ -81,7 +79,7 @@ def fit_large(
 ) -> dict[str, Any]:
     """Cluster the rows of sharded Parquet files; to be called in every process that takes part.
 
-    The same call with the same `out` resumes a run that was lost or interrupted.
+    The same call with the same `out` resumes a run that was lost or interrupted. Returns what `summary.json` says.
 
     Parameters
     ----------
@@ -97,11 +95,6 @@ def fit_large(
     device : "cpu", "cuda", ...; "auto" takes a GPU where there is one, each process its own
     trust_unchanged : whether shards of the same sizes, footers and times as before are not read again, to compare them
     params : other parameters of `URRL`, for the fit on the bank
-
-    Returns
-    -------
-    dict
-        What `summary.json` says.
     """
     with joined(device) as processes:
         check_apart(paths, Path(out))
@@ -141,12 +134,14 @@ class _Job:
     def size(self, bank: int | str, steps: int | str, batch_size: int | str) -> None:
         """What "auto" means on this device."""
         kind = self.processes.device.type
-        self.bank = _count("bank", bank, BANK[kind], LEAST_BANK)
-        self.steps = _count("steps", steps, STEPS[kind], 1)
-        self.batch_size = _count("batch_size", batch_size, BATCH[kind], 1)
+        self.bank = checked_count("bank", bank, LEAST_BANK, auto=BANK[kind])
+        self.steps = checked_count("steps", steps, auto=STEPS[kind])
+        self.batch_size = checked_count("batch_size", batch_size, auto=BATCH[kind])
         if self.processes.size > max(1, self.batch_size // Config.batch_size):
             few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
             raise SettingError(Setting("batch_size", self.batch_size), few)
+        if self.params.get("outliers", "mark") != "mark":
+            raise SettingError(Setting("outliers"), " of many files are not looked for; leave it out")
         self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
 
     def begin(self, force: bool) -> dict[str, Any] | None:
@@ -314,14 +309,6 @@ class _Job:
             "offset": facts.saved()["offset"],
             "contents": {name: list(own) for name, own in facts.contents.items()},
         }
-
-
-def _count(name: str, given: Any, usual: int, least: int) -> int:
-    if given == "auto":
-        return usual
-    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < least:
-        raise wrong(name, f"'auto' or an integer of at least {least}", given)
-    return int(given)
 
 
 def _state(start: URRL, seed: int) -> TrainState:

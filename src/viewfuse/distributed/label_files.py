@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from viewfuse.distributed.pass_zero import Checksum, Contents
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.pass_zero import Checksum, Contents
-from viewfuse.distributed.rows.shards import Rows, Shards
+from viewfuse.distributed.shards import Rows, Shards
+from viewfuse.engine.batches import embed
 from viewfuse.engine.checkpoint import FACTS
-from viewfuse.engine.passes import embed
 from viewfuse.errors import CannotWrite, DataError
 from viewfuse.fitted.model import Model
 from viewfuse.utils.atomic import parsed, writing

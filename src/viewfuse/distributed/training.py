@@ -18,19 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.distributed.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.prepared_rows import PreparedRows, Visit, VisitPlan
+from viewfuse.engine.batches import RandomNumbers, embed, epoch_keys, segments
+from viewfuse.engine.callbacks import EarlyStopping, Progress
 from viewfuse.engine.checkpoint import Checkpoint
-from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.passes import embed
-from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import RandomNumbers, epoch_keys, segments
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.cuda import GraphedStep, tensor_cores
-from viewfuse.nn.layers import Adam
+from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.jobs import ahead
 
 EPOCHS = 8

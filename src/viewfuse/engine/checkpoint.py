@@ -22,15 +22,18 @@ from math import inf
 from pathlib import Path
 from tempfile import gettempdir
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 import torch
 from torch import Tensor
 
-from viewfuse.engine.early_stopping import EarlyStopping, JointStage
+from viewfuse.engine.callbacks import EarlyStopping, JointStage
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import parsed, write_file, writing
+
+if TYPE_CHECKING:
+    from viewfuse.engine.training import TrainState
 
 _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100
@@ -43,19 +46,6 @@ class Learner(Protocol):
 
     network: Any
     adam: Any
-
-
-class Kept(Protocol):
-    """What is kept of one training besides weights; see `viewfuse.engine.training.TrainState`."""
-
-    seed: int
-    history: dict[str, list[Any]]
-    diverged: str
-    joint_stage: JointStage
-
-    @property
-    def device(self) -> torch.device:
-        """Where it is trained."""
 
 
 @dataclass
@@ -135,7 +125,7 @@ class Checkpoint:
             raise KeyboardInterrupt
 
     def stage(
-        self, name: str, runs: Sequence[Kept], learner: Learner, watches: Sequence[EarlyStopping] = ()
+        self, name: str, runs: Sequence[TrainState], learner: Learner, watches: Sequence[EarlyStopping] = ()
     ) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
@@ -169,7 +159,7 @@ class KeptStage:
         self,
         checkpoint: Checkpoint,
         path: Path | None,
-        runs: Sequence[Kept],
+        runs: Sequence[TrainState],
         learner: Learner,
         watches: Sequence[EarlyStopping],
     ) -> None:

@@ -20,15 +20,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
+from viewfuse.engine.callbacks import SILENT, EarlyStopping, JointStage, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.early_stopping import EarlyStopping, JointStage
-from viewfuse.engine.passes import can_stack, pool, stack, unstack
-from viewfuse.engine.progress import SILENT, Progress
-from viewfuse.engine.rng import RandomNumbers, epoch_keys, shuffled
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.cuda import GraphedStep, tensor_cores
-from viewfuse.nn.layers import Adam
+from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.settings import Setting
 
 _CURE = (

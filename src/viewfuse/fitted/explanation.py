@@ -12,10 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.views import Views
-from viewfuse.engine.passes import passes
+from viewfuse.engine.batches import passes
 from viewfuse.errors import MissingPackage
-from viewfuse.fitted.clusters import Merge, in_a_word
-from viewfuse.fitted.effects import Difference, ViewEffects, differences, typical_samples, view_effects
+from viewfuse.fitted.clusters import (
+    Difference,
+    Merge,
+    ViewEffects,
+    differences,
+    in_a_word,
+    typical_samples,
+    view_effects,
+)
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
 from viewfuse.neighbors.samples import Samples

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.digits import Offset
-from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
-from viewfuse.data.filling import Filler, fit_filler
+from viewfuse.data.filling import EmptyCells, Filler, fit_filler, warn_of_filled
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
-from viewfuse.engine.passes import Placing, assign, embed, fixed_rows, rows_per_pass
+from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
+from viewfuse.fitted.novelty import Surroundings
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
@@ -176,6 +176,11 @@ class Model:
         seen = [view[self.stored.present[:, v]] for v, view in enumerate(self.stored.values)]
         return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
 
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """How far the training samples lie from each other."""
+        return Surroundings.of(self.stored)
+
     def out_of_range(self, views: Views) -> NDArray[np.bool_]:
         """Which samples have a value far outside of the range of the training samples, see `is_far`."""
         return self.is_far(*self.tensors(views))
@@ -216,8 +221,6 @@ def warn_of_far(ids: NDArray[Any], n: int) -> None:
         what = f"{len(ids)} of {n} samples, such as {ids.tolist()[0]!r}, have values far outside of those"
         cure = "so their clusters mean little; look for fill values and units"
         warn(OutOfRangeWarning(f"{what} that the model was fitted on, {cure}"))
-        why = "was fitted on, so their clusters mean little; look for fill values and units"
-        warn(OutOfRangeWarning(what + why))
 
 
 def warn_of_empty_clusters(labels: NDArray[np.int64], n_clusters: int, *cure: object) -> None:

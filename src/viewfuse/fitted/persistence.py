@@ -27,12 +27,22 @@ from torch import Tensor
 
 import viewfuse
 from viewfuse.data.digits import Offset
-from viewfuse.data.filling import FILLS, Filler, NearestRows
+from viewfuse.data.filling import FILLS, Filler
+from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
-from viewfuse.fitted.manifest import FORMAT, LONGEST_MANIFEST, MANIFEST, TENSORS, checksum, read_file, read_manifest
+from viewfuse.fitted.manifest import (
+    FORMAT,
+    LONGEST_MANIFEST,
+    MANIFEST,
+    TENSORS,
+    checksum,
+    decode,
+    encode,
+    read_file,
+    read_manifest,
+)
 from viewfuse.fitted.model import FittedMethod, Model
-from viewfuse.fitted.names import decode, encode
 from viewfuse.neighbors.samples import MultiViewIndex, Samples, index_rows
 from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration

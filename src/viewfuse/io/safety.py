@@ -1,21 +1,27 @@
-"""What a file may claim, decided before its data are read; what goes wrong in libraries that read it is one line."""
+"""What a file may claim, decided before its data are read; errors of libraries in one line; large tables on disk."""
 
 from __future__ import annotations
 
 import math
+import os
+import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from viewfuse.errors import DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
+from viewfuse.errors import CannotWrite, DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
 
 _MOST_BYTES_PER_BYTE = 100
 _SMALL = 16_000_000
 """So many bytes may be compressed as well as they like; more of them are taken for a bomb beyond the ratio."""
 _LONGEST_REASON = 200
+_IN_MEMORY = 256_000_000
+"""Larger tables are kept in a temporary file."""
 
 
 def most_bytes(size: int) -> int:
@@ -75,3 +81,58 @@ def guarded(path: Path) -> Iterator[None]:
 def _unreadable(path: Path, error: Exception) -> DataError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
     return DataError(f"{path} is no readable {path.suffix} file ({reason}); write it again")
+
+
+class OnDisk(np.memmap[Any, np.dtype[np.float64]]):
+    """A table in a temporary file; `handle` is that file, open as long as the table is there."""
+
+    handle: int
+
+    @classmethod
+    def of(cls, handle: int, shape: tuple[int, ...]) -> OnDisk:
+        """The numbers in an open file, as a table of that shape; the file may be closed afterwards."""
+        own = os.dup(handle)
+        with os.fdopen(own, "rb", closefd=False) as file:
+            table = cls(file, dtype=np.float64, mode="r", shape=shape)
+        table.handle = own
+        weakref.finalize(table, os.close, own)
+        return table
+
+
+class Spool:
+    """Rows of numbers that come block by block, in memory while they are few, else in a temporary file."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._n = 0
+        self._blocks: list[NDArray[np.float64]] = []
+        self._file: IO[bytes] | None = None
+
+    def add(self, block: NDArray[Any]) -> None:
+        """Append rows, of shape (rows, width)."""
+        self._n += len(block)
+        self._blocks.append(np.ascontiguousarray(block, dtype=np.float64))
+        if self._file is not None or 8 * self._n * self.width > _IN_MEMORY:
+            self._to_file()
+
+    def _to_file(self) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed when the spool is gone
+                weakref.finalize(self, self._file.close)
+            for waiting in self._blocks:
+                self._file.write(waiting.data)
+            self._file.flush()
+        except OSError as error:
+            size, folder = 8 * self._n * self.width, tempfile.gettempdir()
+            raise CannotWrite(
+                f"a temporary file of {size:,} bytes cannot be written to {folder} ({error.strerror}); free some space "
+                "there, or set TMPDIR to a folder that has more"
+            ) from error
+        self._blocks.clear()
+
+    def table(self) -> NDArray[np.float64]:
+        """All rows, of shape (rows, width); a memory map where they are many."""
+        if self._file is None:
+            return np.concatenate(self._blocks) if self._blocks else np.zeros((0, self.width))
+        return OnDisk.of(self._file.fileno(), (self._n, self.width))

@@ -21,14 +21,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
-from viewfuse.data.empty_cells import EmptyCells, warn_of_filled
+from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
-from viewfuse.fitted.clusters import merge_tree
-from viewfuse.fitted.effects import representatives
+from viewfuse.fitted.clusters import merge_tree, representatives
 from viewfuse.fitted.explanation import Explanation, explain
+from viewfuse.fitted.manifest import check_names, decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
-from viewfuse.fitted.names import check_names, decode, encode
 from viewfuse.io.writers import KEY, Results, annotate
 from viewfuse.methods.trusting import Trusting
 from viewfuse.neighbors.samples import Samples
@@ -130,7 +129,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
-        return self.predict_proba(X).argmax(axis=1)
+        model, samples, embedding = self._place(self._known_views(X))
+        return self._labelled(model, samples, model.assign(samples, embedding))
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
@@ -150,11 +150,13 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         key : name of what is written; what has this name already is replaced
         """
         check_is_fitted(self)
-        results = Results(self.ids_, self.soft_labels_, self.embedding_)
+        results = Results(self.ids_, self.soft_labels_, self.embedding_, self.labels_)
         if X is not None:
             views = self._known_views(X)
             model, samples, embedding = self._place(views)
-            results = Results(views.ids, model.assign(samples, embedding), embedding.cpu().numpy())
+            chances = model.assign(samples, embedding)
+            labels = self._labelled(model, samples, chances)
+            results = Results(views.ids, chances, embedding.cpu().numpy(), labels)
         annotate(data, results, key)
 
     def explain(self, X: Any) -> Explanation:
@@ -169,7 +171,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             data frames of these.
         """
         views = self._known_views(X)
-        sizes = np.bincount(self.labels_, minlength=self.n_clusters_)
+        sizes = np.bincount(self._clusters(), minlength=self.n_clusters_)
         tree = merge_tree(self.cluster_centers_, sizes)
         model, samples, embedding = self._place(views)
         return explain(model, views, (samples, embedding), self.ids_, self._again(), tree)
@@ -214,7 +216,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         from viewfuse.fitted import persistence
 
         check_is_fitted(self)
-        rows = representatives(self.labels_, self._model.stored.present.cpu().numpy(), keep)
+        rows = representatives(self._clusters(), self._model.stored.present.cpu().numpy(), keep)
         model = self._model if keep is None else self._model.thinned(rows)
         arrays = {name: getattr(self, name)[rows] for name in _PER_SAMPLE}
         arrays |= {name: getattr(self, name) for name in _PER_CLUSTER}

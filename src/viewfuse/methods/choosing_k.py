@@ -12,10 +12,9 @@ import torch
 from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
+from viewfuse.engine.batches import embed, seed_under_scaling
+from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.passes import embed
-from viewfuse.engine.progress import SILENT, Progress
-from viewfuse.engine.rng import seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
 from viewfuse.methods.urrl.config import Config

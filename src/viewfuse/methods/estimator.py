@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from viewfuse.data.checks import check_samples
 from viewfuse.data.filling import check_fill
 from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
-from viewfuse.engine.passes import can_stack, max_stacked, network_bytes
-from viewfuse.engine.progress import Progress
-from viewfuse.engine.rng import generator_for_start, replicate_seeds
+from viewfuse.engine.batches import can_stack, generator_for_start, max_stacked, network_bytes, replicate_seeds
+from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import Source, scaled_tensors, warn_of_empty_clusters
@@ -48,21 +46,6 @@ _HUGE = 3e38
 """Of other numbers: float32 holds no more."""
 
 
-class Clustered(NamedTuple):
-    """What was found in a set of samples.
-
-    Attributes
-    ----------
-    labels : of shape (samples,)
-    history : per epoch the losses; empty where there are no epochs
-    embedding : of shape (samples, embedding), where the method has one
-    """
-
-    labels: NDArray[np.int64]
-    history: History
-    embedding: NDArray[np.float32] | None = None
-
-
 class Trained(NamedTuple):
     """What a training on one set of samples gave."""
 
@@ -71,12 +54,6 @@ class Trained(NamedTuple):
     samples: Samples
     network: ClusterNetwork
     history: History
-
-    def clustered(self) -> Clustered:
-        """The clusters of the training samples."""
-        embedding = embeddings(self.network, self.samples)
-        found = self.network.assign(embedding).argmax(dim=1)
-        return Clustered(found.cpu().numpy(), self.history, embedding.cpu().numpy())
 
 
 @dataclass(eq=False, repr=False)
@@ -232,10 +209,6 @@ class PublishedMethod(MultiViewClusterer):
         what = f"the network of {type(self).__name__} with its gradients"
         memory.require(network_bytes(network), what, "choose narrower layers, or reduce wide views first")
         return network
-
-    def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
-        """As `train_many`, but only what was found."""
-        return [trained.clustered() for trained in self.train_many(sets, seeds)]
 
     def _prepared(self, views: Views, device: torch.device) -> tuple[Source, Scaler, Samples]:
         """A set of samples filled, reduced and scaled."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from viewfuse.engine import passes
+from viewfuse.engine.batches import passes
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.kmeans import kmeans_centers
@@ -66,10 +66,30 @@ class ClusterNetwork(nn.Module, ABC):
         self.centers.copy_(kmeans_centers(embeddings(self, samples), len(self.centers), seed))
 
 
+class KnownCodes(NamedTuple):
+    """Codes of the training samples, of shape (samples, views, width), zero where missing, and who has which view."""
+
+    codes: Tensor
+    present: Tensor
+
+
+class CodeNetwork(ClusterNetwork):
+    """A network that gives every view of a sample a code, and looks for missing ones among the training samples."""
+
+    @abstractmethod
+    def codes(self, samples: Samples) -> Tensor:
+        """Of shape (samples, views, width), zero where a view is missing."""
+
+    @torch.no_grad()
+    def remember(self, stored: Samples) -> KnownCodes:
+        """The codes of the training samples."""
+        return KnownCodes(torch.cat([self.codes(part) for part in passes(stored)])[: len(stored)], stored.present)
+
+
 @torch.no_grad()
 def embeddings(network: ClusterNetwork, samples: Samples) -> Tensor:
     """Those of the training samples, of shape (samples, embedding); refused where distances would not be finite."""
-    found = torch.cat([network.embed(part, samples) for part in passes.passes(samples)])[: len(samples)]
+    found = torch.cat([network.embed(part, samples) for part in passes(samples)])[: len(samples)]
     if not torch.isfinite(found.square().sum()):
         scaling, rate = Setting("scaling", "minmax"), Setting("learning_rate")
         raise Diverged("the embedding is not finite, or too large; use ", scaling, ", or a lower ", rate)

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.candidates import SPARE, InvertedLists, roughly_nearest
 from viewfuse.neighbors.search import (
     NO_NEIGHBOR,
+    SPARE,
+    InvertedLists,
     Points,
     TieKeys,
     content_keys,
@@ -26,6 +27,7 @@ from viewfuse.neighbors.search import (
     nearest,
     nearest_points,
     ranked,
+    roughly_nearest,
     row_keys,
 )
 from viewfuse.utils.console import how_to_install

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from torch.nn import functional
 
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
-
 _BYTES_PER_CHUNK = 8_000_000
 """Of distances held at a time: few enough for the cache of a CPU; a GPU holds four times as many."""
 _BLOCK = 8
@@ -33,6 +32,10 @@ STRIDE = -0x61C8864680B583EB
 _FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """Of the finaliser of splitmix64."""
 _CELLS_AT_A_TIME = 8_000_000
+SPARE = 8
+"""Candidates beyond those asked for, since float32 may order near ones otherwise."""
+_CELLS_PER_CHUNK_ON_GPU = 200_000_000
+_LEAST_RECALL = 0.98
 
 
 def nearest(queries: Tensor, pool: Tensor, ties: TieKeys, count: int, *, same: bool) -> Tensor:
@@ -250,3 +253,51 @@ def _bits(numbers: Tensor) -> Tensor:
     if numbers.dtype == torch.bool:
         return numbers.long()
     return (numbers.float() + 0.0).view(torch.int32).long()  # + 0.0 makes the two zeros one
+
+
+def roughly_nearest(queries: Tensor, pool: Tensor, count: int) -> Tensor:
+    """Candidates by float32 distances, of shape (queries, count)."""
+    centre = pool.mean(dim=0)
+    points = pool - centre
+    squares = points.square().sum(dim=1)
+    step = max(1, _CELLS_PER_CHUNK_ON_GPU // len(pool))
+    chunks = [
+        torch.addmm(squares, chunk - centre, points.T, alpha=-2).topk(count, dim=1, largest=False, sorted=False).indices
+        for chunk in torch.split(queries, step)
+    ]
+    return torch.cat(chunks)
+
+
+class InvertedLists:
+    """FAISS's inverted file: rows in lists around centres, of which the nearest are searched.
+
+    How many lists are searched is decided on the data: so many that a sample of the rows finds its neighbours.
+    """
+
+    def __init__(self, faiss: Any, pool: Tensor, keys: Tensor) -> None:
+        points = np.ascontiguousarray(pool.numpy(), dtype=np.float32)
+        n, width = points.shape
+        n_lists = int(4 * n**0.5)
+        self._index = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, n_lists)
+        self._index.cp.seed = 0
+        self._index.cp.niter = 8
+        chosen = np.random.default_rng(0).permutation(n)
+        self._index.train(points[np.sort(chosen[: 40 * n_lists])])
+        self._index.add(points)
+        self._tune(pool, keys, torch.from_numpy(np.sort(chosen[:300])))
+
+    def _tune(self, pool: Tensor, keys: Tensor, rows: Tensor) -> None:
+        count = 9
+        truth = nearest(pool[rows], pool, TieKeys(keys[rows], keys), count, same=False)
+        self._index.nprobe = 4
+        while self._index.nprobe < self._index.nlist:
+            found = self.candidates(pool[rows], count + SPARE)
+            recall = (truth[:, :, None] == found[:, None, :]).any(dim=2).double().mean()
+            if recall >= _LEAST_RECALL:
+                return
+            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
+
+    def candidates(self, queries: Tensor, count: int) -> Tensor:
+        """Rows near each query, of shape (queries, count); NO_NEIGHBOR where too few were found."""
+        _, rows = self._index.search(np.ascontiguousarray(queries.numpy(), dtype=np.float32), count)
+        return torch.from_numpy(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.data.views import Views
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.manifest import read_manifest
-from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
+from viewfuse.io.writers import OUTLIER, Sheet, write_sheets
 from viewfuse.plots.places import Places
 from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.selection.decisions import ClusterNumber, Decision, Trust
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _ALL_FEATURES = "effects.csv"
 """Of wide views this would be far longer than all else."""
+_ALPHA = 0.1
+"""That of runs which do not say it."""
 _CURE = "run viewfuse fit again, with another --out"
 
 
@@ -35,7 +37,8 @@ class FinishedRun:
     Attributes
     ----------
     summary : the content of summary.json
-    labels, confidence, uncertain : arrays of shape (samples,)
+    labels, confidence, uncertain : arrays of shape (samples,); the label of outliers may be -1
+    novelty, outlier : the same; empty where they are not known
     present : boolean array of shape (samples, views)
     map : columns id, x, y of the samples that have a place on the map
     explained : columns of explanation/samples.csv, as `viewfuse explain` writes it
@@ -63,6 +66,8 @@ class FinishedRun:
     history: CsvTable | None
     versions: dict[str, str]
     title: str = ""
+    novelty: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    outlier: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
 
     @property
     def name(self) -> str:
@@ -80,9 +85,14 @@ class FinishedRun:
         return len(self.summary["cluster_sizes"])
 
     @property
-    def level(self) -> float:
-        """The confidence below which a sample is uncertain."""
-        return float(self.summary.get("uncertain_below", UNCERTAIN_BELOW))
+    def alpha(self) -> float:
+        """The share of samples whose set of clusters may lack theirs: with more than one in it they are uncertain."""
+        return float(self.summary.get("alpha", _ALPHA))
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many samples each cluster has."""
+        return np.bincount(self.labels[self.labels != OUTLIER], minlength=self.n_clusters).tolist()
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -127,7 +137,7 @@ def read_run(folder: Path) -> FinishedRun:
     labels = read_table(folder / "labels.csv")
     names = [str(name) for name in summary["views"]]
     numbers = labels.whole_numbers("label")
-    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
+    if len(numbers) and not OUTLIER <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
         raise DataError(f"{labels.path} has labels that {folder / 'summary.json'} does not know; {_CURE}")
     return FinishedRun(
         folder=folder,
@@ -136,6 +146,8 @@ def read_run(folder: Path) -> FinishedRun:
         labels=numbers,
         confidence=labels.numbers("confidence"),
         uncertain=labels.whole_numbers("uncertain") != 0,
+        novelty=labels.numbers("novelty") if "novelty" in labels.columns else np.empty(0),
+        outlier=(labels.whole_numbers("outlier") if "outlier" in labels.columns else np.empty(0)) != 0,
         present=_presence(labels, names),
         map=_optional(folder / "map.csv"),
         explained=_optional(folder / "explanation" / "samples.csv"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from viewfuse.errors import DataError
-from viewfuse.fitted.effects import typical_samples
+from viewfuse.fitted.clusters import typical_samples
 from viewfuse.io.writers import Sheet, as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
@@ -17,7 +17,7 @@ from viewfuse.selection.messages import label, words
 
 
 class Feature(NamedTuple):
-    """A feature in which a cluster differs from the other samples, see `viewfuse.fitted.effects.Difference`."""
+    """A feature in which a cluster differs from the other samples, see `viewfuse.fitted.clusters.Difference`."""
 
     label: int
     view: str

@@ -16,13 +16,11 @@ from viewfuse import __version__
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import JSON, PARQUET, Asked, Signs
-from viewfuse.serve.gate import OPEN, Gate, middleware
+from viewfuse.serve.gate import OPEN, Gate, Metrics, middleware
 from viewfuse.serve.limits import Busy, Limits
-from viewfuse.serve.metrics import Metrics
 from viewfuse.serve.opened import Opened
-from viewfuse.serve.process import Facts
 from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, reply, status_and_detail
-from viewfuse.serve.worker import SHORT, Worker
+from viewfuse.serve.worker import SHORT, Facts, Worker
 
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
 _BODIES = {"requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}, PARQUET: {}}}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from viewfuse.errors import SettingError
@@ -36,6 +37,15 @@ Spell = Callable[[Setting], str | None]
 def wrong(name: str, wanted: str, got: object) -> SettingError:
     """The error of a parameter that has a value which it cannot have."""
     return SettingError(Setting(name), f" must be {wanted}; got {got!r}")
+
+
+def checked_count(name: str, given: Any, least: int = 1, *, auto: int | None = None) -> int:
+    """A whole number of at least `least`; "auto" stands for the number `auto`, where there is one."""
+    if auto is not None and isinstance(given, str) and given == "auto":
+        return auto
+    if not isinstance(given, Integral) or isinstance(given, bool) or int(given) < least:
+        raise wrong(name, f"{'' if auto is None else repr('auto') + ' or '}an integer of at least {least}", given)
+    return int(given)
 
 
 def spelled(message: object, spell: Spell) -> str:

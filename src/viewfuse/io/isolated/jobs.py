@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.errors import DataError
-from viewfuse.io.safety import most_bytes
+from viewfuse.io.safety import OnDisk, most_bytes
 from viewfuse.io.source import Contents, FileView
-from viewfuse.io.spool import OnDisk
 from viewfuse.utils import memory
 
 ENDINGS = (".npz", ".mat", ".parquet", ".h5ad", ".h5mu")

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.readers.text import Blocks, Digits, pick_columns
-from viewfuse.io.safety import Allowance
+from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView
-from viewfuse.io.spool import Spool
 from viewfuse.utils.console import needed, warn
 from viewfuse.utils.settings import Setting
 

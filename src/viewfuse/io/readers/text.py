@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
+from viewfuse.io.safety import Spool
 from viewfuse.io.source import FileView
-from viewfuse.io.spool import Spool
 from viewfuse.utils.settings import Setting
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}

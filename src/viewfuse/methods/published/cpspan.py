@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from viewfuse.engine.passes import passes
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
-from viewfuse.methods.network import ClusterNetwork, masked_mse
+from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP
 
@@ -45,14 +44,7 @@ def prototype_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
     return (1 - columns[0].mT @ columns[1]).square().mean(dim=(1, 2)) * both.any(dim=1)
 
 
-class _KnownStructure(NamedTuple):
-    """Codes of the training samples, of shape (samples, views, width), zero where missing, and who has which view."""
-
-    codes: Tensor
-    present: Tensor
-
-
-class _ViewAutoencoders(ClusterNetwork):
+class _ViewAutoencoders(CodeNetwork):
     """An encoder and a decoder per view."""
 
     stackable = True
@@ -67,12 +59,6 @@ class _ViewAutoencoders(ClusterNetwork):
         """Of shape (samples, views, width), zero where a view is missing."""
         pairs = zip(self.encoders, samples.values, strict=True)
         return torch.stack([encode(x[None])[0] for encode, x in pairs], dim=1) * samples.present[..., None]
-
-    @torch.no_grad()
-    def remember(self, stored: Samples) -> _KnownStructure:
-        """The codes of the training samples, among which missing ones are looked for."""
-        codes = torch.cat([self.codes(part) for part in passes(stored)])[: len(stored)]
-        return _KnownStructure(codes, stored.present)
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is that of the nearest sample in the views that are there.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from viewfuse.engine.rng import epoch_keys, generator_for_start, shuffled
+from viewfuse.engine.batches import epoch_keys, generator_for_start, shuffled
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork

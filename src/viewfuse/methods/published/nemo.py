@@ -12,10 +12,10 @@ from sklearn.cluster import SpectralClustering
 from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.data.views import Views
-from viewfuse.engine.rng import replicate_seeds
+from viewfuse.engine.batches import replicate_seeds
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.methods.base import ViewsClusterer
-from viewfuse.methods.estimator import Clustered, checked, prepared_source, scaler_for
+from viewfuse.methods.estimator import checked, prepared_source, scaler_for
 from viewfuse.utils import memory
 
 Matrix = NDArray[np.float64]
@@ -120,11 +120,6 @@ class NEMO(ViewsClusterer):
         self.view_names_, self.ids_ = list(views.names), views.ids
         warn_of_empty_clusters(self.labels_, plain.n_clusters)
         return self
-
-    def cluster_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Clustered]:
-        """One clustering per set of samples and seed, one after another."""
-        plain, pairs = checked(self), zip(sets, seeds, strict=True)
-        return [Clustered(plain._labels(plain._affinity(views), seed), {}) for views, seed in pairs]
 
     def _affinity(self, views: Views) -> Matrix:
         memory.require(_MATRICES * 8 * len(views) ** 2, f"NEMO of {len(views):,} samples", "use fewer samples or URRL")

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from viewfuse.engine.passes import stack
-from viewfuse.engine.rng import generator_for_start
+from viewfuse.engine.batches import generator_for_start, stack
 from viewfuse.engine.training import Training
 from viewfuse.nn.dense import MLP, start_weights
 from viewfuse.nn.layers import Adam

@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from viewfuse.engine.passes import passes
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
-from viewfuse.methods.network import ClusterNetwork, masked_mse
+from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse
 from viewfuse.methods.published.completer import learnable
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, Dropout
@@ -52,14 +51,7 @@ def contrastive_loss(distance: Tensor, positive: Tensor, both: Tensor, margin: T
     return terms.sum(dim=1) / (2 * both.sum(dim=1).clamp(min=1))
 
 
-class _KnownCodes(NamedTuple):
-    """Codes of the training samples, of shape (samples, views, width), and who has which view."""
-
-    codes: Tensor
-    present: Tensor
-
-
-class _JointAutoencoders(ClusterNetwork):
+class _JointAutoencoders(CodeNetwork):
     """An encoder per view; each view is decoded from the codes of all."""
 
     stackable = True
@@ -71,7 +63,7 @@ class _JointAutoencoders(ClusterNetwork):
         self.encoders = nn.ModuleList(encoders)
         self.decoders = nn.ModuleList(MLP((latent * len(widths), *hidden, d), dropout=dropout) for d in widths)
 
-    def codes(
+    def encode(
         self, values: Sequence[Tensor], present: Tensor, dropout: Dropout | None = None, *, whole: bool = False
     ) -> list[Tensor]:
         """Per view of shape (replicates, batch, width), zero where it is missing; `whole` says that none is."""
@@ -80,20 +72,14 @@ class _JointAutoencoders(ClusterNetwork):
             return [encode(x, None, dropout) for encode, x, _ in triples]
         return [encode(x, shown, dropout) * shown[..., None] for encode, x, shown in triples]
 
-    @torch.no_grad()
-    def remember(self, stored: Samples) -> _KnownCodes:
-        """The codes of the training samples, among which missing ones are looked for."""
-        codes = torch.cat([self._own(part) for part in passes(stored)])[: len(stored)]
-        return _KnownCodes(codes, stored.present)
-
-    def _own(self, samples: Samples) -> Tensor:
+    def codes(self, samples: Samples) -> Tensor:
         """Codes of shape (samples, views, width)."""
-        found = self.codes([view[None] for view in samples.values], samples.present[None])
+        found = self.encode([view[None] for view in samples.values], samples.present[None])
         return torch.cat(found).transpose(0, 1)
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is the mean of the three that others are nearest to."""
-        codes, known = self._own(samples), self.memory(stored)
+        codes, known = self.codes(samples), self.memory(stored)
         filled = []
         for v in range(codes.shape[1]):
             there = known.codes[known.present[:, v], v]
@@ -185,7 +171,7 @@ class SURE(PublishedMethod):
     def losses(self, training: Training, contrast: _Contrast, picked: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of pairs, each of shape (replicates,)."""
         values, present, positive = contrast.batch(picked)
-        codes = training.network.codes(values, present, training.random.dropout, whole=contrast.whole)
+        codes = training.network.encode(values, present, training.random.dropout, whole=contrast.whole)
         together = torch.cat(codes, dim=2)
         errors = [
             masked_mse(decode(together, None, training.random.dropout), values[v], present[..., v])
@@ -221,7 +207,7 @@ class _Contrast:
         order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._training.device)
         for part in torch.split(order, batch_size):
             values, present, positive = self.batch(pairs[:, part])
-            codes = self._training.network.codes(values, present, self._training.random.dropout, whole=self.whole)
+            codes = self._training.network.encode(values, present, self._training.random.dropout, whole=self.whole)
             for distance, both in self._distances(codes, present):
                 for i, kind in enumerate((both & positive, both & ~positive)):
                     sums[:, i] += torch.stack([(distance * kind).sum(dim=1), kind.sum(dim=1)], dim=1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors.samples import Samples, neighbor_lists
-from viewfuse.nn.cuda import map_views
+from viewfuse.nn.layers import map_views
 
 LEAST_VIEW_DROPOUT = 0.15
 """Epsilon of the paper's equation "aug ratio"."""

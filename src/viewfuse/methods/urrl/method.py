@@ -13,10 +13,9 @@ from torch import Generator, Tensor
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.augment import draws_per_sample, empty_batch, members_of, plain_batch, two_branches
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Input, Network, adaptive_mask, build_network, empty_network
+from viewfuse.methods.urrl.network import Input, Mask, Network, adaptive_mask, build_network, empty_network
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.cuda import in_parallel
-from viewfuse.nn.layers import Mask
+from viewfuse.nn.layers import in_parallel
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")

@@ -9,17 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
+from viewfuse.engine.callbacks import SILENT, EarlyStopping, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.early_stopping import EarlyStopping
-from viewfuse.engine.passes import clusters, embed, fixed_rows, max_stacked, rows_for_all
-from viewfuse.engine.progress import SILENT, Progress
-from viewfuse.engine.rng import generator_for_start
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.cuda import tensor_cores
+from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers
 from viewfuse.selection.rules import clustering_weight
@@ -285,6 +283,7 @@ def joint_stage_decision(run: TrainState) -> JointStageLength:
     evidence = {
         "neighbor_agreement_after_epoch": {str(epoch): found for epoch, found in stage.seen.items()},
         "score_after_epoch": {str(epoch): found for epoch, found in stage.score.items()},
+        "size_entropy_after_epoch": {str(epoch): found for epoch, found in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
     lasted, planned = run.n_epochs - before, planned_epochs(run)[1]

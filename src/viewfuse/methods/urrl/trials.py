@@ -12,8 +12,7 @@ from torch import Tensor
 
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.passes import clusters, free_bytes
-from viewfuse.engine.rng import seed_under_scaling
+from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.views import Views
+from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.passes import clusters, embed
-from viewfuse.engine.rng import replicate_seeds
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
@@ -25,7 +23,7 @@ from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.messages import records
 from viewfuse.selection.scores import stability
 from viewfuse.selection.trust import measured, with_reasons
-from viewfuse.utils.settings import wrong
+from viewfuse.utils.settings import checked_count
 
 if TYPE_CHECKING:
     from viewfuse.methods.urrl.estimator import URRL
@@ -114,13 +112,12 @@ class Validated(NamedTuple):
 
 def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
     """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
-    if not isinstance(n_refits, Integral) or isinstance(n_refits, bool) or n_refits < _LEAST:
-        raise wrong("n_refits", f"an integer of at least {_LEAST}", n_refits)
-    trust, labels, model = fitted.trust_, fitted.labels_, fitted._model
+    n_refits = checked_count("n_refits", n_refits, _LEAST)
+    trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
-    more = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
+    more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
     source = source_of(model, fitted.ids_)
-    others = repeated_labels(source, len(labels), config, fitted.scaling, int(n_refits), **more, **ways)
+    others = repeated_labels(source, len(labels), config, fitted.scaling, n_refits, **more, **ways)
     hits = np.stack([stability(labels, [other]) > 0 for other in others])
     embedding = torch.from_numpy(fitted.embedding_).to(model.stored.present.device)
     model = _calibrated(model, embedding, labels, hits)

@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.row_buckets import BucketReader
-from viewfuse.distributed.rows.shards import Layout
-from viewfuse.engine.rng import epoch_keys, shuffled
+from viewfuse.distributed.row_buckets import BucketReader
+from viewfuse.distributed.shards import Layout
+from viewfuse.engine.batches import epoch_keys, shuffled
 from viewfuse.errors import SettingError
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import Samples

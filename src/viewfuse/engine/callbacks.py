@@ -1,22 +1,28 @@
-"""Early stopping of the joint stage: it ends where it no longer helps, and the best state is restored."""
+"""What watches a training: early stopping of the joint stage, and progress for the user."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
-from viewfuse.engine.passes import Placing, clusters
+from viewfuse.engine.batches import Placing, clusters
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.selection.scores import merits
+from viewfuse.selection.scores import merits, size_entropy
+from viewfuse.utils.console import is_live, tell
 
 _FALL = 0.05
 _TIE = 0.003
 _LESS_PURE = 0.05
+_MERGED = 0.01
 _PATIENCE = 3
 _STILL = 0.0075
 
@@ -29,6 +35,7 @@ class JointStage:
     ----------
     seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
     score : their macro agreement, likewise
+    size_entropy : of their sizes, likewise
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
     settled : whether it was ended as its clusters no longer got better, or hardly changed
@@ -36,6 +43,7 @@ class JointStage:
 
     seen: dict[int, float] = field(default_factory=dict)
     score: dict[int, float] = field(default_factory=dict)
+    size_entropy: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
     settled: bool = False
@@ -51,10 +59,11 @@ class EarlyStopping:
 
     Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
     training is the better one. A state whose score (`viewfuse.selection.scores`), in which every cluster counts the
-    same, is lower than before the stage by `_LESS_PURE` is not kept. The stage is ended where losses are no longer
-    finite, where clusters are emptied, where the agreement is lower than its best by `_FALL`, where `_PATIENCE`
-    evaluations in a row gained less than `_TIE` together, and where a share of the samples below `_STILL` has changed
-    its cluster since the last evaluation.
+    same, is lower than before the stage by `_LESS_PURE` is not kept; nor is one whose score is lower at all while
+    clusters were merged (the entropy of sizes is lower by `_MERGED`): merging alone raises the agreement. The stage is
+    ended where losses are no longer finite, where clusters are emptied, where the agreement is lower than its best by
+    `_FALL`, where `_PATIENCE` evaluations in a row gained less than `_TIE` together, and where a share of the samples
+    below `_STILL` has changed its cluster since the last evaluation.
 
     Parameters
     ----------
@@ -96,6 +105,7 @@ class EarlyStopping:
         merit = merits([labels], self._neighbor_ids, self._method.n_clusters)[0]
         score = self._stage.seen[epoch] = merit.agreement
         self._stage.score[epoch] = merit.score
+        self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
@@ -111,7 +121,7 @@ class EarlyStopping:
         return 1.0 if self._labels is None else float((labels != self._labels).double().mean())
 
     def _compare(self, epoch: int, score: float) -> None:
-        lost = self._stage.score[epoch] < next(iter(self._stage.score.values())) - _LESS_PURE
+        lost = self._lost(epoch)
         better = score > self._best or not self._tells
         if not lost and (better or score >= self._best - _TIE):
             self._keep(epoch)
@@ -119,6 +129,12 @@ class EarlyStopping:
             self._best = score
         self._wait(score, gained=not lost and (score >= self._mark + _TIE or not self._tells))
         self._stage.settled = self._waited >= self._patience
+
+    def _lost(self, epoch: int) -> bool:
+        """Whether clusters are much less pure than before the stage, or less pure and merged."""
+        stage = self._stage
+        purer, more_even = (seen[epoch] - next(iter(seen.values())) for seen in (stage.score, stage.size_entropy))
+        return purer < -_LESS_PURE or (purer < 0 and more_even < -_MERGED)
 
     def _wait(self, score: float, *, gained: bool) -> None:
         if gained:
@@ -156,3 +172,74 @@ class EarlyStopping:
     def restore_best(self) -> None:
         """Give the network the weights that were kept."""
         self._network.load_state_dict(self._weights)
+
+
+class Progress:
+    """Shows the epochs of a whole fit.
+
+    Used as a context manager; the bar is removed at the end, and nothing is shown before the first stage begins.
+
+    Parameters
+    ----------
+    shown : whether anything is shown at all
+
+    Attributes
+    ----------
+    epochs : of the stage, so far
+    """
+
+    def __init__(self, *, shown: bool = False) -> None:
+        has_bar = shown and is_live()
+        self._bar = tqdm(total=0, unit=" epochs", disable=not has_bar, leave=False, delay=1e-9)
+        self._has_lines = shown and not has_bar
+        self._stage, self.epochs, self._began = "", 0, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self.end_stage()
+        self._bar.close()
+
+    def expect(self, epochs: int) -> None:
+        """Say how many epochs are still to come, at most."""
+        self._bar.total = self._bar.n + epochs
+
+    def begin(self, stage: str) -> None:
+        """Begin a stage; the one before is over."""
+        self.end_stage()
+        self._stage, self.epochs, self._began = stage, 0, time.perf_counter()
+        self._bar.set_description_str(stage)  # with a colon of its own there would be two where no total is known
+
+    def advance(self, loss: float) -> None:
+        """One epoch of the stage is done, with this loss."""
+        self.epochs += 1
+        self._bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+        self._bar.update()
+
+    def reach(self, epochs: int, loss: float) -> None:
+        """Advance to so many epochs of the stage, with this loss; those that were shown already count."""
+        for _ in range(epochs - self.epochs):
+            self.advance(loss)
+
+    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
+        """Show nothing in another process."""
+        return Progress, ()
+
+    def tell(self, line: str) -> None:
+        """A line for people that stays."""
+        if self._has_lines:
+            tell(line)
+        elif not self._bar.disable:
+            self._bar.write(line, file=sys.stderr)
+
+    def end_stage(self) -> None:
+        """Say how long the stage took; others may follow."""
+        if self._stage and self._has_lines:
+            seconds = time.perf_counter() - self._began
+            self.tell(f"{self._stage}: {self.epochs} epochs in {seconds:.0f} s")
+        self._stage = ""
+
+
+SILENT = Progress()
+"""Shows nothing."""

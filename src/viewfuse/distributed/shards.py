@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
-from viewfuse.distributed.rows.row_buckets import hashed_ids
-from viewfuse.distributed.rows.shard_paths import found_shards
+from viewfuse.distributed.row_buckets import hashed_ids
+from viewfuse.distributed.shard_files import found_shards
 from viewfuse.errors import DataError
 from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths
 from viewfuse.io.readers.text import Blocks, pick_columns
@@ -179,7 +179,7 @@ class Shards:
     def digest(self) -> str:
         """A checksum of sizes, and of what the files say at their ends: another one means other data, the same nothing.
 
-        What tells the same data is `viewfuse.distributed.rows.pass_zero`.
+        What tells the same data is `viewfuse.distributed.pass_zero`.
         """
         found = hashlib.blake2b(digest_size=16)
         for own in sorted(_footer(path) + path.stat().st_size.to_bytes(8) for path in self.paths):

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import SAMPLED, Offset, lossy_columns, lost_in_words
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.rows.row_buckets import BucketReader, Buckets, BucketWriter, lowest, mixed
-from viewfuse.distributed.rows.shards import Layout, Rows, Shards
+from viewfuse.distributed.row_buckets import BucketReader, Buckets, BucketWriter, lowest, mixed
+from viewfuse.distributed.shards import Layout, Rows, Shards
 from viewfuse.errors import CheckpointDiffers, DataError
 from viewfuse.io.csv_text import as_csv
 from viewfuse.utils.atomic import sealed, unsealed, write_file
