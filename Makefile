@@ -11,7 +11,7 @@ demo: $(READY)
 # One process per core; more threads than that would only get into each other's way.
 # Compiled tests are kept, also where the environment asks for none: each process would compile them anew, for 8 s.
 test: $(READY) check
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow
@@ -30,7 +30,7 @@ test-lowest:
 	$(LOWEST) -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' requirements.lock)
 	$(LOWEST) tests/lowest.py > .venv-lowest/lowest.txt
 	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 # One thread: forked processes, which are killed here, would wait for those of their parent.
 faults: $(READY)
