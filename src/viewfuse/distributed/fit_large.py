@@ -41,7 +41,6 @@ from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
-from viewfuse.methods.urrl.fit import Fitted
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
@@ -328,4 +327,4 @@ def _finish(start: URRL, run: TrainState) -> None:
         labels = clusters(model.method, model.network, found).int()
         model = replace(model, calibration=replace(model.calibration, labels=labels))
     objectives = [*start.objectives_, run.objective]
-    start._take_over(Fitted(model, found, run.history, run.seed, objectives, start.decisions_))
+    start._take_over(model, found, run.history, objectives, start.decisions_)

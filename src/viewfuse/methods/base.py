@@ -283,6 +283,16 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             setattr(model, name, saved.arrays[name])
         return model
 
+    def _take_over(
+        self, model: Model, embedding: torch.Tensor, history: Any, objectives: list[float], decisions: Any
+    ) -> None:
+        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
+        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
+        self.labels_ = self.soft_labels_.argmax(axis=1)
+        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
+
     def complete(self, X: Any) -> tuple[Views, list[EmptyCells]]:
         """New samples as the model takes them: its views and columns, in its order, without empty cells.
 
