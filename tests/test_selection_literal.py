@@ -164,7 +164,9 @@ def test_two_thousand_rows_tell_which_views_repeat_each_other():
     assert scores.view_weights(torch.from_numpy(ids)[:, :, None]) == pytest.approx([0.8, 0.8])
 
 
-def test_the_merits_of_several_partitions_are_literal():
+@pytest.mark.parametrize("together", [4_000_000, 1_700])  # all five partitions, or two at a time
+def test_the_merits_of_several_partitions_are_literal(monkeypatch, together):
+    monkeypatch.setattr(scores, "_PAIRS_TOGETHER", together)
     rng, ids = np.random.default_rng(0), lists()
     found = [rng.choice(k, size=30, p=np.arange(1, k + 1) / sum(range(k + 1))) for k in (1, 2, 3, 5)]
     found.append(np.where(found[-1] == 2, 4, found[-1]))  # one of five clusters is empty

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import isnan, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +45,9 @@ AGREEMENT_DEPTH = 9
 """Neighbours of a sample that count, whatever the method itself looks at."""
 _SEEN = 2_000
 """Samples that are enough to see which views repeat each other."""
+_PAIRS_TOGETHER = 4_000_000
+"""Pairs of neighbours that are counted at once, in some 100 MB: one after the other, the twenty partitions of a small
+set took a third of its fit."""
 
 
 def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
@@ -57,7 +60,8 @@ def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     labels : int64 tensor of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
     """
-    return _mean_of_known(_view_agreements(labels, neighbor_ids).tolist(), view_weights(neighbor_ids))
+    counts = _counts(labels[None], neighbor_ids, int(labels.max()) + 1)
+    return _mean_of_known(_view_agreements(counts)[0].tolist(), view_weights(neighbor_ids))
 
 
 def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
@@ -100,29 +104,46 @@ def _shared(nearest: Tensor, there: Tensor, view: int) -> Tensor:
     return shared
 
 
-def _view_agreements(labels: Tensor, neighbor_ids: Tensor) -> Tensor:
-    """Per view, of shape (views,), in float64; NaN where a view tells nothing."""
-    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
-    there = nearest != NO_NEIGHBOR
-    chances = _chance_agreement(labels, there.any(dim=2))
-    same = (labels[nearest.clamp(min=0)] == labels[:, None, None]) & there
-    counts = there.sum(dim=(0, 2))
-    shares = same.sum(dim=(0, 2)).double() / counts.clamp(min=1)
-    return torch.where((counts > 0) & (chances < 1.0), (shares - chances) / (1.0 - chances), torch.nan)
+class _Counts(NamedTuple):
+    """How partitions lie among neighbours, in float64.
 
-
-def _chance_agreement(labels: Tensor, members: Tensor) -> Tensor:
-    """Per view the chance that two different samples that have it share a cluster; 1 for fewer than two.
-
-    Parameters
+    Attributes
     ----------
-    members : boolean tensor of shape (samples, views)
+    sizes : of shape (partitions, views, clusters): samples that have a view
+    pairs : of shape (partitions, views, clusters, clusters): samples of the one with a neighbour in the other
+    empty : of shape (partitions, 1, clusters), boolean: without any sample
     """
-    empty = torch.zeros(int(labels.max()) + 1, members.shape[1], dtype=torch.int64, device=labels.device)
-    sizes = empty.index_add_(0, labels, members.long())
-    n = sizes.sum(dim=0)
-    pairs = (n * (n - 1)).double()
-    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=0) / pairs.clamp(min=1.0), 1.0)
+
+    sizes: Tensor
+    pairs: Tensor
+    empty: Tensor
+
+
+def _counts(partitions: Tensor, neighbor_ids: Tensor, n_clusters: int) -> _Counts:
+    """Count for all partitions, of shape (partitions, samples), and all views together."""
+    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
+    there, shape = nearest != NO_NEIGHBOR, (len(partitions), nearest.shape[1], n_clusters, n_clusters)
+    groups = torch.arange(prod(shape[:2]), device=partitions.device).view(shape[0], 1, shape[1])
+    own = n_clusters * groups + partitions[:, :, None]
+    pairs = n_clusters * own[..., None] + partitions[:, nearest.clamp(min=0)]
+    sizes = own[:, there.any(dim=2)].flatten().bincount(minlength=prod(shape[:3])).view(shape[:3])
+    counted = pairs[:, there].flatten().bincount(minlength=prod(shape)).view(shape)
+    empty = torch.ones_like(sizes[:, 0], dtype=torch.bool).scatter_(1, partitions, False)
+    return _Counts(sizes.double(), counted.double(), empty[:, None])
+
+
+def _view_agreements(counts: _Counts) -> Tensor:
+    """Per partition and view; NaN where a view tells nothing."""
+    chances, pairs = _chance_agreement(counts.sizes), counts.pairs.sum(dim=(-2, -1))
+    shares = counts.pairs.diagonal(dim1=-2, dim2=-1).sum(dim=-1) / pairs.clamp(min=1)
+    return torch.where((pairs > 0) & (chances < 1.0), (shares - chances) / (1.0 - chances), torch.nan)
+
+
+def _chance_agreement(sizes: Tensor) -> Tensor:
+    """Per partition and view the chance that two different samples share a cluster; 1 for fewer than two."""
+    n = sizes.sum(dim=-1)
+    pairs = n * (n - 1)
+    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=-1) / pairs.clamp(min=1), 1.0)
 
 
 def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> float:
@@ -134,7 +155,8 @@ def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> fl
     neighbor_ids : see `neighbor_agreement`
     n_clusters : how many there should be; those without members count 0
     """
-    return _mean_of_known(_view_scores(labels, neighbor_ids, n_clusters), view_weights(neighbor_ids))
+    scores = _view_scores(_counts(labels[None], neighbor_ids, n_clusters))[0]
+    return _mean_of_known(scores.tolist(), view_weights(neighbor_ids))
 
 
 class Merit(NamedTuple):
@@ -155,59 +177,36 @@ class Merit(NamedTuple):
 
 def merits(partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int) -> list[Merit]:
     """The merit of each of several partitions; see `macro_agreement`."""
-    weights = view_weights(neighbor_ids)
-
-    def merit(labels: Tensor) -> Merit:
-        by_cluster, shared = (work(labels, neighbor_ids, n_clusters) for work in (_view_scores, _view_information))
-        by_sample = _view_agreements(labels, neighbor_ids).tolist()
-        return Merit(*(_mean_of_known(found, weights) for found in (by_cluster, by_sample, shared)))
-
-    return [merit(labels) for labels in partitions]
-
-
-def _view_information(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> list[float]:
-    """Per view the mutual information of the clusters of two neighbours; 0 where there are none."""
-    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
-    there, pairs = nearest != NO_NEIGHBOR, n_clusters * labels[:, None, None] + labels[nearest.clamp(min=0)]
-    known = []
-    for v in range(nearest.shape[1]):
-        counts = pairs[:, v][there[:, v]].bincount(minlength=n_clusters**2).double().view(n_clusters, -1)
-        joint = (counts + counts.T) / (2 * counts.sum()).clamp(min=1)
-        entropy = torch.special.entr(joint.sum(dim=0)).sum()
-        known.append(float(2 * entropy - torch.special.entr(joint).sum()))
-    return known
+    weights, (n, n_views) = view_weights(neighbor_ids), neighbor_ids.shape[:2]
+    together = max(1, _PAIRS_TOGETHER // (n_views * max(n * AGREEMENT_DEPTH, n_clusters**2)))
+    found: list[Merit] = []
+    for some in torch.split(torch.stack(list(partitions)), together):
+        counts = _counts(some, neighbor_ids, n_clusters)
+        kinds = (_view_scores(counts), _view_agreements(counts), _view_information(counts.pairs))
+        for by_view in zip(*(kind.tolist() for kind in kinds), strict=True):
+            found.append(Merit(*(_mean_of_known(kind, weights) for kind in by_view)))
+    return found
 
 
-def _view_scores(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> list[float]:
-    """Per view the mean over clusters; NaN where a view tells nothing."""
-    nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
-    there = nearest != NO_NEIGHBOR
-    same = (labels[nearest.clamp(min=0)] == labels[:, None, None]) & there
-    sizes, pairs, kept = (
-        torch.zeros(n_clusters, there.shape[1], dtype=torch.int64, device=labels.device).index_add_(0, labels, counts)
-        for counts in (there.any(dim=2).long(), there.sum(dim=2), same.sum(dim=2))
-    )
-    empty = labels.bincount(minlength=n_clusters) == 0
-    return [_cluster_mean(*columns, empty) for columns in zip(sizes.T, pairs.T, kept.T, strict=True)]
+def _view_information(pairs: Tensor) -> Tensor:
+    """Per partition and view the mutual information of the clusters of two neighbours; 0 where there are none."""
+    joint = (pairs + pairs.mT) / (2 * pairs.sum(dim=(-2, -1), keepdim=True)).clamp(min=1)
+    entropy = torch.special.entr(joint.sum(dim=-2)).sum(dim=-1)
+    return 2 * entropy - torch.special.entr(joint).sum(dim=(-2, -1))
 
 
-def _cluster_mean(sizes: Tensor, pairs: Tensor, kept: Tensor, empty: Tensor) -> float:
-    """The mean over the clusters that have samples with a view, and those that have none at all, which count 0.
+def _view_scores(counts: _Counts) -> Tensor:
+    """Per partition and view the mean over clusters with samples that have the view, and empty ones, which count 0.
 
-    Parameters
-    ----------
-    sizes, pairs, kept : int64 tensors of shape (clusters,): samples with the view, their neighbours, and those of the
-        neighbours that lie in the same cluster
-    empty : boolean tensor of shape (clusters,)
+    NaN where a view tells nothing: no sample has it, or all that do lie in one cluster.
     """
-    total, members = int(sizes.sum()), sizes.double()
-    seen = sizes > 0
-    if total < 2 or bool((sizes == total).any()):
-        return nan
-    chance = (members - 1) / (total - 1)
-    lowest = _wilson_bound(kept.double() / pairs.clamp(min=1), members.clamp(min=1))
-    scores = torch.where(seen, (lowest - chance) / (1.0 - chance), 0.0)
-    return float(scores.sum() / (seen | empty).sum())
+    sizes = counts.sizes
+    total, seen = sizes.sum(dim=-1, keepdim=True), sizes > 0
+    chance = (sizes - 1) / (total - 1)
+    shares = counts.pairs.diagonal(dim1=-2, dim2=-1) / counts.pairs.sum(dim=-1).clamp(min=1)
+    scores = torch.where(seen, (_wilson_bound(shares, sizes.clamp(min=1)) - chance) / (1.0 - chance), 0.0)
+    means = scores.sum(dim=-1) / (seen | counts.empty).sum(dim=-1)
+    return torch.where((sizes == total).any(dim=-1), torch.nan, means)
 
 
 def _wilson_bound(share: Tensor, count: Tensor) -> Tensor:
@@ -245,7 +244,7 @@ def candidate_scores(candidates: Sequence[Candidate], n_clusters: int) -> list[f
 
     def score(one: Candidate) -> float:
         own = torch.from_numpy(one.labels).to(one.neighbor_ids.device)
-        found = [[_view_scores(own, ids, n_clusters)[0] for ids in view] for view in views]
+        found = [[float(_view_scores(_counts(own[None], ids, n_clusters))) for ids in view] for view in views]
         return _mean_of_known([float(np.mean(view)) for view in found], weights)
 
     return [score(one) for one in candidates]
