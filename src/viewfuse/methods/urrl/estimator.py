@@ -34,11 +34,11 @@ from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
 from viewfuse.reduction.frontend import check_reduction
-from viewfuse.selection.cluster_number import RANGE, checked_range
+from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_range, wrong
 
 _MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -260,7 +260,7 @@ class URRL(NestedLevels, MultiViewClusterer):
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        decisions = with_number(fitted.decisions, number)
+        decisions = fitted.decisions if number is None else with_number(fitted.decisions, number)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, decisions)
         warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
