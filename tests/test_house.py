@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "viewfuse"
 ROOMS = (
     "errors", "utils", "data", "reduction", "io", "nn", "neighbors", "selection", "engine", "fitted",
     "plots", "methods", "metrics", "missing", "baselines", "datasets", "report", "comparison", "distributed",
-    "serve", "demo", "cli", "__main__",
+    "serve", "cli", "__main__",
 )  # fmt: skip
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 WITHOUT_TORCH = (
