@@ -55,7 +55,7 @@ def main(out: Path) -> None:
 
 def _write_run(out: Path, model: URRL, views: Views, places: Places) -> None:
     """The files of a run, as `viewfuse fit` writes them."""
-    write_labels(out / "labels.csv", [(views, model.soft_labels_)])
+    write_labels(out / "labels.csv", views, model.judge())
     write_history(out / "history.csv", model.history_)
     write_evidence(out, model, views, places)
     sizes = np.bincount(model.labels_, minlength=N_DIGITS).tolist()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from viewfuse.data.views import Views
-from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets
+from viewfuse.io.writers import Judged, Sheet, as_json, write_history, write_labels, write_sheets
 from viewfuse.selection.decisions import Trust
 from viewfuse.selection.messages import records
 from viewfuse.utils.atomic import write_file
@@ -33,7 +33,8 @@ def write_run(
     mask[np.arange(n), rng.integers(len(views), size=n)] = True
     arrays = {name: np.where(mask[:, [v]], rng.normal(size=(n, 2)), np.nan) for v, name in enumerate(views)}
     given = Views(arrays, ids=ids)
-    write_labels(folder / "labels.csv", [(given, probabilities)])
+    sure, far = probabilities.max(axis=1), np.zeros(n, dtype=bool)
+    write_labels(folder / "labels.csv", given, Judged(labels, probabilities, sure < 0.5, rng.random(n), far))
     stages = ["pre-training"] * 3 + ["joint"] * 2
     losses = {
         "epoch": [1, 2, 3, 4, 5],

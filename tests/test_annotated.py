@@ -240,7 +240,8 @@ def test_neither_package_is_imported_or_needed():
 def some_results(names, n_clusters=3):
     rng = np.random.default_rng(0)
     probabilities = rng.dirichlet(np.ones(n_clusters), len(names)).astype(np.float32)
-    return Results(np.array(names), probabilities, rng.normal(size=(len(names), 2)).astype(np.float32))
+    embedding = rng.normal(size=(len(names), 2)).astype(np.float32)
+    return Results(np.array(names), probabilities, embedding, probabilities.argmax(axis=1))
 
 
 def check_cell(data, key, name, results):
@@ -342,7 +343,7 @@ def test_one_object_is_one_view(fitted):
 def test_annotate_writes_what_was_fitted_or_what_is_predicted(fitted):
     model, data, new = fitted
     model.annotate(data)
-    results = Results(model.ids_, model.soft_labels_, model.embedding_)
+    results = Results(model.ids_, model.soft_labels_, model.embedding_, model.labels_)
     for name in data.obs_names:
         check_cell(data, "viewfuse", name, results)
     part = data["rna"][["cell9", "cell2"]].copy()

@@ -26,7 +26,7 @@ from viewfuse import read_views
 from viewfuse.cli import MORE, VERBS, main, options
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.io.writers import write_labels
+from viewfuse.io.writers import Judged, write_labels
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.report.run_folder import read_table
 
@@ -57,7 +57,7 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path):
 def same_labels(predicted, fitted) -> bool:
     """Whether samples were placed as they were fitted, none of them out of range."""
     lines, labels = predicted.read_text().splitlines(), fitted.read_text().splitlines()
-    assert lines[0] == "id,label,confidence,uncertain,views_present,out_of_range"
+    assert lines[0] == "id,label,confidence,uncertain,novelty,outlier,views_present,out_of_range"
     return lines[1:] == [f"{line},0" for line in labels[1:]]
 
 
@@ -272,6 +272,38 @@ def test_inspect_points_at_suspicious_columns(tmp_path):
     assert "odd, columns that count the rows, and may be ids: 'row'" in lines
 
 
+def test_inspect_and_fit_name_outliers_and_give_them_a_label(tmp_path):
+    rng = np.random.default_rng(0)
+    near, far = (rng.normal(size=(60, 3)) + 8 * (np.arange(60) % 2)[:, None] for _ in range(2))
+    near[[7, 30]] += np.array([[400.0], [-300.0]])
+    ids = [f"s{i}" for i in range(60)]
+    for name, table in (("a", near), ("b", far)):
+        pd.DataFrame(table, index=pd.Index(ids, name="id")).to_csv(tmp_path / f"{name}.csv")
+    files = tmp_path / "a.csv", tmp_path / "b.csv"
+    facts = json.loads(run("inspect", *files, "--json").output)["outliers"]
+    assert {name: [*far] for name, far in facts["by_view"].items()} == {"a": ["s7", "s30"]}
+    assert "outliers: 2 of 60 samples lie farther from all others than usual: s7" in run("inspect", *files).output
+    quick = ("--clusters", 2, "--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 4, "--hidden-dim", 4)
+    made = run("fit", *files, *quick, "--scaling", "standard", "--outliers", "label", "--out", tmp_path / "run")
+    assert made.exit_code == 0, made.output
+    rows = pd.read_csv(tmp_path / "run" / "labels.csv").set_index("id")
+    assert rows.index[rows["label"] == -1].tolist() == rows.index[rows["outlier"] == 1].tolist() == ["s7", "s30"]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert sum(summary["cluster_sizes"]) == 58
+    assert "58 samples in 2 clusters, and 2 outliers" in (tmp_path / "run" / "report.html").read_text()
+    found = json.loads(run("predict", tmp_path / "run" / "model", *files, "--out", tmp_path / "p.csv", "--json").output)
+    assert (found["samples"], found["outliers"], sum(found["cluster_sizes"])) == (60, 2, 58)
+    (tmp_path / "known.csv").write_text("id,kind\n" + "\n".join(f"s{i},{'xy'[i % 2]}" for i in range(60)))
+    assert (
+        run("report", tmp_path / "run", "--known", tmp_path / "known.csv", "--out", tmp_path / "r.html").exit_code == 0
+    )
+    assert run("report", tmp_path / "run", tmp_path / "run", "--out", tmp_path / "two.html").exit_code == 0
+    (tmp_path / "truth.csv").write_text("id,label\n" + "\n".join(f"s{i},{i % 2}" for i in range(60)))
+    assert run("score", tmp_path / "run" / "labels.csv", tmp_path / "truth.csv").exit_code == 0
+    assert run("validate", tmp_path / "run", "--refits", 2).exit_code == 0
+    assert (pd.read_csv(tmp_path / "run" / "labels.csv")["label"] == -1).sum() == 2
+
+
 def test_score_against_data_that_carry_labels(tmp_path):
     np.savez(tmp_path / "data.npz", view_0=np.ones((4, 1)), labels=[0, 0, 1, 1])
     (tmp_path / "labels.csv").write_text("id,label\n0,5\n1,5\n2,7\n3,7\n")
@@ -341,7 +373,9 @@ def test_the_overview_names_every_verb():
 
 def test_formulas_in_ids_stay_text(tmp_path):
     views = Views([np.ones((2, 1))], ids=["=HYPERLINK(1)", "-3"])
-    write_labels(tmp_path / "labels.csv", [(views, np.array([[1.0], [1.0]], dtype=np.float32))])
+    two = np.zeros(2, dtype=np.int64)
+    judged = Judged(two, np.ones((2, 1), np.float32), two > 0, np.zeros(2), two > 0)
+    write_labels(tmp_path / "labels.csv", views, judged)
     lines = (tmp_path / "labels.csv").read_text().splitlines()
     assert lines[1].startswith("'=HYPERLINK")
     assert lines[2].startswith("-3,")

@@ -24,7 +24,7 @@ def test_the_demo_writes_its_table_and_files(tmp_path, monkeypatch, capsys):
     assert all(word in shown for word in ("accuracy", "NMI", "ARI", "seconds", "k-means after KNN imputation", "URRL"))
     with (tmp_path / "out" / "labels.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["id", "label", "confidence", "uncertain", "views_present"]
+    assert list(rows[0]) == ["id", "label", "confidence", "uncertain", "novelty", "outlier", "views_present"]
     assert [int(row["id"]) for row in rows] == list(range(50))
     assert {len(row["views_present"].split()) for row in rows} == {2, 6}
     assert all(0 < float(row["confidence"]) <= 1 for row in rows)

@@ -35,8 +35,12 @@ def test_a_thorough_fit_trains_three_networks_under_every_scaling_although_all_i
     model = URRL(3, effort="thorough", **SHORT, **TINY).fit(blobs)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
     assert len(model.objectives_) == 3
+    assert model.trust_.refits == 5  # and it is validated
     asked = {"effort": "thorough", "n_init": 1, "scaling": "standard"}
     assert len(URRL(3, **asked, **SHORT, **TINY).fit(blobs).objectives_) == 1
+    one, paper = URRL(1, **asked, **SHORT, **TINY).fit(blobs), URRL.paper(3, **asked, **SHORT, **TINY).fit(blobs)
+    assert one.trust_.refits == 0  # of one cluster there is nothing to measure
+    assert "trust" not in paper.decisions_
 
 
 @pytest.mark.parametrize("n", [40, 200, 2000, 100_000])

@@ -111,7 +111,7 @@ def test_a_checkpoint_is_that_of_data_and_settings_but_not_of_the_machine(monkey
         Views(tables()), [4, 5], torch.device("cpu")
     )
     expected = URRL(3, noise=0.2).get_params() | {"random_state": [4, 5]}
-    of_the_machine = ("device", "verbose", "checkpoint", "n_jobs")
+    of_the_machine = ("device", "verbose", "checkpoint", "n_jobs", "outliers")
     assert facts == [{name: x for name, x in expected.items() if name not in of_the_machine}]
 
 

@@ -285,7 +285,7 @@ def test_h5mu_there_and_back(tmp_path, views):
 
     shuffled = np.random.default_rng(0).permutation(20)
     sure, embedding = np.eye(20, dtype=np.float32), np.arange(40, dtype=np.float32).reshape(20, 2)
-    results = Results(np.array(order)[shuffled], sure[shuffled], embedding[shuffled])
+    results = Results(np.array(order)[shuffled], sure[shuffled], embedding[shuffled], shuffled)
     write_annotated(tmp_path / "cells.h5mu", tmp_path / "out.h5mu", results)
     back = mudata.read_h5mu(tmp_path / "out.h5mu")
     assert back.obs["viewfuse"].tolist() == [str(label) for label in range(20)]
@@ -424,7 +424,7 @@ def test_cells_without_a_modality_get_no_label(tmp_path, views):
     data.write(tmp_path / "cells.h5mu")
     read = read_views(tmp_path / "cells.h5mu")
     assert len(read) == 16
-    results = Results(read.ids, np.eye(16, dtype=np.float32), np.ones((16, 2), dtype=np.float32))
+    results = Results(read.ids, np.eye(16, dtype=np.float32), np.ones((16, 2), dtype=np.float32), np.arange(16))
     write_annotated(tmp_path / "cells.h5mu", tmp_path / "out.h5mu", results)
     with h5py.File(tmp_path / "out.h5mu") as file:
         names = file["obs"]["_index"].asstr()[:]
@@ -461,7 +461,7 @@ def test_h5ad_files_are_views_and_results_go_back(tmp_path, views):
     data["protein"].to_df().to_csv(tmp_path / "protein.csv", index_label="cell")
     assert_reads(expected, [files[0], tmp_path / "protein.csv"])
 
-    results = Results(read.ids, np.eye(20, dtype=np.float32), np.ones((20, 2), dtype=np.float32))
+    results = Results(read.ids, np.eye(20, dtype=np.float32), np.ones((20, 2), dtype=np.float32), np.arange(20))
     write_annotated(files[1], tmp_path / "out.h5ad", results)
     write_annotated(tmp_path / "out.h5ad", tmp_path / "again.h5ad", results._replace(ids=read.ids[::-1]))
     for name, ids in (("out", read.ids), ("again", read.ids[::-1])):

@@ -67,7 +67,8 @@ def test_nothing_is_imported_here_and_chunks_go_the_same_way(seeds):
 def test_results_are_written_into_files_by_the_other_process(seeds, tmp_path, monkeypatch):
     path = next(path for path in seeds if path.suffix == ".h5ad")
     ids = opened(path, False).ids
-    results = writers.Results(ids, np.eye(len(ids), 2, dtype=np.float32), np.ones((len(ids), 3), dtype=np.float32))
+    sure, embedding = np.eye(len(ids), 2, dtype=np.float32), np.ones((len(ids), 3), dtype=np.float32)
+    results = writers.Results(ids, sure, embedding, sure.argmax(axis=1))
     writers.write_annotated(path, tmp_path / "here.h5ad", results, trusted=True)
     monkeypatch.setattr(writers, "annotate_copy", lambda job: pytest.fail("it was opened in this process"))
     writers.write_annotated(path, tmp_path / "there.h5ad", results)

@@ -33,29 +33,32 @@ from viewfuse.serve.limits import Busy, Limits, TooLarge
 HERE = Path("here.csv")
 
 
-def a_part(ids, chances, mask):
-    arrays = {"rna": np.ones((len(ids), 1)), "protein": np.ones((len(ids), 1))}
-    return Views(arrays, ids=ids, mask=mask), np.array(chances, np.float32)
+def a_part(ids, chances, mask, uncertain, far):
+    arrays, chances = {"rna": np.ones((len(ids), 1)), "protein": np.ones((len(ids), 1))}, np.array(chances, np.float32)
+    novelty, outlier = np.arange(len(ids)) / 3, np.array(far)
+    labels = np.where(outlier, -1, chances.argmax(axis=1))
+    judged = writers.Judged(labels, chances, np.array(uncertain), novelty, outlier)
+    return Views(arrays, ids=ids, mask=mask), judged
 
 
 PARTS = [
-    a_part(["b", "=a"], [[0.3, 0.7], [0.49996, 0.40004]], [[1, 1], [0, 1]]),
-    a_part(["c"], [[0.5, 0.5]], [[1, 0]]),
+    a_part(["b", "=a"], [[0.3, 0.7], [0.49996, 0.40004]], [[1, 1], [0, 1]], [False, True], [False, True]),
+    a_part(["c"], [[0.5, 0.5]], [[1, 0]], [True], [False]),
 ]
 
 
 def test_labels_and_predictions_line_by_line(tmp_path):
-    writers.write_labels(tmp_path / "labels.csv", PARTS)
+    writers.write_labels(tmp_path / "labels.csv", *PARTS[0])
+    header = "id,label,confidence,uncertain,novelty,outlier,views_present"
     assert (tmp_path / "labels.csv").read_text().splitlines() == [
-        "id,label,confidence,uncertain,views_present", "b,1,0.7000,0,rna protein", "'=a,0,0.5000,1,protein",
-        "c,0,0.5000,0,rna",
+        header, "b,1,0.7000,0,0.0000,0,rna protein", "'=a,-1,0.5000,1,0.3333,1,protein",
     ]  # fmt: skip
     far = [np.array([False, True]), np.array([True])]
     three = [(*part, one) for part, one in zip(PARTS, far, strict=True)]
-    writers.write_predictions(tmp_path / "predictions.csv", three, below=0.6)
+    writers.write_predictions(tmp_path / "predictions.csv", three)
     assert (tmp_path / "predictions.csv").read_text().splitlines() == [
-        "id,label,confidence,uncertain,views_present,out_of_range", "b,1,0.7000,0,rna protein,0",
-        "'=a,0,0.5000,1,protein,1", "c,0,0.5000,1,rna,1",
+        f"{header},out_of_range", "b,1,0.7000,0,0.0000,0,rna protein,0", "'=a,-1,0.5000,1,0.3333,1,protein,1",
+        "c,0,0.5000,1,0.0000,0,rna,1",
     ]  # fmt: skip
     writers.write_history(tmp_path / "h.csv", {"epoch": [1, 2], "total": [0.5, 0.25]})
     assert (tmp_path / "h.csv").read_text().splitlines() == ["epoch,total", "1,0.5", "2,0.25"]
@@ -323,11 +326,12 @@ def test_results_stand_beside_the_cells_of_their_names():
         np.array([30, 10, 20]),
         np.array([[0.2, 0.8], [0.9, 0.1], [0.4, 0.6]], np.float32),
         np.arange(6, dtype="f4").reshape(3, 2),
+        np.array([1, 0, -1]),
     )
     rows = writers._rows(["10", "x", "20", "30"], results.ids)
     assert rows.tolist() == [1, -1, 2, 0]
     found = writers._columns(rows, results, "k")
-    assert found["k"].codes.tolist() == [0, -1, 1, 1]
+    assert found["k"].codes.tolist() == [0, -1, -1, 1]  # "20" is an outlier
     assert found["k"].categories.tolist() == ["0", "1"]
     np.testing.assert_array_equal(found["k_confidence"], np.float32([0.9, math.nan, 0.6, 0.8]))
     np.testing.assert_array_equal(
@@ -395,8 +399,9 @@ def test_answers_say_each_thing_of_its_own_sample():
         def complete(self, given):
             return given.replace(columns=(["x", ("y", 1)], range(1))), [cells]
 
-        def predict_proba(self, given):
-            return chances
+        def judge(self, given):
+            return writers.Judged(np.array([1, -1]), chances, np.array([False, True]), np.array([0.25, 2 / 3]),
+                                  np.array([False, True]))  # fmt: skip
 
         def out_of_range(self, given):
             return np.array([False, True])
@@ -406,8 +411,9 @@ def test_answers_say_each_thing_of_its_own_sample():
 
     found = replies.predict(Model(), views, Limits(bytes=72))
     assert found == {
-        "ids": ["q", "p"], "labels": [1, 2], "confidence": [0.5, 0.4], "uncertain": [False, True],
-        "out_of_range": [False, True], "probabilities": [[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]],
+        "ids": ["q", "p"], "labels": [1, -1], "confidence": [0.5, 0.4], "uncertain": [False, True],
+        "novelty": [0.25, 0.6667], "outlier": [False, True], "out_of_range": [False, True],
+        "probabilities": [[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]],
         "filled_cells": {"a": cells.facts()},
     }  # fmt: skip
     with pytest.raises(TooLarge, match="about 72 bytes"):

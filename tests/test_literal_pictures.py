@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 
 from benchmarks import critical_difference
 from run_folders import SPLITS, a_split
+from viewfuse.io.writers import Judged
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
 from viewfuse.plots.cluster_numbers import draw_choice, forks
@@ -230,6 +231,10 @@ class Fake(FittedPlots, BaseEstimator):
     def _present(self):
         return MASK
 
+    def judge(self):
+        unsure = self.soft_labels_.max(axis=1) < 0.5
+        return Judged(self.labels_, self.soft_labels_, unsure, np.arange(N) / N, np.arange(N) == 3)
+
 
 @pytest.fixture
 def ax():
@@ -250,7 +255,7 @@ def test_each_dot_of_a_notebook_has_the_colour_of_its_sample(ax):
     shades = [to_hex((0.6, 0.6, 0.6)), *(as_hex(one) for one in distinct_colors(8))]
     assert dots_of(ax) == {at(place): (shades[of_sample[row]], True) for place, row in enumerate(ROWS)}
     sure = model.soft_labels_.max(axis=1)
-    for name, values in (("confidence", sure), (np.arange(N) * 2, np.arange(N) * 2.0)):
+    for name, values in (("confidence", sure), ("novelty", np.arange(N) / N), (np.arange(N) * 2, np.arange(N) * 2.0)):
         ax = Figure().subplots()
         model.plot_map(name, ax=ax)
         (dots,) = ax.collections

@@ -340,4 +340,4 @@ def test_labels_belong_to_the_samples_in_their_order(tmp_path):
     assert (run.ids, run.labels.tolist(), run.confidence.tolist()) == (["a", "b"], [0, 1], [0.75, 0.25])
     assert run.uncertain.tolist() == [False, True]
     assert run.present.tolist() == [[False, True], [True, True]]
-    assert (run.n_clusters, run.level, run.of_cluster(1).tolist()) == (2, 0.5, [1])
+    assert (run.n_clusters, run.alpha, run.of_cluster(1).tolist()) == (2, 0.1, [1])

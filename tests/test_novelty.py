@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from conftest import make_blobs
-from viewfuse import URRL, Views
+from viewfuse import URRL, SettingError, Views
 from viewfuse.fitted import novelty
-from viewfuse.fitted.novelty import outlying
+from viewfuse.fitted.novelty import Surroundings
 from viewfuse.neighbors.samples import index_training_set
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 0, "scaling": "standard"}
@@ -45,7 +45,7 @@ def test_novelty_by_a_literal_reference(fitted):
     stored, found = model._model.stored, model.novelty(views)
     values, present = [view.double().numpy() for view in stored.values], stored.present.numpy()
     sums = np.array([literal(values, present, i, None, range(120)) for i in range(0, 120, 3)])
-    own = novelty.combined(*[novelty.nearest_distances(stored, stored)] * 2)
+    own = novelty.combined(*[Surroundings.of(stored).nearest] * 2)
     assert own[::3] == pytest.approx(sums, abs=1e-6)
     count = present.sum(axis=1)
     for i in range(0, 120, 3):
@@ -103,21 +103,20 @@ def outlying_set(seed=0):
 def test_outliers_are_those_of_the_literal_rule_and_groups_are_none():
     values, present = outlying_set()
     stored = index_training_set([torch.from_numpy(one) for one in values], torch.from_numpy(present), 9)
-    found = outlying(stored)
+    found = Surroundings.of(stored).outlying(stored)
     np.testing.assert_allclose(found, literal_outlying([one.astype(float) for one in values], present), rtol=1e-5)
     assert [np.flatnonzero(one).tolist() for one in found.T] == [[3, 50], [3, 71]]
 
 
 def test_equal_samples_are_no_outliers():
     stored = index_training_set([torch.ones(20, 2)], torch.ones(20, 1, dtype=torch.bool), 9)
-    assert not outlying(stored).any()
+    assert not Surroundings.of(stored).outlying(stored).any()
 
 
 def test_an_estimator_names_outliers_and_goes_on_after_it_was_saved(tmp_path):
     values, present = outlying_set()
     views = {"a": np.where(present[:, [0]], values[0], np.nan), "b": np.where(present[:, [1]], values[1], np.nan)}
-    small = {"embedding_dim": 8, "hidden_dim": 8, "scaling": "standard", "pretrain_epochs": 1, "joint_epochs": 0}
-    model = URRL(2, random_state=0, **small).fit(Views(views, ids=[f"s{i}" for i in range(90)]))
+    model = URRL(2, random_state=0, **SMALL).fit(Views(views, ids=[f"s{i}" for i in range(90)]))
     assert np.flatnonzero(model.outliers_).tolist() == [3, 50, 71]
     why = model.decisions_["outliers"]["why"]
     assert why.startswith("outliers: 3 of 90 samples lie farther from all others than usual: ")
@@ -127,3 +126,68 @@ def test_an_estimator_names_outliers_and_goes_on_after_it_was_saved(tmp_path):
     again = URRL.load(tmp_path / "model")
     assert np.array_equal(again.outliers_, model.outliers_)
     assert again.decisions_["outliers"] == model.decisions_["outliers"]
+
+
+SMALL = {"embedding_dim": 8, "hidden_dim": 8, "scaling": "standard", "pretrain_epochs": 1, "joint_epochs": 0}
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    """A fit in which outliers have no cluster, and its samples."""
+    values, present = outlying_set()
+    views = {name: np.where(present[:, [v]], values[v], np.nan) for v, name in enumerate("ab")}
+    data = Views(views, ids=[f"s{i}" for i in range(90)])
+    return URRL(2, outliers="label", random_state=0, **SMALL).fit(data), data
+
+
+def test_outliers_are_labelled_and_all_else_is_as_if_they_were_marked(labelled, tmp_path):
+    model, views = labelled
+    marked = URRL(2, random_state=0, **SMALL).fit(views)
+    assert np.flatnonzero(model.labels_ == -1).tolist() == np.flatnonzero(marked.outliers_).tolist() == [3, 50, 71]
+    assert np.array_equal(model.soft_labels_, marked.soft_labels_)
+    assert np.array_equal(np.where(model.outliers_, -1, marked.labels_), model.labels_)
+    model.save(tmp_path / "all")
+    model.save(tmp_path / "few", keep=40)
+    again, few = URRL.load(tmp_path / "all"), URRL.load(tmp_path / "few")
+    assert again.outliers == "label"
+    assert np.array_equal(again.labels_, model.labels_)
+    assert set(few.labels_) >= {0, 1}
+    for one in (model, again):
+        assert np.array_equal(one.predict(views), model.labels_)
+        assert np.array_equal(one.cut(1), np.where(model.outliers_, -1, 0))
+    assert model.explain(views).labels.min() >= 0
+    assert model.judge().labels.tolist() == model.judge(views).labels.tolist() == model.labels_.tolist()
+    assert model.judge().outlier.tolist() == model.judge(views).outlier.tolist() == model.outliers_.tolist()
+    np.testing.assert_allclose(model.judge().novelty, model.novelty(views))
+    assert np.array_equal(model.judge().uncertain, model.uncertain(views))
+
+
+def test_new_samples_far_from_all_others_are_outliers_and_repeats_of_known_ones_are_not(labelled):
+    model, views = labelled
+    a, b = (np.nan_to_num(array[[0, 1, 80]].astype(float), nan=0.0) for array in views.arrays)
+    near = model.judge(Views({"a": a + 0.5, "b": b + 0.005}, mask=views.mask[[0, 1, 80]]))
+    with pytest.warns(UserWarning, match="far outside"):
+        far = model.judge(Views({"a": a + 9e4, "b": b}, mask=np.ones((3, 2), bool)))
+    assert not near.outlier.any()
+    assert near.labels.min() >= 0
+    assert far.outlier.all()
+    assert far.labels.tolist() == [-1, -1, -1]
+    assert (far.novelty > 0.95).all()
+
+
+def test_what_a_user_can_do_with_a_fit_copes_with_labels_of_outliers(labelled, monkeypatch):
+    model, views = labelled
+    pytest.importorskip("matplotlib").use("Agg")
+    for color in ("cluster", "outliers", "novelty", "confidence"):
+        ax = model.plot_map(color)
+        legend = [text.get_text() for text in ax.get_legend().get_texts()] if ax.get_legend() else []
+        assert any(text.startswith("outlier") for text in legend) == (color in ("cluster", "outliers"))
+        ax.figure.clear()
+    bars = model.plot_clusters().patches
+    assert sum(bar.get_height() for bar in bars[:2]) == 87
+    assert "<td>" in model._repr_html_()
+    model.validate(2)
+    assert np.flatnonzero(model.labels_ == -1).tolist() == [3, 50, 71]
+    assert model.trust_.refits == 2
+    with pytest.raises(SettingError, match="outliers must be 'mark' or 'label'; got 'drop'"):
+        URRL(2, outliers="drop").fit(views)

@@ -76,7 +76,7 @@ NUMBERS = {
     "fit": ["--clusters", "--batch-size", "--learning-rate", "--n-init", "--keep", "--random-state", "--view-dropout"],
     "fit-large": ["--clusters", "--bank", "--steps", "--random-state"],
     "compare": ["--clusters", "--seeds", "--jobs"],
-    "predict": ["--uncertain-below"],
+    "predict": ["--alpha"],
     "explain": ["--top"],
 }
 

@@ -167,7 +167,7 @@ def test_known_columns_are_compared_as_score_compares(folder, tmp_path):
     text = (tmp_path / "report.html").read_text()
     assert f"accuracy {scores['accuracy']:.3f}" in text
     assert "Not compared, but a colour on the map: age." in text
-    assert [one["name"] for one in payload(text)["runs"][0]["columns"]] == ["class", "age"]
+    assert [one["name"] for one in payload(text)["runs"][0]["columns"]] == ["class", "age", "novelty"]
 
 
 def test_known_columns_that_do_not_belong_to_the_run(folder, tmp_path):

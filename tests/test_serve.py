@@ -144,8 +144,8 @@ def test_a_small_file_that_becomes_large_is_not_used(opened):
 
 
 def test_who_finds_no_place_is_sent_away_and_others_are_answered(opened, monkeypatch):
-    app, quick = create_app(opened, Limits(places=2)), opened.fitted.predict_proba
-    monkeypatch.setattr(opened.fitted, "predict_proba", lambda views: time.sleep(0.2) or quick(views))
+    app, quick = create_app(opened, Limits(places=2)), opened.fitted.judge
+    monkeypatch.setattr(opened.fitted, "judge", lambda views: time.sleep(0.2) or quick(views))
     content = json.dumps(body(few("rna"))).encode()
 
     async def crowd():
@@ -227,7 +227,7 @@ def test_other_kinds_of_bodies_and_addresses(client):
 
 def test_a_mistake_of_ours_shows_nothing(opened, monkeypatch, caplog):
     app = create_app(opened)
-    monkeypatch.setattr(opened.fitted, "predict_proba", lambda _: 1 / 0)
+    monkeypatch.setattr(opened.fitted, "judge", lambda _: 1 / 0)
     answer = Client(app).post("/predict", body(few("rna")))
     assert answer.status == 500
     assert b"internal error" in answer.body

@@ -41,14 +41,14 @@ def opened(tmp_path_factory):
 @pytest.fixture
 def napping(opened, monkeypatch):
     """A model that sleeps as many seconds as the first value of the first row says, where that is above 100."""
-    quick = opened.fitted.predict_proba
+    quick = opened.fitted.judge
 
     def slow(views):
         seconds = float(views.arrays[0][0, 0]) - 100
         time.sleep(seconds if seconds > 0 else 0)
         return quick(views)
 
-    monkeypatch.setattr(opened.fitted, "predict_proba", slow)
+    monkeypatch.setattr(opened.fitted, "judge", slow)
     return opened
 
 

@@ -88,8 +88,8 @@ def test_what_is_done_is_skipped_and_what_changed_is_done_again(model, shards, t
     assert json.loads(many(model, shards, out).stdout)["skipped"] == 1
     after = changed(out)
     assert [name for name in before if before[name] == after[name]] == ["part-0.csv"]
-    assert json.loads(many(model, shards, out, "--uncertain-below", "0.9").stdout)["skipped"] == 0
-    assert json.loads(many(model, shards, out, "--force", "--uncertain-below", "0.9").stdout)["skipped"] == 0
+    assert json.loads(many(model, shards, out, "--alpha", "0.9").stdout)["skipped"] == 0
+    assert json.loads(many(model, shards, out, "--force", "--alpha", "0.9").stdout)["skipped"] == 0
 
 
 def test_labels_of_another_model_are_replaced_only_by_force(model, shards, tmp_path):
@@ -106,7 +106,7 @@ def test_labels_of_another_model_are_replaced_only_by_force(model, shards, tmp_p
 
 def test_labels_of_other_options_are_made_anew(model, shards, tmp_path):
     predict_shards(model, shards, tmp_path / "labels", device="cpu")
-    assert predict_shards(model, shards, tmp_path / "labels", device="cpu", uncertain_below=0.9)["skipped"] == 0
+    assert predict_shards(model, shards, tmp_path / "labels", device="cpu", alpha=0.9)["skipped"] == 0
 
 
 @pytest.mark.parametrize("where", ["predict_parts", "write_file"])
@@ -184,7 +184,7 @@ def test_views_are_known_by_the_prefixes_of_columns(dotted, tmp_path):
     texts = [(tmp_path / name).read_text() for name in ("named.csv", "wide.csv", "labels/wide.csv", "labels/mixed.csv")]
     assert len(set(texts)) == 1
     assert predict(model, tmp_path / "only_a.parquet", tmp_path / "a.csv").exit_code == 0
-    assert (tmp_path / "a.csv").read_text().splitlines()[1].split(",")[4] == "a"
+    assert (tmp_path / "a.csv").read_text().splitlines()[1].split(",")[6] == "a"
 
 
 def test_a_dot_in_a_name_is_no_view_unless_the_model_knows_it():

@@ -26,6 +26,7 @@ from viewfuse.distributed.shard_files import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
+from viewfuse.io.writers import Judged
 from viewfuse.utils.atomic import sealed
 
 SIZES = (1, 40, 31)
@@ -360,9 +361,11 @@ class Placing:
     def complete(self, views):
         return SimpleNamespace(completed=views.arrays[0] + 0), []
 
-    def predict_proba(self, complete):
+    def judge(self, complete, alpha):
         sure = complete.completed[:, 0]
-        return np.stack([np.zeros(len(sure)), sure, 1 - sure], axis=1).astype(np.float32)
+        chances = np.stack([np.zeros(len(sure)), sure, 1 - sure], axis=1).astype(np.float32)
+        labels = np.where(np.isclose(sure, 0.7), -1, chances.argmax(axis=1))
+        return Judged(labels, chances, chances.max(axis=1) < 1 - alpha, sure, labels < 0)
 
     def out_of_range(self, complete):
         return complete.completed[:, 0] > 0.9
@@ -370,10 +373,12 @@ class Placing:
 
 def test_counts_are_added_up_over_parts(tmp_path):
     parts = [Views({"a": np.array(own, np.float32)[:, None]}) for own in ([0.75, 0.5, 1.0], [0.25], [1.0, 1.0, 0.7])]
-    placed = sharded_predict.predict_parts(Placing(), iter(parts), tmp_path / "out.csv", 0.75)
-    assert placed.facts() == {"samples": 7, "cluster_sizes": [0, 6, 1], "uncertain": 2, "out_of_range": 3}
+    placed = sharded_predict.predict_parts(Placing(), iter(parts), tmp_path / "out.csv", 0.25)
+    assert placed.facts() == {
+        "samples": 7, "uncertain": 2, "outliers": 1, "out_of_range": 3, "cluster_sizes": [0, 5, 1],
+    }  # fmt: skip
     lines = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
-    assert [line[1] for line in lines[1:]] == ["1", "1", "1", "2", "1", "1", "1"]
+    assert [line[1] for line in lines[1:]] == ["1", "1", "1", "2", "1", "1", "-1"]
     assert [line[-1] for line in lines[1:]] == ["0", "0", "1", "0", "1", "1", "0"]
 
 
@@ -389,10 +394,10 @@ def test_a_file_is_predicted_a_few_rows_at_a_time(tmp_path, monkeypatch):
     assert shard.known(asked) == found
     record = json.loads(shard.record.read_text())["of"]
     assert record == {
-        "file": "x.npz", "bytes": size, "model": "mark", "uncertain_below": 0.5,
+        "file": "x.npz", "bytes": size, "model": "mark", "alpha": 0.1,
         "view": None, "reading": {}, "version": record["version"], "bytes_of_labels": shard.labels.stat().st_size,
-    } | {"uncertain_below": asked.uncertain_below}  # fmt: skip
-    for change in ({"mark": "other"}, {"uncertain_below": 0.1}, {"view": "b"}, {"reading": {"header": False}}):
+    }  # fmt: skip
+    for change in ({"mark": "other"}, {"alpha": 0.2}, {"view": "b"}, {"reading": {"header": False}}):
         assert shard.known(ShardTask(**{**vars(asked), **change})) is None
     assert shard.known(ShardTask(**{**vars(asked), "device": "cuda"})) == found
     touched = Shard(shard.file, size, shard.changed + 1, shard.labels, shard.record)
@@ -424,11 +429,11 @@ def test_all_files_are_added_up_and_told_of(tmp_path, monkeypatch):
         "advance",
         lambda self, *args, **named: told.append((*args, *named.values())) or advance(self, *args, **named),
     )
-    options = {"reading": {"trusted": True}, "uncertain_below": 0.8}
+    options = {"reading": {"trusted": True}, "alpha": 0.2}
     first = predict_shards(tmp_path, files[:2], tmp_path / "out", **options)
     assert {**first, "rows_per_second": 0} == {
-        "shards": 2, "skipped": 0, "samples": 6, "uncertain": 3, "out_of_range": 2, "cluster_sizes": [0, 6, 0],
-        "rows_per_second": 0,
+        "shards": 2, "skipped": 0, "samples": 6, "uncertain": 3, "outliers": 0, "out_of_range": 2,
+        "cluster_sizes": [0, 6, 0], "rows_per_second": 0,
     }  # fmt: skip
     sizes = [file.stat().st_size for file in files]
     assert told == [(4, sizes[0]), (0, 0, 1), (2, sizes[1]), (0, 0, 1)]

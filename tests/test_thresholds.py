@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 
 import numpy as np
@@ -28,8 +29,10 @@ SOMEBODY = torch.zeros(12, 1, 1, dtype=torch.int64)
 STILL = early_stopping._STILL
 
 
-def seen_stage(monkeypatch, agreements, scored=None):
+def seen_stage(monkeypatch, agreements, scored=None, entropies=None):
     """A stage whose clusters have these scores at one evaluation after another."""
+    even = iter(entropies or [1.0] * len(agreements))
+    monkeypatch.setattr(early_stopping, "size_entropy", lambda *_: next(even))
     agreed, pure = iter(agreements), iter(scored or [1.0] * len(agreements))
     monkeypatch.setattr(early_stopping, "merits", lambda *_: [Merit(next(pure), next(agreed), 1.0)])
     stage = JointStage()
@@ -83,6 +86,28 @@ def test_a_state_that_scores_less_sets_no_mark_for_those_that_follow(monkeypatch
 @pytest.mark.parametrize(("scored", "kept"), [([0.9, 0.851], 1), ([0.9, 0.849], 0), ([0.9, 0.87, 0.849], 1)])
 def test_a_state_whose_clusters_score_less_than_at_first_is_not_kept(monkeypatch, scored, kept):
     assert seen_stage(monkeypatch, [0.3, 0.4, 0.5][: len(scored)], scored).kept == kept
+
+
+@pytest.mark.parametrize(
+    ("scored", "entropies", "kept"),
+    [
+        ([0.9, 0.899], [0.97, 0.959], 0),
+        ([0.9, 0.899], [0.97, 0.961], 1),  # sizes are hardly less even
+        ([0.9, 0.9], [0.97, 0.5], 1),  # merged, and no less pure
+        ([0.9, 0.901, 0.899], [0.97, 0.9, 0.9], 1),
+        ([0.9, 0.88, 0.87], [0.5, 0.97, 0.491], 2),  # from before the stage on, not from its most even state
+    ],
+)
+def test_a_state_that_is_merged_and_less_pure_is_not_kept(monkeypatch, scored, entropies, kept):
+    assert seen_stage(monkeypatch, [0.3, 0.4, 0.5][: len(scored)], scored, entropies).kept == kept
+
+
+@pytest.mark.parametrize(("sizes", "n_clusters"), [((5, 3, 1), 3), ((5, 3, 1), 4), ((9,), 2), ((9,), 1)])
+def test_the_entropy_of_sizes_is_that_over_equal_sizes(sizes, n_clusters):
+    labels = torch.cat([torch.full((size,), c) for c, size in enumerate(sizes)])
+    shares = [size / 9 for size in sizes]
+    literal = -sum(share * math.log(share) for share in shares) / math.log(n_clusters) if n_clusters > 1 else 1.0
+    assert scores.size_entropy(labels, n_clusters) == pytest.approx(literal)
 
 
 def test_the_best_state_is_kept_as_it_was():

@@ -201,6 +201,7 @@ def test_what_is_said_of_the_stages_of_a_training(monkeypatch):
     run.history["stage"][3:] = ["joint"] * 5
     run.numbers["clustering_weight"], stage = 0.25, run.joint_stage
     stage.kept, stage.seen, stage.score, stage.ended = 6, {3: 0.1, 6: 0.2}, {3: 1.0, 6: 0.9}, "it broke"
+    stage.size_entropy = {3: 0.8, 6: 0.7}
     pretraining = training.pretraining_decision(run, 0.5)
     assert (pretraining.chosen, pretraining.planned, pretraining.evidence) == (3, 7, {"agreement": 0.5})
     assert training.pretraining_decision(run, None).evidence == {}
@@ -209,5 +210,6 @@ def test_what_is_said_of_the_stages_of_a_training(monkeypatch):
     assert joint.evidence == {
         "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},
         "score_after_epoch": {"3": 1.0, "6": 0.9},
+        "size_entropy_after_epoch": {"3": 0.8, "6": 0.7},
         "clustering_weight": 0.25,
     }

@@ -28,7 +28,7 @@ def folder(tmp_path):
     views = Views(make_blobs(45, 3, missing=0.3)[0])
     model = URRL(3, **QUICK).fit(views)
     model.save(tmp_path / "model")
-    write_labels(tmp_path / "labels.csv", [(views, model.soft_labels_)])
+    write_labels(tmp_path / "labels.csv", views, model.judge())
     facts = {"views": list(views.names), "cluster_sizes": np.bincount(model.labels_).tolist(), "params": {}}
     (tmp_path / "summary.json").write_bytes(as_json({**facts, "decisions": model.decisions_}).encode())
     return tmp_path

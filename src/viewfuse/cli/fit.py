@@ -17,7 +17,7 @@ from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.clusters import representatives
-from viewfuse.io.writers import Results, write_annotated, write_embedding, write_history, write_labels
+from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.cluster_numbers import draw_choice
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from viewfuse import URRL
 
 
-_NOT_SHORT = ("params", "decisions", "remarks", "uncertain_below", "command", "files")
+_NOT_SHORT = ("params", "decisions", "remarks", "alpha", "command", "files")
 _SUMMARY, _CHECKPOINT = "summary.json", "checkpoint"
 _RESULTS = (
     "labels.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "k.png", "explanation",
@@ -98,7 +98,14 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     "--effort",
     default="auto",
     show_default=True,
-    help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings).",
+    help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings, and "
+    "all of it five times again, to validate it).",
+)
+@click.option(
+    "--outliers",
+    default="mark",
+    show_default=True,
+    help="Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
 )
 @click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
@@ -112,7 +119,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
 @options.jobs
-@options.uncertain_below
+@options.alpha
 @click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings
 @options.force
@@ -121,7 +128,7 @@ def command(
     inputs: options.Inputs,
     out: Path | None,
     resume: Path | None,
-    uncertain_below: float,
+    alpha: float,
     keep: int | None,
     log1p: Sequence[str],
     force: bool,
@@ -135,7 +142,7 @@ def command(
     with options.new_folder(out, may_exist, inputs, is_stale=_results_in(out)) as folder:
         check_run_folder(out)
         with _kept(out / _CHECKPOINT, force):
-            summary = _fit(folder, out, inputs, uncertain_below, keep, params)
+            summary = _fit(folder, out, inputs, alpha, keep, params)
     page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
     options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
@@ -205,7 +212,7 @@ def _results_in(out: Path) -> Callable[[str], bool]:
 
 
 def _fit(
-    out: Path, place: Path, inputs: options.Inputs, uncertain_below: float, keep: int | None, params: dict[str, Any]
+    out: Path, place: Path, inputs: options.Inputs, alpha: float, keep: int | None, params: dict[str, Any]
 ) -> dict[str, Any]:
     """Read, train, and write all results into a new folder, which will be at `place`."""
     views = inputs.open().read()
@@ -214,21 +221,22 @@ def _fit(
 
     began = time.perf_counter()
     model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views)
+    judged = model.judge(alpha=alpha)
     summary = {
         "samples": len(views),
         "views": list(views.names),
-        "cluster_sizes": np.bincount(model.labels_, minlength=model.n_clusters_).tolist(),
+        "cluster_sizes": np.bincount(judged.labels[judged.labels != OUTLIER], minlength=model.n_clusters_).tolist(),
         "found_again": [round(one["again"], 3) for one in model.trust_.clusters],
-        "uncertain": int((model.soft_labels_.max(axis=1) < uncertain_below).sum()),
+        "uncertain": int(judged.uncertain.sum()),
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
         "remarks": data_warnings(views),
         "decisions": model.decisions_,
         "params": params,
-        "uncertain_below": uncertain_below,
+        "alpha": alpha,
         "command": options.typed(),
     }
-    write_labels(out / "labels.csv", [(views, model.soft_labels_)], uncertain_below)
+    write_labels(out / "labels.csv", views, judged)
     _write_results(out, model, views, inputs)
     model.save(out / "model", keep=keep)
     write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
@@ -262,7 +270,7 @@ def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs)
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
     for file in inputs.annotated():
-        results = Results(views.ids, model.soft_labels_, model.embedding_)
+        results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_)
         write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
     _draw(out, places, model, views)
 

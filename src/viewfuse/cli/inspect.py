@@ -12,6 +12,7 @@ from viewfuse.cli import options
 from viewfuse.data import filling
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
 from viewfuse.data.filling import filled_by_median
+from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
@@ -24,6 +25,8 @@ from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
 _MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
 """Values of a dense and of a sparse view from which its kind and components are found; of more, rows are drawn."""
 _LEAST_ROWS = 500
+_MOST_SAMPLES = 10_000
+"""Among which outliers are looked for; of more a random choice."""
 _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
 
 
@@ -70,6 +73,9 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
         for view in facts["views"]
         if view["rows_looked_at"] < view["present"]
     ]
+    outliers = facts["outliers"]
+    few = f" (among {outliers['looked_at']:,}, drawn at random)" if outliers["looked_at"] < facts["samples"] else ""
+    lines += [f"outliers: {outliers['why']}{few}"] if outliers["why"] else []
     return [*lines, _cost_in_words(facts["fit"])]
 
 
@@ -107,6 +113,7 @@ def describe(views: Views) -> dict[str, Any]:
     empty = {cells.view: cells.facts() for cells in filling.count_empty(views)}
     views = filled_by_median(views)
     front_ends = [fit_front_end(views.arrays[v], rows) for v, rows in enumerate(looks)]
+    outliers = _outliers(views, Reduction(tuple(front_ends)))
     return {
         "samples": len(views),
         "first_ids": views.ids[:3].tolist(),
@@ -115,8 +122,25 @@ def describe(views: Views) -> dict[str, Any]:
             for v, (name, front_end) in enumerate(zip(views.names, front_ends, strict=True))
         ],
         "patterns": [{"views": " + ".join(names[patterns[p]]), "samples": int(counts[p])} for p in order],
+        "outliers": outliers,
         "fit": _describe_fit(len(views), front_ends),
     }
+
+
+def _outliers(views: Views, reduction: Reduction) -> dict[str, Any]:
+    """Samples that a fit with default settings would call outliers: by view and id how far they lie from others."""
+    import torch
+
+    from viewfuse.fitted.model import scaled_tensors
+    from viewfuse.fitted.novelty import AMONG, Surroundings
+    from viewfuse.neighbors.samples import index_training_set
+    from viewfuse.selection.messages import words
+
+    rows = np.sort(np.random.default_rng(0).permutation(len(views))[:_MOST_SAMPLES])
+    reduced = reduction.apply(views[rows])
+    scaled = scaled_tensors(reduced, fit_scaler(reduced, "mixed", reduction.units), torch.device("cpu"))
+    found = Surroundings.of(index_training_set(*scaled, AMONG)).outliers(views.names, reduced.ids)
+    return {"looked_at": len(rows), "by_view": found.evidence, "why": words(found) if found.chosen else ""}
 
 
 def _describe_view(views: Views, v: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from viewfuse.utils.settings import Setting
 @options.model
 @options.inputs
 @options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'.")
-@options.uncertain_below
+@options.alpha
 @options.engine
 @options.device
 @options.force
@@ -30,7 +30,7 @@ def command(
     model: Path,
     inputs: options.Inputs,
     out: Path,
-    uncertain_below: float,
+    alpha: float,
     n_jobs: int | None,
     engine: str,
     address: str | None,
@@ -41,14 +41,14 @@ def command(
 ) -> None:
     """Filled in by the group."""
     if any(map(_is_pattern, inputs.files)):
-        ways = {"uncertain_below": uncertain_below, "device": device, "n_jobs": n_jobs}
+        ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs}
         with options.on_engine(engine, address, device):
             facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
     elif engine != "local" or n_jobs is not None:
         what = Setting("engine", engine) if engine != "local" else Setting("n_jobs", n_jobs)
         raise SettingError(what, " is for many files; give a quoted pattern, such as 'shards/*.parquet'")
     else:
-        facts = _one(model, inputs, out, force, uncertain_below, device, as_json)
+        facts = _one(model, inputs, out, force, alpha, device, as_json)
     options.show({**facts, "written to": str(out)}, as_json)
 
 
@@ -57,7 +57,7 @@ def _is_pattern(file: Path) -> bool:
 
 
 def _one(
-    model: Path, inputs: options.Inputs, out: Path, force: bool, uncertain_below: float, device: str, as_json: bool
+    model: Path, inputs: options.Inputs, out: Path, force: bool, alpha: float, device: str, as_json: bool
 ) -> dict[str, Any]:
     """Labels of one set of samples."""
     options.check_new_path(out, force, inputs)
@@ -68,7 +68,7 @@ def _one(
     from viewfuse.distributed.sharded_predict import predict_parts
 
     fitted = load(model, device=device)
-    placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, uncertain_below)
+    placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, alpha)
     return {**placed.facts(), **placed.filled.facts(as_json)}
 
 

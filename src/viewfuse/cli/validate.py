@@ -57,8 +57,9 @@ def _write(run: Path, fitted: URRL, finished: FinishedRun) -> dict[str, Any]:
     fitted.checkpoint, fitted.verbose = None, False
     fitted.save(run / "model")
     views = source_of(fitted._model, fitted.ids_).reduced
-    write_labels(run / "labels.csv", [(views, fitted.soft_labels_)], finished.level)
-    uncertain = int((fitted.soft_labels_.max(axis=1) < finished.level).sum())
+    judged = fitted.judge(alpha=finished.alpha)
+    write_labels(run / "labels.csv", views, judged)
+    uncertain = int(judged.uncertain.sum())
     again = [round(one["again"], 3) for one in fitted.trust_.clusters]
     summary = {**finished.summary, "decisions": fitted.decisions_, "found_again": again, "uncertain": uncertain}
     write_file(run / "summary.json", json_text(summary, indent=1).encode())

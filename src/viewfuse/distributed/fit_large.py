@@ -139,6 +139,8 @@ class _Job:
         if self.processes.size > max(1, self.batch_size // Config.batch_size):
             few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
             raise SettingError(Setting("batch_size", self.batch_size), few)
+        if self.params.get("outliers", "mark") != "mark":
+            raise SettingError(Setting("outliers"), " of many files are not looked for; leave it out")
         self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
 
     def begin(self, force: bool) -> dict[str, Any] | None:

@@ -30,13 +30,15 @@ from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
-from viewfuse.io.writers import UNCERTAIN_BELOW, as_json, write_predictions
+from viewfuse.io.writers import OUTLIER, Judged, as_json, write_predictions
 from viewfuse.methods.registry import load
+from viewfuse.methods.trusting import ALPHA
 from viewfuse.utils.atomic import exclusive, sealed, unsealed, write_file
 from viewfuse.utils.jobs import run_jobs, worker_count
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
+_COUNTED = ("samples", "uncertain", "outliers", "out_of_range")
 Found = dict[str, Any]
 """Counts of what was found in samples, in a form that JSON can hold."""
 Advance = Callable[[int, int], None]
@@ -57,14 +59,14 @@ class ShardTask:
     model: Path
     mark: str
     device: str = "auto"
-    uncertain_below: float = UNCERTAIN_BELOW
+    alpha: float = ALPHA
     view: str | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
         """All on which labels depend besides the samples."""
         reading = {name: value for name, value in self.reading.items() if name != "trusted"}
-        known = {"model": self.mark, "uncertain_below": self.uncertain_below, "view": self.view, "reading": reading}
+        known = {"model": self.mark, "alpha": self.alpha, "view": self.view, "reading": reading}
         return {**known, "version": __version__}
 
     def open(self, file: Path) -> FileSource:
@@ -142,7 +144,8 @@ def predict_shards(
     Returns
     -------
     dict
-        How many shards, samples, samples per cluster, uncertain and out of range; rows per second of what was done now.
+        How many shards, samples, samples per cluster, uncertain ones, outliers and samples out of range; rows per
+        second of what was done now.
     """
     wanted = ShardTask(model.absolute(), model_mark(model), **asked)
     shards = shards_of(files, out)
@@ -200,7 +203,7 @@ def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Advance 
             yield views
             advance(len(views), round(shard.n_bytes * len(views) / len(source)))
 
-    placed = predict_parts(fitted, parts(), shard.labels, asked.uncertain_below)
+    placed = predict_parts(fitted, parts(), shard.labels, asked.alpha)
     found = {**placed.facts(), "filled_cells": placed.filled.totals()}
     record = {"of": shard.facts(asked), "content": content, "changed": shard.changed, "found": found}
     write_file(shard.record, sealed(record))
@@ -286,7 +289,7 @@ def _failures(failed: int, todo: int) -> str:
 def _added_up(found: Sequence[Found]) -> Found:
     """What was found in all shards."""
     sizes = np.sum([one["cluster_sizes"] for one in found], axis=0).tolist()
-    facts = {name: sum(one[name] for one in found) for name in ("samples", "uncertain", "out_of_range")}
+    facts = {name: sum(one[name] for one in found) for name in _COUNTED}
     cells = sum((Counter(one["filled_cells"]) for one in found), Counter[str]())
     return {**facts, "cluster_sizes": sizes} | ({"filled_cells": dict(cells)} if cells else {})
 
@@ -298,39 +301,49 @@ class Placed:
     Attributes
     ----------
     cluster_sizes : int64 array of shape (clusters,)
-    uncertain : samples with less confidence than was asked for
+    uncertain : samples that could be in more than one cluster
+    outliers : samples that lie far from all training samples
     out_of_range : samples far outside of what the model was fitted on
     """
 
     cluster_sizes: NDArray[np.int64]
     filled: Filled
+    samples: int = 0
     uncertain: int = 0
+    outliers: int = 0
     out_of_range: int = 0
+
+    def add(self, judged: Judged, far: NDArray[np.bool_]) -> None:
+        """Count some more samples."""
+        inside = judged.labels[judged.labels != OUTLIER]
+        self.cluster_sizes += np.bincount(inside, minlength=len(self.cluster_sizes))
+        self.samples += len(far)
+        self.uncertain += int(judged.uncertain.sum())
+        self.outliers += int(judged.outlier.sum())
+        self.out_of_range += int(far.sum())
 
     def facts(self) -> dict[str, Any]:
         """In a form that JSON can hold, without what was filled."""
-        sizes = self.cluster_sizes.tolist()
-        counted = {"uncertain": self.uncertain, "out_of_range": self.out_of_range}
-        return {"samples": sum(sizes), "cluster_sizes": sizes, **counted}
+        counted = {name: getattr(self, name) for name in _COUNTED}
+        return {**counted, "cluster_sizes": self.cluster_sizes.tolist()}
 
 
-def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, uncertain_below: float) -> Placed:
+def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) -> Placed:
     """Write the labels of samples to the CSV file `out`, as a whole or not at all.
 
     Parameters
     ----------
     fitted : a fitted estimator
     parts : samples, a few at a time
+    alpha : see `Trusting.uncertain`
     """
     placed = Placed(np.zeros(len(fitted.cluster_centers_), dtype=np.int64), Filled(fitted))
 
-    def place(views: Views) -> tuple[Views, NDArray[np.float32], NDArray[np.bool_]]:
+    def place(views: Views) -> tuple[Views, Judged, NDArray[np.bool_]]:
         complete = placed.filled.complete(views)
-        probabilities, far = fitted.predict_proba(complete), fitted.out_of_range(complete)
-        placed.cluster_sizes += np.bincount(probabilities.argmax(axis=1), minlength=len(placed.cluster_sizes))
-        placed.uncertain += int((probabilities.max(axis=1) < uncertain_below).sum())
-        placed.out_of_range += int(far.sum())
-        return views, probabilities, far
+        judged, far = fitted.judge(complete, alpha), fitted.out_of_range(complete)
+        placed.add(judged, far)
+        return views, judged, far
 
-    write_predictions(out, map(place, parts), uncertain_below)
+    write_predictions(out, map(place, parts))
     return placed

@@ -16,12 +16,13 @@ from tqdm.auto import tqdm
 
 from viewfuse.engine.batches import Placing, clusters
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.selection.scores import merits
+from viewfuse.selection.scores import merits, size_entropy
 from viewfuse.utils.console import is_live, tell
 
 _FALL = 0.05
 _TIE = 0.003
 _LESS_PURE = 0.05
+_MERGED = 0.01
 _PATIENCE = 3
 _STILL = 0.0075
 
@@ -34,6 +35,7 @@ class JointStage:
     ----------
     seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
     score : their macro agreement, likewise
+    size_entropy : of their sizes, likewise
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
     settled : whether it was ended as its clusters no longer got better, or hardly changed
@@ -41,6 +43,7 @@ class JointStage:
 
     seen: dict[int, float] = field(default_factory=dict)
     score: dict[int, float] = field(default_factory=dict)
+    size_entropy: dict[int, float] = field(default_factory=dict)
     kept: int = 0
     ended: str = ""
     settled: bool = False
@@ -56,10 +59,11 @@ class EarlyStopping:
 
     Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
     training is the better one. A state whose score (`viewfuse.selection.scores`), in which every cluster counts the
-    same, is lower than before the stage by `_LESS_PURE` is not kept. The stage is ended where losses are no longer
-    finite, where clusters are emptied, where the agreement is lower than its best by `_FALL`, where `_PATIENCE`
-    evaluations in a row gained less than `_TIE` together, and where a share of the samples below `_STILL` has changed
-    its cluster since the last evaluation.
+    same, is lower than before the stage by `_LESS_PURE` is not kept; nor is one whose score is lower at all while
+    clusters were merged (the entropy of sizes is lower by `_MERGED`): merging alone raises the agreement. The stage is
+    ended where losses are no longer finite, where clusters are emptied, where the agreement is lower than its best by
+    `_FALL`, where `_PATIENCE` evaluations in a row gained less than `_TIE` together, and where a share of the samples
+    below `_STILL` has changed its cluster since the last evaluation.
 
     Parameters
     ----------
@@ -101,6 +105,7 @@ class EarlyStopping:
         merit = merits([labels], self._neighbor_ids, self._method.n_clusters)[0]
         score = self._stage.seen[epoch] = merit.agreement
         self._stage.score[epoch] = merit.score
+        self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
         elif score < self._best - _FALL:
@@ -116,7 +121,7 @@ class EarlyStopping:
         return 1.0 if self._labels is None else float((labels != self._labels).double().mean())
 
     def _compare(self, epoch: int, score: float) -> None:
-        lost = self._stage.score[epoch] < next(iter(self._stage.score.values())) - _LESS_PURE
+        lost = self._lost(epoch)
         better = score > self._best or not self._tells
         if not lost and (better or score >= self._best - _TIE):
             self._keep(epoch)
@@ -124,6 +129,12 @@ class EarlyStopping:
             self._best = score
         self._wait(score, gained=not lost and (score >= self._mark + _TIE or not self._tells))
         self._stage.settled = self._waited >= self._patience
+
+    def _lost(self, epoch: int) -> bool:
+        """Whether clusters are much less pure than before the stage, or less pure and merged."""
+        stage = self._stage
+        purer, more_even = (seen[epoch] - next(iter(seen.values())) for seen in (stage.score, stage.size_entropy))
+        return purer < -_LESS_PURE or (purer < 0 and more_even < -_MERGED)
 
     def _wait(self, score: float, *, gained: bool) -> None:
         if gained:

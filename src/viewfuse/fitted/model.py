@@ -20,6 +20,7 @@ from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
+from viewfuse.fitted.novelty import Surroundings
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
@@ -174,6 +175,11 @@ class Model:
         """Per view the least and the largest scaled value of every column among the training samples that have it."""
         seen = [view[self.stored.present[:, v]] for v, view in enumerate(self.stored.values)]
         return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """How far the training samples lie from each other."""
+        return Surroundings.of(self.stored)
 
     def out_of_range(self, views: Views) -> NDArray[np.bool_]:
         """Which samples have a value far outside of the range of the training samples, see `is_far`."""

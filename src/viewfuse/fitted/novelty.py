@@ -8,6 +8,10 @@ views, that have less: above 0.95 lies one in twenty samples of the same kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,65 +19,92 @@ from torch import Tensor
 
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.selection.decisions import Outliers
 
 _LEAST = 30
 """Training samples with a number of views from which on samples with as many are compared with these alone."""
 _EDGE = 1e-3
 """Added before the logarithm: a view in which a sample is farther than all others must not outweigh all views."""
 _ROWS = 8_192
-_AMONG, _FENCE, _TIMES = 5, 4.0, 5.0
-"""Of `outlying`. On 15 real sets and four made ones without outliers 7 of 19,757 samples are marked."""
+AMONG, _FENCE, _TIMES = 5, 4.0, 5.0
+"""Of outliers. On 15 real sets and four made ones without outliers 7 of 19,757 samples are marked."""
 
 
-def novelty(samples: Samples, stored: Samples) -> NDArray[np.float64]:
-    """Of shape (samples,), from 0 to 1; neighbours of `samples` are stored ones, and of these not themselves."""
-    known, new = nearest_distances(stored, stored), nearest_distances(samples, stored)
-    own, found = combined(known, known), combined(new, known)
-    counts, asked = (part.present.sum(dim=1).cpu().numpy() for part in (stored, samples))
-    shares = np.empty(len(found))
-    for count in np.unique(asked):
-        alike = own[counts == count] if (counts == count).sum() >= _LEAST else own
-        shares[asked == count] = share_below(alike, found[asked == count])
-    return shares
+@dataclass(frozen=True)
+class Surroundings:
+    """How far training samples lie from each other, against which any samples are compared.
+
+    Attributes
+    ----------
+    nearest : of shape (samples, views): distances to the nearest other training sample, NaN where a view is missing
+    usual, fences : of shape (views,): the median distance to the fifth neighbour, and that beyond which outliers lie
+    """
+
+    stored: Samples
+    nearest: NDArray[np.float64]
+    usual: NDArray[np.float64]
+    fences: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, stored: Samples) -> Surroundings:
+        """Measure the training samples."""
+        known = [_usual_and_fence(own[~np.isnan(own)]) for own in _distances(stored, stored, AMONG).T]
+        usual, fences = np.array(known).reshape(-1, 2).T
+        return cls(stored, _distances(stored, stored, 1), usual, fences)
+
+    def novelty(self, samples: Samples) -> NDArray[np.float64]:
+        """Of shape (samples,), from 0 to 1; neighbours of `samples` are stored ones, and of these not themselves."""
+        own, found = (combined(far, self.nearest) for far in (self.nearest, _distances(samples, self.stored, 1)))
+        counts, asked = (part.present.sum(dim=1).cpu().numpy() for part in (self.stored, samples))
+        shares = np.empty(len(found))
+        for count in np.unique(asked):
+            alike = own[counts == count] if (counts == count).sum() >= _LEAST else own
+            shares[asked == count] = share_below(alike, found[asked == count])
+        return shares
+
+    def outlying(self, samples: Samples) -> NDArray[np.float64]:
+        """How many times as far as usual the fifth neighbour of each sample is, of shape (samples, views).
+
+        0 where a sample is no outlier in a view: where the logarithm of the distance is less than the upper quartile
+        plus four times the range of the quartiles (Tukey's fence), or the distance less than five times the median.
+        Training samples that lie far from most others, but in a group of six, are a cluster.
+        """
+        far = _distances(samples, self.stored, AMONG)
+        with np.errstate(invalid="ignore"):
+            return np.where(far > self.fences, far / np.where(self.usual > 0, self.usual, 1.0), 0.0)
+
+    def outliers(self, names: Sequence[str], ids: NDArray[Any]) -> Outliers:
+        """Which training samples lie far from all others in a view that they have, and how far."""
+        times = self.outlying(self.stored)
+        columns = zip(names, times.T, strict=True)
+        by_view = {name: {str(ids[i]): float(own[i]) for i in np.flatnonzero(own)} for name, own in columns}
+        return Outliers(int(times.any(axis=1).sum()), {name: far for name, far in by_view.items() if far}, len(times))
 
 
-def nearest_distances(samples: Samples, stored: Samples) -> NDArray[np.float64]:
-    """Per view the distance to the nearest stored sample, of shape (samples, views); NaN where a view is missing."""
+def _usual_and_fence(far: NDArray[np.float64]) -> tuple[float, float]:
+    """The median of distances, and that beyond which samples are outliers: none where half of them are 0."""
+    usual = float(np.median(far)) if len(far) else 0.0
+    if usual <= 0:
+        return usual, np.inf
+    low, high = np.percentile(np.log(np.maximum(far / usual, _EDGE)), [25, 75])
+    return usual, usual * max(_TIMES, float(np.exp(high + _FENCE * (high - low))))
+
+
+def _distances(samples: Samples, stored: Samples, place: int) -> NDArray[np.float64]:
+    """Per view the distance to a neighbour, the first, second, ...; to the last one where there are fewer.
+
+    Of shape (samples, views); NaN where a view is missing, or has no neighbours.
+    """
     parts = torch.split(torch.arange(len(samples), device=samples.present.device), _ROWS)
-    found = [[_distances(samples, stored, rows, v) for v in range(len(stored.values))] for rows in parts]
+    found = [[_to_neighbor(samples, stored, rows, v, place) for v in range(len(stored.values))] for rows in parts]
     return torch.cat([torch.stack(part, dim=1) for part in found]).cpu().numpy()
 
 
-def _distances(samples: Samples, stored: Samples, rows: Tensor, view: int) -> Tensor:
-    ids = samples.neighbor_ids[rows, view, 0]
-    far = (samples.values[view][rows].double() - stored.values[view][ids.clamp(min=0)]).square().sum(dim=1).sqrt()
-    return torch.where(ids == NO_NEIGHBOR, torch.nan, far)
-
-
-def outlying(stored: Samples) -> NDArray[np.float64]:
-    """How many times as far as usual the fifth neighbour of each sample is, of shape (samples, views).
-
-    0 where a sample is no outlier in a view: where the logarithm of the distance is less than the upper quartile plus
-    four times the range of the quartiles (Tukey's fence), or the distance less than five times the median.
-    Samples that lie far from most others, but in a group of six, are a cluster.
-    """
-    found = [_times_as_far(stored, v) for v in range(len(stored.values))]
-    return np.stack(found, axis=1)
-
-
-def _times_as_far(stored: Samples, view: int) -> NDArray[np.float64]:
-    ids, values = stored.neighbor_ids[:, view, :_AMONG], stored.values[view].double()
+def _to_neighbor(samples: Samples, stored: Samples, rows: Tensor, view: int, place: int) -> Tensor:
+    ids = samples.neighbor_ids[rows, view, :place]
     last = ids.gather(1, ((ids != NO_NEIGHBOR).sum(dim=1).clamp(min=1) - 1)[:, None])[:, 0]
-    far = torch.cat([(values[rows] - values[last[rows].clamp(min=0)]).norm(dim=1)
-                     for rows in torch.split(torch.arange(len(ids), device=ids.device), _ROWS)])  # fmt: skip
-    there = (last != NO_NEIGHBOR).cpu().numpy()
-    times = np.zeros(len(ids))
-    usual = float(np.median(far.cpu().numpy()[there])) if there.any() else 0.0
-    if usual <= 0:
-        return times
-    times[there] = far.cpu().numpy()[there] / usual
-    low, high = np.percentile(np.log(np.maximum(times[there], _EDGE)), [25, 75])
-    return np.where((times > _TIMES) & (np.log(np.maximum(times, _EDGE)) > high + _FENCE * (high - low)), times, 0.0)
+    far = (samples.values[view][rows].double() - stored.values[view][last.clamp(min=0)]).square().sum(dim=1).sqrt()
+    return torch.where(last == NO_NEIGHBOR, torch.nan, far)
 
 
 def combined(distances: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[np.float64]:

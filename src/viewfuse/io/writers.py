@@ -32,38 +32,53 @@ Parts = Iterable[tuple[Views, NDArray[np.float32]]]
 """Samples, a few at a time, each time with their results of shape (samples, width)."""
 
 
-_LABEL_COLUMNS = ("id", "label", "confidence", "uncertain", "views_present")
-UNCERTAIN_BELOW = 0.5
-"""A sample whose best cluster is less probable is marked as uncertain."""
+OUTLIER = -1
+"""The label of samples that belong to no cluster, where outliers are to have one."""
+_LABEL_COLUMNS = ("id", "label", "confidence", "uncertain", "novelty", "outlier", "views_present")
 KEY = "viewfuse"
 
 
-def write_labels(path: Path, parts: Parts, below: float = UNCERTAIN_BELOW) -> None:
-    """One line per sample: id, label, confidence, whether that is below a level, the views that it has.
+class Judged(NamedTuple):
+    """What is said of samples; all but `chances` are of shape (samples,).
 
-    `parts` come with probabilities.
+    Attributes
+    ----------
+    labels : int64, the clusters; `OUTLIER` where outliers are to have none
+    chances : float32 of shape (samples, clusters)
+    uncertain : boolean, whether a sample could be in more than one cluster
+    novelty : float64, how far it lies from training samples
+    outlier : boolean, whether it lies far from all of these
     """
-    _write_rows(path, _LABEL_COLUMNS, (row for part in parts for row in _labels(*part, below)))
+
+    labels: NDArray[np.int64]
+    chances: NDArray[np.float32]
+    uncertain: NDArray[np.bool_]
+    novelty: NDArray[np.float64]
+    outlier: NDArray[np.bool_]
 
 
-def write_predictions(
-    path: Path,
-    parts: Iterable[tuple[Views, NDArray[np.float32], NDArray[np.bool_]]],
-    below: float = UNCERTAIN_BELOW,
-) -> None:
-    """As `write_labels`, and whether a sample is far outside of what the model was fitted on."""
+def write_labels(path: Path, views: Views, judged: Judged) -> None:
+    """One line per sample: id, label, and what else is said of it; the views that it has."""
+    _write_rows(path, _LABEL_COLUMNS, _labels(views, judged))
+
+
+def write_predictions(path: Path, parts: Iterable[tuple[Views, Judged, NDArray[np.bool_]]]) -> None:
+    """As `write_labels`, a few samples at a time, and whether these are far outside of what the model was fitted on."""
     rows = (
         (*row, int(is_far))
-        for views, probabilities, far in parts
-        for row, is_far in zip(_labels(views, probabilities, below), far, strict=True)
+        for views, judged, far in parts
+        for row, is_far in zip(_labels(views, judged), far, strict=True)
     )
     _write_rows(path, (*_LABEL_COLUMNS, "out_of_range"), rows)
 
 
-def _labels(views: Views, probabilities: NDArray[np.float32], below: float) -> Iterator[Sequence[Any]]:
-    names, labels = np.array(views.names), probabilities.argmax(axis=1).tolist()
-    best = zip(views.ids.tolist(), labels, probabilities.max(axis=1), views.mask, strict=True)
-    return ((name, label, f"{sure:.4f}", int(sure < below), " ".join(names[mask])) for name, label, sure, mask in best)
+def _labels(views: Views, judged: Judged) -> Iterator[Sequence[Any]]:
+    names = np.array(views.names)
+    present = (" ".join(names[mask]) for mask in views.mask)
+    sure = (f"{one:.4f}" for one in judged.chances.max(axis=1))
+    marks = judged.uncertain.astype(int).tolist(), (f"{one:.4f}" for one in judged.novelty)
+    outlier = judged.outlier.astype(int).tolist()
+    return zip(views.ids.tolist(), judged.labels.tolist(), sure, *marks, outlier, present, strict=True)
 
 
 def write_history(path: Path, history: Mapping[str, Sequence[Any]]) -> None:
@@ -172,7 +187,7 @@ class Results(NamedTuple):
 
     Attributes
     ----------
-    ids : array of shape (samples,)
+    ids, labels : arrays of shape (samples,)
     probabilities : float32 array of shape (samples, clusters)
     embedding : float32 array of shape (samples, embedding)
     """
@@ -180,12 +195,14 @@ class Results(NamedTuple):
     ids: NDArray[Any]
     probabilities: NDArray[np.float32]
     embedding: NDArray[np.float32]
+    labels: NDArray[np.int64]
 
 
 def annotate(data: Any, results: Results, key: str = KEY) -> None:
     """Set obs[key], obs[f"{key}_confidence"] and obsm[f"X_{key}"] of an AnnData or MuData object.
 
-    The clusters are categories "0", "1", ...; cells without a result get none of these, and NaN.
+    The clusters are categories "0", "1", ...; cells without a result, and outliers that are to have no cluster, get
+    none of these; the former get NaN for all else.
     """
     if not is_annotated(data):
         raise DataError(f"results are written into AnnData and MuData objects; a {type(data).__name__} is none")
@@ -249,7 +266,7 @@ def _rows(cells: Sequence[str], ids: NDArray[Any]) -> NDArray[np.int64]:
 def _columns(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, Any]:
     from pandas import Categorical
 
-    labels = np.where(rows < 0, -1, results.probabilities.argmax(axis=1)[rows])
+    labels = np.where(rows < 0, -1, results.labels[rows])  # -1 is no category, and `OUTLIER`
     clusters = [str(cluster) for cluster in range(results.probabilities.shape[1])]
     confidence = placed_dense_rows(results.probabilities.max(axis=1), rows)
     return {key: Categorical.from_codes(labels, categories=clusters), f"{key}_confidence": confidence}

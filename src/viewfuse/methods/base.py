@@ -129,7 +129,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
-        return self.predict_proba(X).argmax(axis=1)
+        model, samples, embedding = self._place(self._known_views(X))
+        return self._labelled(model, samples, model.assign(samples, embedding))
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
@@ -149,11 +150,13 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         key : name of what is written; what has this name already is replaced
         """
         check_is_fitted(self)
-        results = Results(self.ids_, self.soft_labels_, self.embedding_)
+        results = Results(self.ids_, self.soft_labels_, self.embedding_, self.labels_)
         if X is not None:
             views = self._known_views(X)
             model, samples, embedding = self._place(views)
-            results = Results(views.ids, model.assign(samples, embedding), embedding.cpu().numpy())
+            chances = model.assign(samples, embedding)
+            labels = self._labelled(model, samples, chances)
+            results = Results(views.ids, chances, embedding.cpu().numpy(), labels)
         annotate(data, results, key)
 
     def explain(self, X: Any) -> Explanation:
@@ -168,7 +171,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             data frames of these.
         """
         views = self._known_views(X)
-        sizes = np.bincount(self.labels_, minlength=self.n_clusters_)
+        sizes = np.bincount(self._clusters(), minlength=self.n_clusters_)
         tree = merge_tree(self.cluster_centers_, sizes)
         model, samples, embedding = self._place(views)
         return explain(model, views, (samples, embedding), self.ids_, self._again(), tree)
@@ -213,7 +216,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         from viewfuse.fitted import persistence
 
         check_is_fitted(self)
-        rows = representatives(self.labels_, self._model.stored.present.cpu().numpy(), keep)
+        rows = representatives(self._clusters(), self._model.stored.present.cpu().numpy(), keep)
         model = self._model if keep is None else self._model.thinned(rows)
         arrays = {name: getattr(self, name)[rows] for name in _PER_SAMPLE}
         arrays |= {name: getattr(self, name) for name in _PER_CLUSTER}
@@ -264,11 +267,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         params = {name: value for name, value in facts["params"].items() if name not in _NOT_SAVED}
         # What was a tuple before JSON made it a list is one again, as scikit-learn compares parameters.
         model = cls(**{name: tuple(x) if isinstance(x, list) else x for name, x in params.items()}, device=device)
-        model._model, model.history_, model.n_features_in_ = (
-            saved.model.to(place),
-            facts["history"],
-            facts["n_features"],
-        )
+        model._model, model.history_ = saved.model.to(place), facts["history"]
+        model.n_features_in_ = facts["n_features"]
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
         model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
@@ -289,7 +289,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
         self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
         self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
-        self.labels_ = self.soft_labels_.argmax(axis=1)
+        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
         self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
         self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 

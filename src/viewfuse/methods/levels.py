@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.fitted.model import Model
+from viewfuse.io.writers import OUTLIER
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.tree import coarser
 from viewfuse.utils.settings import wrong
@@ -21,6 +22,7 @@ class NestedLevels:
     n_clusters_: int
     labels_: NDArray[np.int64]
     embedding_: NDArray[np.float32]
+    soft_labels_: NDArray[np.float32]
     decisions_: dict[str, dict[str, Any]]
 
     def cut(self, n_clusters: int) -> NDArray[np.int64]:
@@ -36,7 +38,8 @@ class NestedLevels:
         ids = self._model.stored.neighbor_ids
         if len(ids) != len(self.labels_):  # the model was thinned
             ids = ids.new_full((len(self.labels_), 1, 1), NO_NEIGHBOR)
-        return coarser(self.labels_, self.embedding_, ids, n_clusters)
+        found = coarser(self.soft_labels_.argmax(axis=1), self.embedding_, ids, n_clusters)
+        return np.where(self.labels_ == OUTLIER, OUTLIER, found)
 
     @property
     def levels_(self) -> dict[int, NDArray[np.int64]]:

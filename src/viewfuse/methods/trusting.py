@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
-from viewfuse.fitted.novelty import novelty
+from viewfuse.io.writers import OUTLIER, Judged
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.label_sets import bounds, label_sets
 from viewfuse.selection.messages import records, restored
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from viewfuse.neighbors.samples import Samples
 
 
+ALPHA = 0.1
+"""The share of samples whose set of clusters may lack theirs, where nothing else is asked for."""
 _FORMER = {"stability_": "soft_labels_.max(axis=1)", "cluster_stability_": "in trust_.clusters"}
 
 
@@ -42,6 +44,12 @@ def with_number(decisions: Mapping[str, dict[str, Any]], number: ClusterNumber |
     return {**records(number), **decisions, **own}
 
 
+def check_outliers(how: Any) -> None:
+    """Refuse what cannot be done with outliers."""
+    if not isinstance(how, str) or how not in ("mark", "label"):
+        raise wrong("outliers", "'mark' or 'label'", how)
+
+
 class Trusting:
     """Trust, sets of clusters and what else follows from the chances of a fitted estimator."""
 
@@ -49,6 +57,8 @@ class Trusting:
     soft_labels_: NDArray[np.float32]
     labels_: NDArray[np.int64]
     n_clusters_: int
+    outliers: str = "mark"
+    _model: Model
     _known_views: Callable[[Any], Views]
     _place: Callable[[Views], tuple[Model, Samples, Tensor]]
     _present: Callable[[], NDArray[np.bool_]]
@@ -73,20 +83,23 @@ class Trusting:
         warn(f"{name} is now {_FORMER[name]}", FutureWarning, stacklevel=2)
         return self.soft_labels_.max(axis=1) if name == "stability_" else self._again()
 
-    def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
+    def predict_set(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
 
         A set holds the cluster in which the sample would be if the fit were repeated, for a share of 1 - `alpha` of
         samples like those of training, whatever number of views they have.
         """
-        if not 0 < alpha < 1:
-            raise wrong("alpha", "a number between 0 and 1", alpha)
         views = self._known_views(X)
         model, samples, embedding = self._place(views)
-        known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
-        return label_sets(model.assign(samples, embedding), views.mask.sum(axis=1), known)
+        return self._sets(model.assign(samples, embedding), views.mask, alpha)
 
-    def uncertain(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
+    def _sets(self, chances: NDArray[np.float32], present: NDArray[np.bool_], alpha: float) -> NDArray[np.bool_]:
+        if not 0 < alpha < 1:
+            raise wrong("alpha", "a number between 0 and 1", alpha)
+        known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
+        return label_sets(chances, present.sum(axis=1), known)
+
+    def uncertain(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""
         return np.asarray(self.predict_set(X, alpha).sum(axis=1) > 1)
 
@@ -97,4 +110,35 @@ class Trusting:
         twenty samples of the same kind is above 0.95.
         """
         model, samples, _ = self._place(self._known_views(X))
-        return novelty(samples, model.stored)
+        return model.surroundings.novelty(samples)
+
+    @property
+    def outliers_(self) -> NDArray[np.bool_]:
+        """Which training samples lie far from all others in a view that they have, of shape (samples,)."""
+        return self._outlying(self._model, self._model.stored)
+
+    def judge(self, X: Any = None, alpha: float = ALPHA) -> Judged:
+        """All that is said of each sample, as ``labels.csv`` has it; by default of the training samples.
+
+        Labels, chances, whether a sample is `uncertain`, its `novelty`, and whether it is an outlier.
+        """
+        if X is None:
+            model, samples, chances = self._model, self._model.stored, self.soft_labels_
+        else:
+            model, samples, embedding = self._place(self._known_views(X))
+            chances = model.assign(samples, embedding)
+        unsure = self._sets(chances, samples.present.cpu().numpy(), alpha).sum(axis=1) > 1
+        labels, novelty = self._labelled(model, samples, chances), model.surroundings.novelty(samples)
+        return Judged(labels, chances, unsure, novelty, self._outlying(model, samples))
+
+    def _labelled(self, model: Model, samples: Samples, chances: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The best clusters, of shape (samples,); that of outliers is -1 where they are to have no cluster."""
+        labels = chances.argmax(axis=1)
+        return np.where(self._outlying(model, samples), OUTLIER, labels) if self.outliers == "label" else labels
+
+    def _outlying(self, model: Model, samples: Samples) -> NDArray[np.bool_]:
+        return np.asarray(model.surroundings.outlying(samples).any(axis=1))
+
+    def _clusters(self) -> NDArray[np.int64]:
+        """The clusters of the training samples, of shape (samples,), those of outliers too."""
+        return self.soft_labels_.argmax(axis=1)

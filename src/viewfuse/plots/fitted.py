@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
+from viewfuse.io.writers import OUTLIER, Judged
 from viewfuse.plots.cluster_numbers import draw_tree
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
@@ -31,6 +32,7 @@ class FittedPlots(ABC):
     soft_labels_: NDArray[np.float32]
     decisions_: dict[str, Any]
     view_names_: list[str]
+    judge: Callable[..., Judged]
     _places: tuple[NDArray[np.float32], Places] | None = None
 
     @abstractmethod
@@ -42,8 +44,8 @@ class FittedPlots(ABC):
 
         Parameters
         ----------
-        color : "cluster", "confidence", "missing" (which views), or an array of shape (samples,): numbers become a
-            scale, text and booleans groups
+        color : "cluster", "confidence", "novelty", "outliers", "missing" (which views), or an array of shape
+            (samples,): numbers become a scale, text and booleans groups
         ax : where to draw; a new figure by default
         """
         check_is_fitted(self)
@@ -61,11 +63,14 @@ class FittedPlots(ABC):
         return ax
 
     def plot_clusters(self, *, ax: Any = None) -> Any:
-        """Draw the sizes of the clusters; dark is the share of the samples that are sure (probability at least 0.5)."""
+        """Draw the sizes of the clusters; dark is the share of the samples that are not `uncertain`."""
         check_is_fitted(self)
         ax, n_clusters = _axes(ax), self.soft_labels_.shape[1]
-        sizes = np.bincount(self.labels_, minlength=n_clusters)
-        sure = np.bincount(self.labels_[self.soft_labels_.max(axis=1) >= 0.5], minlength=n_clusters)
+        judged = self.judge()
+        inside = judged.labels != OUTLIER
+        sizes, sure = (
+            np.bincount(judged.labels[own], minlength=n_clusters) for own in (inside, inside & ~judged.uncertain)
+        )
         colors = distinct_colors(n_clusters)
         ax.bar(np.arange(n_clusters), sizes, color=colors, alpha=0.3, label="uncertain")
         ax.bar(np.arange(n_clusters), sure, color=colors, label="sure")
@@ -124,14 +129,19 @@ class FittedPlots(ABC):
     def _own_coloring(self, name: str) -> Any:
         n_clusters = self.soft_labels_.shape[1]
         if name == "cluster":
-            return self.labels_, [str(label) for label in range(n_clusters)], distinct_colors(n_clusters)
+            names, shades = [str(label) for label in range(n_clusters)], [*distinct_colors(n_clusters)]
+            without = ["outliers"] * bool((self.labels_ == OUTLIER).any())
+            return np.where(self.labels_ == OUTLIER, n_clusters, self.labels_), names + without, [*shades, _GREY]
+        if name == "outliers":
+            marked = self.judge().outlier.astype(np.int64)
+            return marked, ["not far from others", "outlier"], [_GREY, distinct_colors(1)[0]]
         if name == "missing":
             present, _, of_sample = find_patterns(self._present())
             colors = [_GREY, *distinct_colors(len(present))] if present[0].all() else distinct_colors(len(present))
             return of_sample, [lacking(one, self.view_names_) for one in present], colors
-        if name != "confidence":
-            raise wrong("color", "'cluster', 'confidence', 'missing' or an array", name)
-        return self.soft_labels_.max(axis=1)
+        if name not in ("confidence", "novelty"):
+            raise wrong("color", "'cluster', 'confidence', 'novelty', 'outliers', 'missing' or an array", name)
+        return self.soft_labels_.max(axis=1) if name == "confidence" else self.judge().novelty
 
     def _repr_html_inner(self) -> str:
         return self._html()

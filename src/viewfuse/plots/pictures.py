@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.errors import MissingPackage, ViewfuseError
+from viewfuse.io.writers import OUTLIER
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.places import Places, find_patterns, lacking
 from viewfuse.utils.atomic import writing
@@ -117,9 +118,11 @@ def draw_map(
 
 def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> _Groups:
     found, of_sample, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    names = [str(label) if tags is None else tags[label] for label in found.tolist()]
-    n = len(found)
-    return _Groups(of_sample, names, sizes.tolist(), list(distinct_colors(n)), distinct_markers(n))
+    without = ["outliers"] * bool(found[0] == OUTLIER)
+    names = without + [str(label) if tags is None else tags[label] for label in found[len(without) :].tolist()]
+    n = len(found) - len(without)
+    colors, markers = ["0.6"] * len(without) + [*distinct_colors(n)], ["o"] * len(without) + distinct_markers(n)
+    return _Groups(of_sample, names, sizes.tolist(), colors, markers)
 
 
 def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:

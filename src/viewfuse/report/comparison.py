@@ -15,7 +15,7 @@ from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.source import check_ids
-from viewfuse.io.writers import Sheet
+from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import CsvTable, FinishedRun, read_table
@@ -127,7 +127,7 @@ def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> Finis
     if column is None:
         names = ", ".join(one.name for one in columns if one.levels) or "none"
         raise DataError(f"no known column with classes is called {batch!r}; those that are there: {names}")
-    there = np.isfinite(column.values)
+    there = np.isfinite(column.values) & (run.labels != OUTLIER)
     reason = on_batch(run.labels[there], column.values[there], batch)
     if reason is None or run.trust is None:
         return run
@@ -160,7 +160,7 @@ def _order(level: str) -> tuple[bool, float, str]:
 
 def crossed_with(run: FinishedRun, column: Column) -> Crossing | None:
     """The clusters beside the classes of a column, over the samples whose class is known; None where it has none."""
-    known = np.isfinite(column.values)
+    known = np.isfinite(column.values) & (run.labels != OUTLIER)
     if not 2 <= len(column.levels) <= MOST_LEVELS:
         return None
     names = tuple(map(str, range(run.n_clusters)))
@@ -200,8 +200,8 @@ class RunPair:
 
 def pair_of(one: FinishedRun, two: FinishedRun) -> RunPair:
     """Match the samples of two runs by id, and their clusters by the samples in them."""
-    row = {name: place for place, name in enumerate(two.ids)}
-    shared = [(place, row[name]) for place, name in enumerate(one.ids) if name in row]
+    row = {name: place for place, name in enumerate(two.ids) if two.labels[place] != OUTLIER}
+    shared = [(p, row[name]) for p, name in enumerate(one.ids) if name in row and one.labels[p] != OUTLIER]
     if not shared:
         raise DataError(f"{one.folder} and {two.folder} share no id; compare runs over the same samples")
     first, second = np.array(shared, dtype=np.int64).T

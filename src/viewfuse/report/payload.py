@@ -55,7 +55,7 @@ def points_of(
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
         "patterns": [lacking(one, run.views) for one in patterns.present],
         "present": patterns.present.astype(int).tolist(),
-        "columns": [_column(one, rows) for one in columns],
+        "columns": [_column(one, rows) for one in (*columns, *_own_columns(run))],
         "points": _facts(run, rows) | {"pattern": patterns.of_sample[rows].tolist()} | places | _why(run, rows),
     }
     if others and len(rows) < len(run.ids):
@@ -110,6 +110,13 @@ def _why(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, Any]:
         "weights": [numbers(f"weight_{name}") for name in run.views],
         "donors": [["" if row is None else donors[name][row] for row in found] for name in run.views],
     }
+
+
+def _own_columns(run: FinishedRun) -> list[Column]:
+    """What else the run says of its samples: whether they are outliers, and how far they lie from others."""
+    found = [Column("novelty", (), run.novelty)] if len(run.novelty) else []
+    marked = [Column("outliers", ("not far from others", "outlier"), run.outlier.astype(float))]
+    return found + (marked if run.outlier.any() else [])
 
 
 def _column(column: Column, rows: NDArray[np.int64]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.manifest import read_manifest
 from viewfuse.io.csv_text import open_utf8, unmarked
 from viewfuse.io.source import check_ids
-from viewfuse.io.writers import UNCERTAIN_BELOW, Sheet, write_sheets
+from viewfuse.io.writers import OUTLIER, Sheet, write_sheets
 from viewfuse.plots.places import Places
 from viewfuse.selection.decisions import ClusterNumber, Decision, Trust
 from viewfuse.selection.messages import restored
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _ALL_FEATURES = "effects.csv"
 """Of wide views this would be far longer than all else."""
+_ALPHA = 0.1
+"""That of runs which do not say it."""
 _CURE = "run viewfuse fit again, with another --out"
 _BYTES_PER_BYTE = 15
 """Memory that text in lists takes, for each byte of the file."""
@@ -41,7 +43,8 @@ class FinishedRun:
     Attributes
     ----------
     summary : the content of summary.json
-    labels, confidence, uncertain : arrays of shape (samples,)
+    labels, confidence, uncertain : arrays of shape (samples,); the label of outliers may be -1
+    novelty, outlier : the same; empty where they are not known
     present : boolean array of shape (samples, views)
     map : columns id, x, y of the samples that have a place on the map
     explained : columns of explanation/samples.csv, as `viewfuse explain` writes it
@@ -69,6 +72,8 @@ class FinishedRun:
     history: CsvTable | None
     versions: dict[str, str]
     title: str = ""
+    novelty: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    outlier: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
 
     @property
     def name(self) -> str:
@@ -86,9 +91,14 @@ class FinishedRun:
         return len(self.summary["cluster_sizes"])
 
     @property
-    def level(self) -> float:
-        """The confidence below which a sample is uncertain."""
-        return float(self.summary.get("uncertain_below", UNCERTAIN_BELOW))
+    def alpha(self) -> float:
+        """The share of samples whose set of clusters may lack theirs: with more than one in it they are uncertain."""
+        return float(self.summary.get("alpha", _ALPHA))
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many samples each cluster has."""
+        return np.bincount(self.labels[self.labels != OUTLIER], minlength=self.n_clusters).tolist()
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -133,7 +143,7 @@ def read_run(folder: Path) -> FinishedRun:
     labels = read_table(folder / "labels.csv")
     names = [str(name) for name in summary["views"]]
     numbers = labels.whole_numbers("label")
-    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
+    if len(numbers) and not OUTLIER <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
         raise DataError(f"{labels.path} has labels that {folder / 'summary.json'} does not know; {_CURE}")
     return FinishedRun(
         folder=folder,
@@ -142,6 +152,8 @@ def read_run(folder: Path) -> FinishedRun:
         labels=numbers,
         confidence=labels.numbers("confidence"),
         uncertain=labels.whole_numbers("uncertain") != 0,
+        novelty=labels.numbers("novelty") if "novelty" in labels.columns else np.empty(0),
+        outlier=(labels.whole_numbers("outlier") if "outlier" in labels.columns else np.empty(0)) != 0,
         present=_presence(labels, names),
         map=_optional(folder / "map.csv"),
         explained=_optional(folder / "explanation" / "samples.csv"),

@@ -67,10 +67,10 @@ def _apart_list(run: FinishedRun, marks: Sequence[str]) -> Html | None:
     found = {label: words for label, words in apart_in_words(run).items() if words}
     if not found or run.n_clusters > _MOST_LISTED:
         return None
-    sizes = np.bincount(run.labels, minlength=run.n_clusters)
+    sizes = run.sizes
     lines = [
         tag("li", charts.swatch(label, marks[label]), tag("b", f"Cluster {label}"),
-            f", {count(int(sizes[label]), 'sample')}: {'; '.join(words)}")
+            f", {count(sizes[label], 'sample')}: {'; '.join(words)}")
         for label, words in found.items()
     ]  # fmt: skip
     return join([tag("p", "What sets the clusters apart most:"), tag("ul", *lines, class_="plain")])

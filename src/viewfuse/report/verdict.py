@@ -34,8 +34,9 @@ def number(value: float) -> str:
 
 def headline(run: FinishedRun) -> str:
     """How many clusters there are."""
-    found = len(np.unique(run.labels))
-    return f"{count(len(run.ids), 'sample')} in {count(found, 'cluster')}"
+    found, without = sum(size > 0 for size in run.sizes), len(run.ids) - sum(run.sizes)
+    more = f", and {count(without, 'outlier')}" if without else ""
+    return f"{count(len(run.ids) - without, 'sample')} in {count(found, 'cluster')}{more}"
 
 
 def how_many(run: FinishedRun) -> str:

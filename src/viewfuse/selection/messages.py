@@ -300,7 +300,7 @@ def _range_end(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 def _outliers(facts: Mapping[str, Any], spell: Spell) -> Reason:
     return Reason(
-        f"{facts['count']} of {facts['samples']:,} samples belong to no cluster.",
+        f"{facts['count']} of {facts['samples']:,} samples lie far from all others.",
         "Look at these samples, and fit again without those that are errors.",
     )
 
@@ -324,11 +324,11 @@ def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
     if facts["same"]:
         share = f"{facts['shared']:.0%} of the samples"
         return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
-    ours, theirs = facts["ours"], facts["theirs"]
-    better = "better" if ours > theirs else "worse"
-    numbers = f"{ours:.2f} against {theirs:.2f}"
+    ours, theirs = (f"{facts[name]:.2f}" for name in ("ours", "theirs"))
+    better = "as well" if ours == theirs else "better" if facts["ours"] > facts["theirs"] else "worse"
+    numbers = f"{ours} against {theirs}"
     return Reason(
-        f"k-means on the filled views does not find these clusters; neighbours agree {better} with ours: {numbers}.", ""
+        f"k-means on the filled views does not find these clusters; neighbours agree with ours {better}: {numbers}.", ""
     )
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan, prod
+from math import isnan, log, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -157,6 +157,12 @@ def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> fl
     """
     scores = _view_scores(_counts(labels[None], neighbor_ids, n_clusters))[0]
     return _mean_of_known(scores.tolist(), view_weights(neighbor_ids))
+
+
+def size_entropy(labels: Tensor, n_clusters: int) -> float:
+    """Entropy of the cluster sizes over that of equal sizes: 1 where all are equal, 0 where one cluster has all."""
+    shares = labels.bincount().double() / len(labels)
+    return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
 
 
 class Merit(NamedTuple):

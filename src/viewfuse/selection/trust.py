@@ -1,8 +1,9 @@
 """One verdict on the clusters: whether they would be found again, and what else to know of them.
 
 **The rule.** The mean chance that a sample is in its cluster again, corrected for chance: from 0.8 on trust is "high",
-below 0.5 it is "none", between them "some". Data that hold together no better than a Gaussian never have "high". All
-else are reasons: each names one thing and what to do about it, and none changes the level.
+below 0.5 it is "none", between them "some". Where a cluster dissolves, or the data hold together no better than a
+Gaussian, it is never "high". All else are reasons: each names one thing and what to do about it, and none changes the
+level.
 """
 
 from __future__ import annotations
@@ -86,14 +87,15 @@ def _trust(
     above = 1.0 if chance == 1.0 else (evidence["again"] - chance) / (1.0 - chance)
     word = "high" if above >= HIGH else "none" if above < NONE else "some"
     lost = [c for c, own in enumerate(clusters) if own["again"] < DISSOLVES]
-    reasons = [{"name": "dissolves", "clusters": lost}] if lost and word != "none" else []
-    return Trust(word, evidence, n_clusters, refits, clusters, reasons)
+    # Where nothing holds, no cluster is to be looked at first.
+    reasons = [{"name": "dissolves", "clusters": lost}] if 2 * len(lost) < n_clusters or word != "none" else []
+    return with_reasons(Trust(word, evidence, n_clusters, refits, clusters), *(reasons if lost else []))
 
 
 def with_reasons(trust: Trust, *found: Mapping[str, Any] | None) -> Trust:
     """Trust with more reasons, those that are None left out; one that has the name of another replaces it."""
     own = {one["name"]: one for one in (*trust.reasons, *(one for one in found if one is not None))}
-    word = "some" if "continuum" in own and trust.chosen == "high" else trust.chosen
+    word = "some" if {"continuum", "dissolves"} & own.keys() and trust.chosen == "high" else trust.chosen
     return replace(trust, chosen=word, reasons=[own[name] for name in GRAVITY if name in own])
 
 

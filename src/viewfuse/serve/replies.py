@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from viewfuse import errors
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
-from viewfuse.io.writers import UNCERTAIN_BELOW, as_json
+from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import PARQUET, TEMPORARY, Asked, read_json, read_parquet
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.opened import Opened, plain_names
@@ -106,15 +106,16 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     """The cluster of each sample, and how sure that is."""
     limits.check_answer(_BYTES_PER_NUMBER * len(views) * len(fitted.cluster_centers_))
     complete, filled = fitted.complete(views)
-    probabilities = fitted.predict_proba(complete)
-    best = probabilities.max(axis=1)
+    judged = fitted.judge(complete)
     return {
         "ids": views.ids.tolist(),
-        "labels": probabilities.argmax(axis=1).tolist(),
-        "confidence": _shortest(best),
-        "uncertain": (best < UNCERTAIN_BELOW).tolist(),
+        "labels": judged.labels.tolist(),
+        "confidence": _shortest(judged.chances.max(axis=1)),
+        "uncertain": judged.uncertain.tolist(),
+        "novelty": [round(one, 4) for one in judged.novelty.tolist()],
+        "outlier": judged.outlier.tolist(),
         "out_of_range": fitted.out_of_range(complete).tolist(),
-        "probabilities": [_shortest(row) for row in probabilities],
+        "probabilities": [_shortest(row) for row in judged.chances],
         "filled_cells": {cells.view: cells.facts() for cells in filled},
     }
 

@@ -38,12 +38,12 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for m
 device = click.option(
     "--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one."
 )
-uncertain_below = click.option(
-    "--uncertain-below",
-    type=NumberRange(0, 1),
-    default=results.UNCERTAIN_BELOW,
+alpha = click.option(
+    "--alpha",
+    type=NumberRange(0, 1, min_open=True, max_open=True),
+    default=0.1,
     show_default=True,
-    help="Samples with less confidence are marked as uncertain.",
+    help="Uncertain are samples whose cluster only several together hold with a chance of 1 - alpha.",
 )
 random_state = click.option("--random-state", type=Whole(), default=0, show_default=True, help="Seed.")
 cluster_range = click.option(

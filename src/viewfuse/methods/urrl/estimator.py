@@ -10,9 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
@@ -23,12 +21,11 @@ from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
-from viewfuse.fitted.novelty import outlying
 from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
 from viewfuse.methods.levels import NestedLevels
-from viewfuse.methods.trusting import with_number
+from viewfuse.methods.trusting import check_outliers, with_number
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
@@ -40,7 +37,7 @@ from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
 from viewfuse.utils.settings import Setting, checked_range, wrong
 
-_MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs")
+_MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
@@ -76,7 +73,10 @@ class URRL(NestedLevels, MultiViewClusterer):
     effort : {"quick", "auto", "thorough"}, default "auto"
         How much is spent. "auto" stops where nothing more is gained: one training where its clusters are clear, others
         under other scalings where they are not. "quick" takes about half the time: one scaling, a quarter of the
-        epochs. "thorough" trains three networks under each scaling, and longer.
+        epochs. "thorough" trains three networks under each scaling, and longer, and repeats all that to `validate` it.
+    outliers : {"mark", "label"}, default "mark"
+        Whether samples that lie far from all others keep their cluster beside the mark in ``outliers_``, or have the
+        label -1, as new ones have in `predict`.
     schedule : {"default", "paper"}, default "default"
         What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
         100 each as in the paper, fewer for more than 2000 samples. :meth:`paper` is all of the paper's setting.
@@ -117,7 +117,7 @@ class URRL(NestedLevels, MultiViewClusterer):
 
     Attributes
     ----------
-    labels_ : int array of shape (samples,)
+    labels_ : int array of shape (samples,); see `outliers`
     embedding_ : float32 array of shape (samples, embedding_dim)
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
     n_clusters_ : int, the number of clusters
@@ -162,6 +162,7 @@ class URRL(NestedLevels, MultiViewClusterer):
         fill: str = "neighbors",
         reduction: str | Mapping[str, str] = "auto",
         effort: str = Config.effort,
+        outliers: str = "mark",
         schedule: str = Config.schedule,
         pretrain_epochs: int | str = Config.pretrain_epochs,
         joint_epochs: int | str = Config.joint_epochs,
@@ -191,6 +192,7 @@ class URRL(NestedLevels, MultiViewClusterer):
         self.fill = fill
         self.reduction = reduction
         self.effort = effort
+        self.outliers = outliers
         self.schedule = schedule
         self.pretrain_epochs = pretrain_epochs
         self.joint_epochs = joint_epochs
@@ -226,11 +228,6 @@ class URRL(NestedLevels, MultiViewClusterer):
             **{**own, "scaling": PAPER_SCALING, "reduction": "none", "n_init": 1, "ablation": ablation, **params},
         )
 
-    @property
-    def outliers_(self) -> NDArray[np.bool_]:
-        """Which training samples lie far from all others in a view that they have, of shape (samples,)."""
-        return np.asarray(outlying(self._model.stored).any(axis=1))
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on the samples and cluster them.
 
@@ -244,11 +241,11 @@ class URRL(NestedLevels, MultiViewClusterer):
         checked_range(self.cluster_range)
         check_fill(self.fill)
         check_reduction(self.reduction)
+        check_outliers(self.outliers)
         worker_count(self.n_jobs)
         views = self._checked_views(X, y)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
-        number, begun = None, None
-        checkpoint = self._checkpoint(views, seeds, device)
+        number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
             if self._chooses():
                 with warnings.catch_warnings():
@@ -262,10 +259,11 @@ class URRL(NestedLevels, MultiViewClusterer):
         self.view_names_, self.ids_ = list(views.names), views.ids
         decisions = fitted.decisions if number is None else with_number(fitted.decisions, number)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, decisions)
-        warn_of_empty_clusters(self.labels_, config.n_clusters, ", or try ", Setting("joint_epochs", 0))
+        warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
-        return self
+        is_worth_it = self.effort == "thorough" and "trust" in self.decisions_ and self.n_clusters_ > 1
+        return self.validate() if is_worth_it else self
 
     def validate(self, n_refits: int = 5) -> Self:
         """Measure how often samples are in their clusters again: whole fits on 80 % of the training samples.

@@ -20,7 +20,6 @@ from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.model import Model, Source
-from viewfuse.fitted.novelty import outlying
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
@@ -35,7 +34,7 @@ from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_tria
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import Calibration, mean_confidence
-from viewfuse.selection.decisions import Outliers, ScalingChoice, Trust
+from viewfuse.selection.decisions import ScalingChoice, Trust
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
@@ -220,7 +219,7 @@ class _Chosen(NamedTuple):
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
-        outliers = _outliers(model, trial.prepared.source.reduced.ids)
+        outliers = model.surroundings.outliers(model.names, trial.prepared.source.reduced.ids)
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = records(
@@ -239,15 +238,6 @@ class _Chosen(NamedTuple):
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
     """The clusters of the training samples as the network stands, of shape (samples,)."""
     return assigned(trial.run.method, trial.run.network, embedding).cpu().numpy()
-
-
-def _outliers(model: Model, ids: NDArray[Any]) -> Outliers:
-    """Which samples lie far from all others in a view that they have."""
-    times = outlying(model.stored)
-    columns = zip(model.names, times.T, strict=True)
-    by_view = {name: {str(ids[i]): float(own[i]) for i in np.flatnonzero(own)} for name, own in columns}
-    evidence = {name: far for name, far in by_view.items() if far}
-    return Outliers(int(times.any(axis=1).sum()), evidence, len(times))
 
 
 def _trust(model: Model, soft: NDArray[np.float32], reference: NDArray[np.int64], n_outliers: int) -> Trust:

@@ -283,6 +283,7 @@ def joint_stage_decision(run: TrainState) -> JointStageLength:
     evidence = {
         "neighbor_agreement_after_epoch": {str(epoch): found for epoch, found in stage.seen.items()},
         "score_after_epoch": {str(epoch): found for epoch, found in stage.score.items()},
+        "size_entropy_after_epoch": {str(epoch): found for epoch, found in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
     lasted, planned = run.n_epochs - before, planned_epochs(run)[1]

@@ -113,7 +113,7 @@ class Validated(NamedTuple):
 def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
     """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
     n_refits = checked_count("n_refits", n_refits, _LEAST)
-    trust, labels, model = fitted.trust_, fitted.labels_, fitted._model
+    trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
     more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
     source = source_of(model, fitted.ids_)

@@ -11,7 +11,8 @@ function colorings(run, colors) {
   const look = (number) => ({ light: colors.light[number], dark: colors.dark[number], mark: colors.marks[number] });
   const { label, confidence } = run.points;
   const clusters = run.colors.map((number, own) => ({ name: `Cluster ${own}`, ...look(number) }));
-  const found = [{ name: "cluster", of: label, groups: clusters }, byNumber("confidence", confidence)];
+  const of = label.map((own) => (own < 0 ? clusters.length : own)); // outliers may be in no cluster
+  const found = [{ name: "cluster", of, groups: [...clusters, { name: "Outliers", ...GREY }] }, byNumber("confidence", confidence)];
   if (run.patterns.length > 1) found.push(byPattern(run, look));
   for (const column of run.columns)
     if (!column.levels.length) found.push(byNumber(column.name, column.values));

@@ -67,7 +67,8 @@ class Lookup {
     const tell = (term, ...what) => lines.append(make("dt", { textContent: term }), make("dd", {}, ...what));
     if (!place) { tell(`${name}is not in this run`); return lines; }
     const { from, i, drawn } = place;
-    tell(`${name}belongs to cluster ${from.label[i]}`, `${percent(from.confidence[i])} sure`);
+    if (from.label[i] < 0) tell(`${name}is an outlier`, "in no cluster: it lies far from all others");
+    else tell(`${name}belongs to cluster ${from.label[i]}`, `${percent(from.confidence[i])} sure`);
     if (run.about[from.label[i]]) tell(`Cluster ${from.label[i]} has`, run.about[from.label[i]]);
     if (!drawn) tell("Why", "This page explains the samples that are drawn; viewfuse explain does it for every sample.");
     else this.explain(run, from, i, tell);

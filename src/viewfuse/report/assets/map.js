@@ -110,7 +110,8 @@ class SampleMap {
 
   describe(index) {
     const { id, label, confidence, pattern } = this.run.points;
-    const lines = [id[index], `Cluster ${label[index]}, ${percent(confidence[index])} sure`, this.run.patterns[pattern[index]]];
+    const where = label[index] < 0 ? "An outlier, in no cluster" : `Cluster ${label[index]}, ${percent(confidence[index])} sure`;
+    const lines = [id[index], where, this.run.patterns[pattern[index]]];
     return this.coloring.text && this.coloring.name !== "confidence" ? [...lines, this.coloring.text(index)] : lines;
   }
 
@@ -245,7 +246,7 @@ class SampleMap {
     this.middles ??= groups.map((_, group) => middle(this.run.points, members[group]));
     Object.assign(brush, { font: "bold 13px system-ui, sans-serif", textAlign: "center" });
     this.middles.forEach((index, group) => {
-      if (index === null) return;
+      if (index === null || group === this.run.colors.length) return;
       const { x, y } = this.place(index), wide = brush.measureText(group).width + 10;
       Object.assign(brush, { globalAlpha: 0.8, fillStyle: paper });
       brush.fillRect(x - wide / 2, y - 27, wide, 18);
