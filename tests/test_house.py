@@ -66,6 +66,19 @@ def test_every_room_says_what_lives_there_and_has_a_dozen_files_at_most(folder):
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
 
 
+def test_no_modules_import_each_other_in_a_circle():
+    names = {module_name(path).removesuffix(".__init__"): path for path in SOURCE.rglob("*.py")}
+    asks: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        inner = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
+        asks[name] = ((inner | {str(node.module) for node in found}) & names.keys()) - {name, "viewfuse"}
+    while free := [name for name, others in asks.items() if not others & asks.keys()]:
+        for name in free:
+            del asks[name]
+    assert asks == {}
+
+
 def test_light_modules_do_without_torch():
     names = ", ".join(f"viewfuse.{name}" for name in WITHOUT_TORCH)
     code = f"import sys, viewfuse, {names}; sys.exit(bool({{'torch', 'sklearn'}} & set(sys.modules)))"
