@@ -36,7 +36,7 @@ def imported_rooms(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "viewfuse":
             inside = node.module.split(".")[1:]
             names = inside[:1] or ["methods" if alias.name in ("URRL", "load") else alias.name for alias in node.names]
-            found.update(set(names) - {"__version__"})
+            found.update(names)
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"relative import in {path}"
     return found
 

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles, RunFolder
 from viewfuse.distributed.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
 from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
@@ -47,6 +46,7 @@ from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import warn
 from viewfuse.utils.memory import memory_peak
 from viewfuse.utils.settings import Setting, checked_count
+from viewfuse.utils.version import __version__
 
 BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
