@@ -52,8 +52,11 @@ def test_partitions_are_compared_by_their_sizes_and_not_by_the_number_of_cluster
         (Merit(0.5, 0.5, 1.0), False, False),
         (Merit(0.629, 0.5, 0.1), False, False),  # 0.371 leave: 0.5 / exp(0.3) is 0.3704
         (Merit(0.630, 0.5, 0.1), True, False),  # whatever it tells
-        (Merit(0.1, 0.9, 1.030), False, False),  # exp(0.03) is 1.0305
-        (Merit(0.1, 0.1, 1.031), True, False),
+        (Merit(0.1, 0.547, 0.952), False, False),  # 0.453 leave: 0.5 / exp(0.1) is 0.4524
+        (Merit(0.1, 0.548, 0.952), True, False),
+        (Merit(0.1, 0.548, 0.951), False, False),  # exp(-0.05) is 0.9512
+        (Merit(0.1, 0.1, 1.051), False, False),  # exp(0.05) is 1.0513
+        (Merit(0.1, 0.1, 1.052), True, False),
         (Merit(0.630, 0.9, 1.10), True, False),
         (Merit(0.630, 0.9, 1.106), True, True),  # exp(0.1) is 1.105
         (Merit(0.629, 0.9, 1.2), True, False),
