@@ -6,7 +6,7 @@ READY := .venv/ready
 .PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants mutants-random bench docs dist test-dist check format clean
 
 demo: $(READY)
-	GOMP_SPINCOUNT=2000 TORCH_MKLDNN_MATMUL_MIN_SIZE=1000000000 $(PY) -m viewfuse.demo
+	GOMP_SPINCOUNT=2000 TORCH_MKLDNN_MATMUL_MIN_SIZE=1000000000 $(PY) -m benchmarks.demo
 
 # One process per core; more threads than that would only get into each other's way.
 # Compiled tests are kept, also where the environment asks for none: each process would compile them anew, for 8 s.
