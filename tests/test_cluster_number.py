@@ -14,15 +14,10 @@ from test_splits import a_look
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import cluster_number
-from viewfuse.selection.cluster_number import (
-    checked_range,
-    number_decision,
-    possible_range,
-    splits_tested,
-    without_view,
-)
+from viewfuse.selection.cluster_number import number_decision, possible_range, splits_tested, without_view
 from viewfuse.selection.messages import words
 from viewfuse.selection.tree import cluster_tree
+from viewfuse.utils.settings import checked_range
 
 ALL = (1, 200)
 

@@ -17,10 +17,9 @@ from viewfuse.errors import DataError
 from viewfuse.plots.places import Places
 from viewfuse.report import charts, page, payload, sections, verdict
 from viewfuse.report.comparison import Column
-from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.report.page import _fitting
 from viewfuse.report.payload import points_of
-from viewfuse.report.run_folder import FinishedRun, read_run, write_evidence
+from viewfuse.report.run_folder import CsvTable, FinishedRun, read_run, read_table, write_evidence
 from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, merges_of, tables_of
 from viewfuse.report.verdict import count, number, percent, warnings_of
 from viewfuse.selection.decisions import ClusterNumber

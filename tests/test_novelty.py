@@ -26,19 +26,23 @@ def fitted():
     return URRL(3, random_state=0, **QUICK).fit(views), views
 
 
-def literal(values, present, row, mine, others):
-    """The Fisher sum of one sample: `mine` are its values, or None where it is a training sample."""
+def literal_nearest(values, present):
+    """Per view the distance of every training sample that has it to the nearest other one."""
+    rows = [np.flatnonzero(present[:, v]) for v in range(len(values))]
+    return [
+        {i: min(sqrt(sum((view[i] - view[j]) ** 2)) for j in own if j != i) for i in own}
+        for view, own in zip(values, rows, strict=True)
+    ]
+
+
+def literal(nearest, row):
+    """The Fisher sum of one training sample."""
     parts = []
-    for v, view in enumerate(values):
-        if not present[row][v] if mine is None else mine[v] is None:
+    for usual in nearest:
+        if row not in usual:
             continue
-        spot = view[row] if mine is None else mine[v]
-        far = min(sqrt(sum((spot - view[j]) ** 2)) for j in others if present[j][v] and (mine is not None or j != row))
-        usual = [
-            min(sqrt(sum((view[i] - view[j]) ** 2)) for j in others if present[j][v] and j != i)
-            for i in others if present[i][v]
-        ]  # fmt: skip
-        share = np.mean([(one < far - 1e-9) + 0.5 * (abs(one - far) <= 1e-9) for one in usual])
+        far = usual[row]
+        share = np.mean([(one < far - 1e-9) + 0.5 * (abs(one - far) <= 1e-9) for one in usual.values()])
         parts.append(-log(1 - share + 1e-3))
     return sum(parts) / sqrt(len(parts))
 
@@ -47,7 +51,8 @@ def test_novelty_by_a_literal_reference(fitted):
     model, views = fitted
     stored, found = model._model.stored, model.novelty(views)
     values, present = [view.double().numpy() for view in stored.values], stored.present.numpy()
-    sums = np.array([literal(values, present, i, None, range(120)) for i in range(0, 120, 3)])
+    nearest = literal_nearest(values, present)
+    sums = np.array([literal(nearest, i) for i in range(0, 120, 3)])
     own = novelty.combined(*[model._model.surroundings.known] * 2)
     assert own[::3] == pytest.approx(sums, abs=1e-6)
     count = present.sum(axis=1)

@@ -25,7 +25,6 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-import viewfuse
 from viewfuse.data.digits import Offset
 from viewfuse.data.filling import FILLS, Filler
 from viewfuse.data.knn_imputer import NearestRows
@@ -48,6 +47,7 @@ from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, parsed, sweep, write_file
+from viewfuse.utils.version import __version__
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that `save` gives; what else matches `TENSORS` belongs to the user."""
@@ -138,7 +138,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
     model = saved.model
     manifest = {
         "format": FORMAT,
-        "versions": {"viewfuse": viewfuse.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": {"viewfuse": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "views": [
             {
                 "name": name,

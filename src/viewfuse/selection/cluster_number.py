@@ -28,7 +28,7 @@ from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.splits import LEAST, Evidence, Look, evidence, splits_of
 from viewfuse.selection.tree import MOST_GROUPS, PER_GROUP, Tree
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
@@ -52,17 +52,6 @@ _DRAWS = 4
 _DIMENSIONS = 24
 """Principal components that are clustered; more do not change the neighbours."""
 Splits = list[dict[str, Any]]
-
-
-def checked_range(within: Any) -> tuple[int, int]:
-    """Two whole numbers, the first at least 1 and not above the second."""
-    is_pair = isinstance(within, Sequence) and not isinstance(within, str) and len(within) == 2
-    if not is_pair or any(isinstance(one, bool) or not hasattr(one, "__index__") for one in within):
-        raise wrong("cluster_range", "two whole numbers, such as (2, 30)", within)
-    least, most = int(within[0]), int(within[1])
-    if not 1 <= least <= most or most < 2:
-        raise SettingError(Setting("cluster_range"), f" must rise from 1 or more to 2 or more; got {within!r}")
-    return least, most
 
 
 def possible_range(within: Any, n_samples: int) -> tuple[int, int]:

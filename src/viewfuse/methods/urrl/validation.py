@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,9 +24,6 @@ from viewfuse.selection.messages import records
 from viewfuse.selection.scores import stability
 from viewfuse.selection.trust import measured, with_reasons
 from viewfuse.utils.settings import checked_count
-
-if TYPE_CHECKING:
-    from viewfuse.methods.urrl.estimator import URRL
 
 _SHARE = 0.8
 _LEAST = 2
@@ -110,7 +107,7 @@ class Validated(NamedTuple):
     decisions: dict[str, dict[str, Any]]
 
 
-def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
+def validated(fitted: Any, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
     """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
     n_refits = checked_count("n_refits", n_refits, _LEAST)
     trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
