@@ -104,10 +104,6 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         views = self._known_views(X)
         return self._framed(self._place(views)[2].cpu().numpy(), X, views.ids)
 
-    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.int64]:
-        """Fit, with hints where there are any, and return the clusters of shape (samples,)."""
-        return np.asarray(self.fit(X, y, **fit_params).labels_)
-
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
         """Fit, and return the embedding of shape (samples, embedding_dim)."""
         self.fit(X, y, **fit_params)
@@ -271,11 +267,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         params = {name: value for name, value in facts["params"].items() if name not in _NOT_SAVED}
         # What was a tuple before JSON made it a list is one again, as scikit-learn compares parameters.
         model = cls(**{name: tuple(x) if isinstance(x, list) else x for name, x in params.items()}, device=device)
-        model._model, model.history_, model.n_features_in_ = (
-            saved.model.to(place),
-            facts["history"],
-            facts["n_features"],
-        )
+        model._model, model.history_ = saved.model.to(place), facts["history"]
+        model.n_features_in_ = facts["n_features"]
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
         model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
@@ -289,6 +282,16 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
                 raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")
             setattr(model, name, saved.arrays[name])
         return model
+
+    def _take_over(
+        self, model: Model, embedding: torch.Tensor, history: Any, objectives: list[float], decisions: Any
+    ) -> None:
+        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
+        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
+        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
+        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 
     def complete(self, X: Any) -> tuple[Views, list[EmptyCells]]:
         """New samples as the model takes them: its views and columns, in its order, without empty cells.

@@ -109,8 +109,9 @@ class Trusting:
         The share of the training samples with as many views that lie nearer to others of them, view by view; one in
         twenty samples of the same kind is above 0.95.
         """
-        model, samples, _ = self._place(self._known_views(X))
-        return model.surroundings.novelty(samples)
+        views = self._known_views(X)
+        model, samples, _ = self._place(views)
+        return model.novelty(samples, views)
 
     @property
     def outliers_(self) -> NDArray[np.bool_]:
@@ -122,13 +123,14 @@ class Trusting:
 
         Labels, chances, whether a sample is `uncertain`, its `novelty`, and whether it is an outlier.
         """
-        if X is None:
+        views = None if X is None else self._known_views(X)
+        if views is None:
             model, samples, chances = self._model, self._model.stored, self.soft_labels_
         else:
-            model, samples, embedding = self._place(self._known_views(X))
+            model, samples, embedding = self._place(views)
             chances = model.assign(samples, embedding)
         unsure = self._sets(chances, samples.present.cpu().numpy(), alpha).sum(axis=1) > 1
-        labels, novelty = self._labelled(model, samples, chances), model.surroundings.novelty(samples)
+        labels, novelty = self._labelled(model, samples, chances), model.novelty(samples, views)
         return Judged(labels, chances, unsure, novelty, self._outlying(model, samples))
 
     def _labelled(self, model: Model, samples: Samples, chances: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -9,7 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
@@ -27,15 +29,15 @@ from viewfuse.methods.choosing_k import Choice, choose_n_clusters
 from viewfuse.methods.levels import NestedLevels
 from viewfuse.methods.trusting import check_outliers, with_number
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
-from viewfuse.methods.urrl.fit import Fitted, fit_models
+from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
 from viewfuse.reduction.frontend import check_reduction
-from viewfuse.selection.cluster_number import RANGE, checked_range
+from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_range, wrong
 
 _MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -259,12 +261,18 @@ class URRL(NestedLevels, MultiViewClusterer):
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
-        self._remember(fitted._replace(decisions=with_number(fitted.decisions, number)), views)
+        self.view_names_, self.ids_ = list(views.names), views.ids
+        decisions = fitted.decisions if number is None else with_number(fitted.decisions, number)
+        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, decisions)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
         is_worth_it = self.effort == "thorough" and "trust" in self.decisions_ and self.n_clusters_ > 1
         return self.validate() if is_worth_it else self
+
+    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
+        """Fit, with the hints `y` where there are any, and return the clusters of shape (samples,)."""
+        return self.fit(X, y).labels_
 
     def validate(self, n_refits: int = 5) -> Self:
         """Measure how often samples are in their clusters again: whole fits on 80 % of the training samples.
@@ -316,29 +324,13 @@ class URRL(NestedLevels, MultiViewClusterer):
         known = {} if hints is None else {"hints": hints.digest()}
         return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds, **known}, device))
 
-    def _remember(self, fitted: Fitted, views: Views) -> None:
-        """Set what fitting gave."""
-        self.view_names_, self.ids_ = list(views.names), views.ids
-        self._take_over(fitted)
-
-    def _take_over(self, fitted: Fitted) -> None:
-        """Set what a training of the same samples gave."""
-        self._model = fitted.model
-        self.history_, self.objectives_ = fitted.history, fitted.objectives
-        self.decisions_ = fitted.decisions
-        self.embedding_ = fitted.embedding.cpu().numpy()
-        self.soft_labels_ = fitted.soft()
-        self.labels_ = self._labelled(self._model, self._model.stored, self.soft_labels_)
-        self.cluster_centers_ = fitted.model.network.centers.detach().cpu().numpy().copy()
-        self.n_clusters_ = len(self.cluster_centers_)
-        self._n_features_out = self.embedding_.shape[1]
-
     def _chooses(self) -> bool:
         """Whether the number of clusters is to be chosen."""
         return isinstance(self.n_clusters, str) and self.n_clusters == "auto"
 
     def _config(self) -> Config:
-        shared = {f.name: getattr(self, f.name) for f in fields(Config) if hasattr(self, f.name)}
+        names = {f.name for f in fields(Config)}
+        shared = {name: value for name, value in self.get_params(deep=False).items() if name in names}
         if self._chooses():
             shared["n_clusters"] = 1  # until it is known
         elif isinstance(self.n_clusters, str):

@@ -85,10 +85,15 @@ def doubtful(known: NDArray[np.int64], labels: NDArray[np.int64], neighbor_ids: 
 
 
 def credible(known: Tensor, clusters: Tensor | None, neighbor_ids: Tensor) -> Tensor:
-    """The known classes without those that are doubtful in the clusters so far: wrong ones must not be learned."""
+    """The known classes that are learned: without doubtful ones, as these may be wrong.
+
+    Where half of a class or more is doubtful, not the hints are wrong, but the clusters so far, and all are learned.
+    """
     assert clusters is not None
     codes, labels, ids = (one.cpu().numpy() for one in (known, clusters, neighbor_ids))
-    return torch.from_numpy(np.where(doubtful(codes, labels, ids), UNKNOWN, codes)).to(known)
+    doubts = doubtful(codes, labels, ids)
+    few = [c for c in range(int(codes.max()) + 1) if 2 * doubts[codes == c].sum() < (codes == c).sum()]
+    return torch.from_numpy(np.where(doubts & np.isin(codes, few), UNKNOWN, codes)).to(known)
 
 
 def known_classes(hints: Hints, labels: NDArray[np.int64], neighbor_ids: Tensor, ids: NDArray[Any]) -> KnownClasses:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,9 +27,6 @@ from viewfuse.selection.scores import stability
 from viewfuse.selection.trust import measured, with_reasons
 from viewfuse.utils.settings import checked_count
 
-if TYPE_CHECKING:
-    from viewfuse.methods.urrl.estimator import URRL
-
 _SHARE = 0.8
 _LEAST = 2
 """Refits: one alone has no interval."""
@@ -43,7 +40,7 @@ def source_of(model: Model, ids: NDArray[Any]) -> Source:
     offsets = (0.0,) * len(arrays)
     reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids)
     reduced = reduced.replace(columns=columns, offsets=offsets)
-    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced)
+    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced, model.unseen)
 
 
 def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
@@ -69,10 +66,10 @@ def repeated_labels(
     found = []
     for number, (rows, start) in enumerate(zip(drawn(n, n_refits, seed), starts, strict=True)):
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
-        part = source._replace(reduced=source.reduced[rows])
+        part = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows])
         kept = _checkpoint(checkpoint, number, part, config, seeds, device)
         with kept.interruptible():
-            known = None if hints is None else hints.take(rows)
+            known = (hints and hints.take(rows)) or None  # perhaps none of them is known
             (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, hints=known, **ways)
         found.append(_placed(fitted.model, source))
     return found
@@ -114,7 +111,7 @@ class Validated(NamedTuple):
     decisions: dict[str, dict[str, Any]]
 
 
-def validated(fitted: URRL, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
+def validated(fitted: Any, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
     """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
     n_refits = checked_count("n_refits", n_refits, _LEAST)
     trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
