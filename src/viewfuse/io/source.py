@@ -25,6 +25,17 @@ ROWS_AT_A_TIME = 10_000
 """Samples that are read together where not all are."""
 
 
+def ending_of(path: Path) -> str:
+    """The ending of a file in small letters; that of packed text has two parts, such as .csv.gz."""
+    inner, last = Path(path.stem).suffix.lower(), path.suffix.lower()
+    return inner + last if last == ".gz" and inner in (".csv", ".tsv") else last
+
+
+def view_of(path: Path) -> str:
+    """What the view of a file is called: like the file, without its ending."""
+    return path.name[: len(path.name) - len(ending_of(path))]
+
+
 @dataclass(frozen=True)
 class FileView:
     """One view as it lies in a file.
@@ -34,6 +45,7 @@ class FileView:
     values : what gives a 2-D array for a slice or an array of row numbers: an array, a memory map, a sparse matrix
     columns : names of the columns, or their numbers
     ids : per row the sample's id; None where row i is sample i
+    unread : columns of the file that were left out as asked
     """
 
     path: Path
@@ -41,6 +53,7 @@ class FileView:
     values: Any
     columns: Sequence[Hashable]
     ids: Sequence[Hashable] | None = None
+    unread: Sequence[str] = ()
 
     def rows(self, chosen: slice | NDArray[np.int64]) -> Any:
         """The chosen rows as an array, or as a sparse matrix where the view is one."""

@@ -22,7 +22,7 @@ from viewfuse.io import writers as results
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.readers import AS_USUAL, Reading, open_source
-from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
+from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix, view_of
 from viewfuse.utils.folders import replacing
 
 __all__ = [
@@ -70,6 +70,9 @@ _INPUTS = (
     click.option("--header/--no-header", default=None,
                  help="Whether the first line of tables holds names of columns; by default it is guessed."),
     click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
+    click.option("--only", multiple=True, metavar="COLUMN",
+                 help="Read no other column of a table that has it; a name or a pattern such as q*. Repeatable."),
+    click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column of tables out. Repeatable."),
     click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
     click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),
 )  # fmt: skip
@@ -113,7 +116,7 @@ class Inputs:
         """The files, by the names of their views where the command line names one; others are called like the file."""
         if not any(self.names):
             return self.files
-        names = [name or file.stem for name, file in zip(self.names, self.files, strict=True)]
+        names = [name or view_of(file) for name, file in zip(self.names, self.files, strict=True)]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise DataError(f"two files are called {twice[0]!r}; give each view a name of its own: VIEW=FILE")
@@ -129,7 +132,7 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
-        own = ("id_column", "header", "transpose", "allow_disjoint", "trusted")
+        own = ("id_column", "header", "transpose", "only", "drop", "allow_disjoint", "trusted")
         plain = {name: rest.pop(name) for name in own}
         reading = Reading(blocks=pairs("--block", block), use=pairs("--use", use), **plain)
         names, files = zip(*map(_named, rest.pop("files")), strict=True)

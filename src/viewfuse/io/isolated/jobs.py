@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.safety import OnDisk, most_bytes
-from viewfuse.io.source import Contents, FileView
+from viewfuse.io.source import Contents, FileView, ending_of
 from viewfuse.utils import memory
 
 ENDINGS = (".npz", ".mat", ".parquet", ".h5ad", ".h5mu")
@@ -54,6 +54,7 @@ class ReadJob:
     ----------
     blocks : as `read_views` takes them
     use : for .h5mu what `read_views` takes; for .h5ad per view its place
+    only, drop : columns of tables that are read, or not, see `ColumnChoice`
     copy, results : where nothing is to be read, but results in an .npz file are to be written into this copy of an
         .h5mu or .h5ad file
     """
@@ -63,13 +64,15 @@ class ReadJob:
     blocks: Mapping[str, str | Sequence[str]] | None = None
     use: str | Mapping[str, str] | None = None
     header: bool | None = None
+    only: Sequence[str] = ()
+    drop: Sequence[str] = ()
     copy: str | None = None
     results: str | None = None
 
     @property
     def ending(self) -> str:
         """The ending of the file, in small letters."""
-        return self.path.suffix.lower()
+        return ending_of(self.path)
 
     def as_json(self, limits: Sequence[int]) -> bytes:
         """The job for another process, with its limits and the folder that its path starts from."""
@@ -191,6 +194,7 @@ class Packed:
     def _view(self, view: FileView) -> dict[str, Any]:
         columns = len(view.columns) if isinstance(view.columns, range) else _names(view.columns)
         facts = {"name": view.name, "columns": columns, "ids": None if view.ids is None else _names(view.ids)}
+        facts["unread"] = list(view.unread)
         if not is_sparse(view.values):
             return facts | {"values": self.array(np.asanyarray(view.values))}
         parts = {name: self.array(getattr(view.values, name)) for name in ("data", "indices", "indptr")}
@@ -232,7 +236,7 @@ class Unpacked:
     def _view(self, path: Path, facts: Mapping[str, Any]) -> FileView:
         columns = range(facts["columns"]) if isinstance(facts["columns"], int) else facts["columns"]
         values = self._matrix(facts) if "sparse" in facts else self.array(facts["values"])
-        return FileView(path, facts["name"], values, columns, facts["ids"])
+        return FileView(path, facts["name"], values, columns, facts["ids"], facts["unread"])
 
     def _matrix(self, facts: Mapping[str, Any]) -> Any:
         from scipy.sparse import csr_array

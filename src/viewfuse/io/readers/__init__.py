@@ -21,9 +21,9 @@ from viewfuse.io.matching import check_matching
 from viewfuse.io.readers.hdf5 import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
-from viewfuse.io.readers.text import DELIMITERS, Blocks, read_text
+from viewfuse.io.readers.text import DELIMITERS, Blocks, ColumnChoice, is_among, read_text
 from viewfuse.io.safety import guarded
-from viewfuse.io.source import Contents, FileSource, FileView
+from viewfuse.io.source import Contents, FileSource, FileView, ending_of, view_of
 from viewfuse.io.writers import annotate_copy
 from viewfuse.utils.settings import Setting
 
@@ -47,6 +47,8 @@ class Reading:
     use: Use | None = None
     header: bool | None = None
     transpose: Sequence[str] = ()
+    only: Sequence[str] = ()
+    drop: Sequence[str] = ()
     allow_disjoint: bool = False
     trusted: bool = False
     new_samples: bool = False
@@ -63,6 +65,8 @@ def read_views(
     use: Use | None = None,
     header: bool | None = None,
     transpose: Sequence[str] = (),
+    only: Sequence[str] = (),
+    drop: Sequence[str] = (),
     allow_disjoint: bool = False,
     trusted: bool = False,
 ) -> Views:
@@ -74,8 +78,10 @@ def read_views(
         - .npz: one 2-D array per view, called view_0, view_1, ... or anything; with `ids`, a boolean `mask` of shape
           (samples, views) and `labels` where they are wanted; or the one sparse matrix that SciPy saved. A folder of
           .npy files: the same, as memory maps.
-        - .csv, .tsv, .parquet: one file per view, called like the file, with a column of ids by which the files are
-          joined; an id that a file lacks is a missing view. In Parquet a column of lists is a view by itself.
+        - .csv, .tsv (also packed, .csv.gz), .parquet: one file per view, called like the file, with a column of ids by
+          which the files are joined; an id that a file lacks is a missing view. In Parquet a column of lists is a view
+          by itself. Text may have semicolons between the cells, with decimal commas; columns of yes and no (or true and
+          false) become 1 and 0, ISO dates days since 1970.
         - .mat, of version 5 or 7.3: a cell array X of matrices, or matrices X1, X2, ...
         - .h5mu: one view per modality.
         - .h5ad: one file per view, called like the file; joined by the names of the cells, also with tables.
@@ -86,6 +92,8 @@ def read_views(
     header : for .csv and .tsv: whether the first line holds the names of columns; False reads it as a sample. None:
         it does, and a line of numbers there is asked about
     transpose : names of views whose table has the samples in its columns, and the ids in its first line
+    only, drop : columns of .csv, .tsv and .parquet files by name or pattern. Of a file that has a column of `only`, no
+        others are read; those of `drop` are read in no file
     allow_disjoint : whether tables may share no or hardly any ids, which is an error otherwise
     trusted : whether files are read in this process and without limits. By default another process reads what native
         libraries parse (.npz, .mat, .parquet, .h5ad, .h5mu), so that a damaged file cannot end, stop or fill this one
@@ -95,7 +103,7 @@ def read_views(
     Views
         Sparse matrices of .h5mu, .h5ad, .mat and .npz files stay sparse.
     """
-    reading = Reading(id_column, blocks, use, header, transpose, allow_disjoint, trusted)
+    reading = Reading(id_column, blocks, use, header, transpose, only, drop, allow_disjoint, trusted)
     return open_source(paths, reading).read()
 
 
@@ -108,6 +116,8 @@ def read_chunks(
     use: Use | None = None,
     header: bool | None = None,
     transpose: Sequence[str] = (),
+    only: Sequence[str] = (),
+    drop: Sequence[str] = (),
     allow_disjoint: bool = False,
     trusted: bool = False,
 ) -> Iterator[Views]:
@@ -115,7 +125,7 @@ def read_chunks(
 
     The other parameters are those of `read_views`.
     """
-    reading = Reading(id_column, blocks, use, header, transpose, allow_disjoint, trusted, new_samples=True)
+    reading = Reading(id_column, blocks, use, header, transpose, only, drop, allow_disjoint, trusted, new_samples=True)
     yield from open_source(paths, reading).chunks(size)
 
 
@@ -130,12 +140,21 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
     files = [file for path in given for file in _files(Path(path))]
     if not files:
         raise DataError("no file was given; give the path of at least one")
-    endings = {file.suffix.lower() for file in files}
+    endings = {ending_of(file) for file in files}
     if endings <= set(TABLES):
         return _open_tables(_by_stem(files), reading)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
-    _check_unused(reading, "id_column", "blocks", "header", "transpose", *(() if endings == {".h5mu"} else ("use",)))
+    _check_unused(
+        reading,
+        "id_column",
+        "blocks",
+        "header",
+        "transpose",
+        "only",
+        "drop",
+        *(() if endings == {".h5mu"} else ("use",)),
+    )
     with guarded(files[0]):
         return _read(ReadJob(files[0], use=reading.use), reading.trusted).source()
 
@@ -153,7 +172,7 @@ def _files(path: Path) -> list[Path]:
             return _inside(path)
         if not path.is_file():
             raise DataError(f"{path} is no file; check the path")
-    if path.suffix.lower() == ".npy":
+    if ending_of(path) == ".npy":
         raise DataError(f"{path} is one array; give the folder of the arrays, one .npy file per view")
     return [path]
 
@@ -161,9 +180,9 @@ def _files(path: Path) -> list[Path]:
 def _check_mixture(files: Sequence[Path]) -> None:
     kinds = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
     for file in files:
-        if file.suffix.lower() in (".xlsx", ".xls", ".ods"):
+        if ending_of(file) in (".xlsx", ".xls", ".ods"):
             raise DataError(f"{file}: {file.suffix} files are not read; save it as CSV (UTF-8), one table per file")
-        if file.suffix.lower() not in (*WHOLE, *TABLES, ".npy"):
+        if ending_of(file) not in (*WHOLE, *TABLES, ".npy"):
             raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {kinds}")
     raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {kinds}")
 
@@ -171,7 +190,7 @@ def _check_mixture(files: Sequence[Path]) -> None:
 def _inside(folder: Path) -> list[Path]:
     """The tables in a folder, or the first of its arrays."""
     arrays = sorted(folder.glob("*.npy"))
-    tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in TABLES and file.is_file())
+    tables = sorted(file for file in folder.iterdir() if ending_of(file) in TABLES and file.is_file())
     if not arrays and not tables:
         raise DataError(f"{folder} is a folder without .npy or {', '.join(TABLES)} files; give the files")
     if arrays and tables:
@@ -188,14 +207,14 @@ def _check_named(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
         file = Path(path)
         if not file.exists():
             raise DataError(f"{name}={file}: {file} is no file; check the path")
-        if file.suffix.lower() not in TABLES or not file.is_file():
+        if ending_of(file) not in TABLES or not file.is_file():
             raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
 
 
 def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
     """Tables by the names of their views, which are called like the files."""
-    names = Counter(file.stem for file in files)
-    alike = [str(file) for file in files if names[file.stem] > 1]
+    names = Counter(view_of(file) for file in files)
+    alike = [str(file) for file in files if names[view_of(file)] > 1]
     if alike:
         listed = ", ".join(alike)
         raise DataError(
@@ -206,11 +225,11 @@ def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
 
 
 def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
-    endings, blocks = {file.suffix.lower() for file in files.values()}, reading.blocks
+    endings, blocks = {ending_of(file) for file in files.values()}, reading.blocks
     if ".h5ad" not in endings:
         _check_unused(reading, "use")
     elif len(endings) == 1:
-        _check_unused(reading, "id_column", "blocks")
+        _check_unused(reading, "id_column", "blocks", "only", "drop")
     if not endings & set(DELIMITERS):
         _check_unused(reading, "header")
     if blocks is not None and len(files) > 1:
@@ -226,15 +245,34 @@ def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
 
 def _read_tables(files: Mapping[str, Path], reading: Reading) -> list[FileView]:
     """The views of all files, those that are named in `transpose` turned."""
-    places = h5ad_places([name for name, file in files.items() if file.suffix.lower() == ".h5ad"], reading.use)
+    places = h5ad_places([name for name, file in files.items() if ending_of(file) == ".h5ad"], reading.use)
     views: list[FileView] = []
     for name, file in files.items():
         of_ids = reading.header is None and name in reading.transpose  # the first line may well hold numbers
-        job = ReadJob(file, reading.id_column, reading.blocks, places.get(name), True if of_ids else reading.header)
+        job = ReadJob(
+            file,
+            reading.id_column,
+            reading.blocks,
+            places.get(name),
+            True if of_ids else reading.header,
+            reading.only,
+            reading.drop,
+        )
         found = _read(job, reading.trusted).views
-        views += found if name == file.stem else [_named(name, file, found)]
+        views += found if name == view_of(file) else [_named(name, file, found)]
+    _check_chosen(reading, views)
     _check_transposed(reading.transpose, [view.name for view in views])
     return [view.turned() if view.name in reading.transpose else view for view in views]
+
+
+def _check_chosen(reading: Reading, views: Sequence[FileView]) -> None:
+    """Refuse names of columns that no file has."""
+    unread = {name for view in views for name in view.unread}
+    read = {str(name) for view in views for name in view.columns} if reading.only else set()
+    for name, patterns, columns in (("only", reading.only, read | unread), ("drop", reading.drop, unread)):
+        unknown = [one for one in patterns if not any(is_among(column, [one]) for column in columns)]
+        if unknown:
+            raise DataError(Setting(name), f" names {unknown[0]!r}, but no file has such a column; correct the name")
 
 
 def _check_transposed(transpose: Sequence[str], names: Sequence[str]) -> None:
@@ -289,5 +327,5 @@ def _parse(job: ReadJob) -> Contents:
     if job.ending == ".h5ad":
         return Contents(read_h5ad(job.path, job.use if isinstance(job.use, dict) else {}))
     if job.ending == ".parquet":
-        return Contents(read_parquet(job.path, job.id_column, job.blocks))
-    return Contents(read_text(job.path, job.id_column, job.blocks, job.header))
+        return Contents(read_parquet(job.path, job.id_column, job.blocks, ColumnChoice(job.only, job.drop)))
+    return Contents(read_text(job.path, job.id_column, job.blocks, job.header, ColumnChoice(job.only, job.drop)))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.io.readers.text import Blocks, Digits, pick_columns
+from viewfuse.io.readers.text import ALL, Blocks, ColumnChoice, Digits, pick_columns
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView
 from viewfuse.utils.console import needed, warn
@@ -22,7 +22,9 @@ _CURE = "write it without compression and dictionaries"
 _SHOWN = 8
 
 
-def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> list[FileView]:
+def read_parquet(
+    path: Path, id_column: str | None, blocks: Blocks | None, choice: ColumnChoice = ALL
+) -> list[FileView]:
     """The views of one file.
 
     A column of lists (an embedding) is a view by itself. A file with such columns has these as its views; of any
@@ -31,11 +33,11 @@ def read_parquet(path: Path, id_column: str | None, blocks: Blocks | None) -> li
     file = needed("pyarrow.parquet", "io", path).ParquetFile(path)
     _check_bomb(path, file)
     table = _Table(path, file, file.schema_arrow, id_column)
-    views = table.plan(blocks)
+    views = table.plan(blocks, choice)
     if not file.metadata.num_rows:
         raise DataError(f"{path} has no rows; it needs at least one")
     ids = table.ids()
-    return [FileView(path, name, *table.view(columns), ids) for name, columns in views.items()]
+    return [FileView(path, name, *table.view(columns), ids, table.unread) for name, columns in views.items()]
 
 
 def _check_bomb(path: Path, file: Any) -> None:
@@ -71,9 +73,11 @@ class _Table:
             )
         return id_column or (index or self._names)[0]
 
-    def plan(self, blocks: Blocks | None) -> Mapping[str, list[str]]:
+    def plan(self, blocks: Blocks | None, choice: ColumnChoice) -> Mapping[str, list[str]]:
         """Per view its columns."""
-        columns = [name for name in self._names if name != self._id]
+        every = [name for name in self._names if name != self._id]
+        columns = choice.of(self.path, every)
+        self.unread = tuple(name for name in every if name not in columns)
         if blocks is not None:
             return pick_columns(self.path, columns, blocks)
         lists = [name for name in columns if is_list(self._kinds[name])]

@@ -1,69 +1,128 @@
-"""CSV and TSV files with an id column: one view each, or one wide file of several (`blocks`)."""
+"""CSV and TSV files, packed or not, with an id column: one view each, or one wide file of several (`blocks`)."""
 
 from __future__ import annotations
 
 import csv
+import gzip
+import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import chain, count, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number, is_too_small, text_as_numbers
+from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
-from viewfuse.io.safety import Spool
-from viewfuse.io.source import FileView
+from viewfuse.io.readers.cells import NOTHING, Cells
+from viewfuse.io.safety import Allowance, Spool
+from viewfuse.io.source import FileView, ending_of, view_of
+from viewfuse.utils.console import tell
 from viewfuse.utils.settings import Setting
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _CELLS_AT_A_TIME = 30_000
 _LONGEST_LINE = 16_000_000
 _LARGEST = 2**1023
 """What is larger is no float at all, which is refused elsewhere."""
 Lines = Sequence[Sequence[str]]
-NOTHING = ("", "na", "nan", "null", "none", "n/a")
-"""What an empty cell may be written as, in small letters."""
+_QUOTED = re.compile('"[^"]*"')
 _MANY = 6
 """So many numbers in rising or falling order are names, such as wavelengths; fewer may be in order by chance."""
 Blocks = Mapping[str, str | Sequence[str]]
 """Per view the names of its columns, or a pattern such as "rna_*"."""
 
 
-def read_text(path: Path, id_column: str | None, blocks: Blocks | None, header: bool | None = None) -> list[FileView]:
+class ColumnChoice(NamedTuple):
+    """Which columns of tables are read, by name or by a pattern such as "q*".
+
+    Attributes
+    ----------
+    only : of a file that has one of these, no others are read
+    drop : these are not read
+    """
+
+    only: Sequence[str] = ()
+    drop: Sequence[str] = ()
+
+    def of(self, path: Path, columns: list[str]) -> list[str]:
+        """Those of a file that are read."""
+        wanted = [one for one in columns if is_among(one, self.only)] or columns
+        kept = [one for one in wanted if not is_among(one, self.drop)]
+        if not kept:
+            raise DataError(f"{path}: no column is left; leave the file out, or ", Setting("drop"), " fewer columns")
+        return kept
+
+
+ALL = ColumnChoice()
+
+
+def is_among(column: str, patterns: Sequence[str]) -> bool:
+    """Whether a column has one of these names, or matches one of these patterns."""
+    return any(column == one or fnmatchcase(column, one) for one in patterns)
+
+
+def read_text(
+    path: Path, id_column: str | None, blocks: Blocks | None, header: bool | None = None, choice: ColumnChoice = ALL
+) -> list[FileView]:
     """The views of one file; with `blocks` several, and columns that belong to none are not looked at.
 
     `header` says whether the first line holds the names of columns; None: it should, and is looked at.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(_lines(path, file), delimiter=DELIMITERS[path.suffix.lower()], strict=True)
+        with _opened(path) as file:
+            lines, sign = _separated(path, file)
+            if header is False:
+                check_nameless(path, only=choice.only or None, drop=choice.drop or None)
             names, rows = _names_and_rows(path, lines, id_column, blocks, header)
             place = 0 if id_column is None else names.index(id_column)
-            columns = names[:place] + names[place + 1 :]
-            views = {path.stem: columns} if blocks is None else pick_columns(path, columns, blocks)
+            every = names[:place] + names[place + 1 :]
+            columns = choice.of(path, every)
+            views = {view_of(path): columns} if blocks is None else pick_columns(path, columns, blocks)
             places = _places(path, names, views)
             wanted = [places[column] for found in views.values() for column in found]
-            ids, table = _read_rows(path, rows, names, place, wanted)
+            ids, table = _read_rows(path, rows, names, place, wanted, sign)
             if id_column is None:
                 _check_measurements(path, names[0], ids)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     if header is False:
-        return [FileView(path, path.stem, table, range(table.shape[1]), ids)]
-    return [FileView(path, view, values, found, ids) for view, found, values in _cut(table, views)]
+        return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
+    unread = tuple(name for name in every if name not in columns) if len(columns) < len(every) else ()
+    return [FileView(path, view, values, found, ids, unread) for view, found, values in _cut(table, views)]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """The text of a file, unpacked where it is packed."""
+    how: Any = {"newline": "", "encoding": "utf-8-sig"}
+    with gzip.open(path, "rt", **how) if path.suffix.lower() == ".gz" else path.open(**how) as file:
+        yield file  # type: ignore[misc]
+
+
+def _separated(path: Path, file: TextIO) -> tuple[Iterator[list[str]], str]:
+    """The lines as cells, and what separates them: a semicolon where it divides the first line of a .csv into more."""
+    lines, usual = _lines(path, file), DELIMITERS[ending_of(path)]
+    first = next(lines, "")
+    bare = _QUOTED.sub("", first)
+    sign = ";" if usual == "," and bare.count(";") > bare.count(usual) else usual
+    return csv.reader(chain([first], lines), delimiter=sign, strict=True), sign
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of a file, of which none may fill the memory by itself."""
+    """The lines of a file, of which none may fill the memory by itself, nor all of a packed one together."""
+    allowance = Allowance(path, "unpack it first") if path.suffix.lower() == ".gz" else None
     for number in count(1):
         line = file.readline(_LONGEST_LINE)
+        if allowance is not None:
+            allowance.take(len(line))
         if len(line) == _LONGEST_LINE:
             raise DataError(
                 f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table; "
@@ -110,7 +169,7 @@ def _check_first_line(path: Path, header: list[str], id_column: str | None) -> N
 
 def _first_line_fault(path: Path, header: list[str]) -> str:
     """What is wrong with a first line of one cell, and what to do."""
-    line, sign = "".join(header), DELIMITERS[path.suffix.lower()]
+    line, sign = "".join(header), DELIMITERS[ending_of(path)]
     shown = f"{reprlib.repr(line)},"
     if "\t" in line and sign != "\t":
         return f"{shown} is separated by tabs; call the file .tsv"
@@ -134,25 +193,28 @@ def _places(path: Path, header: list[str], views: dict[str, list[str]]) -> dict[
 
 
 def _read_rows(
-    path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[int]
+    path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[int], sign: str
 ) -> tuple[list[str], NDArray[np.float64]]:
     """Ids and the wanted columns, a few lines at a time; empty lines are passed over."""
     ids: list[str] = []
-    spool, digits = Spool(len(wanted)), Digits()
+    spool, digits, columns = Spool(len(wanted)), Digits(), [header[c] for c in wanted]
+    reader = Cells(path, columns, commas=sign != ",")
     take = itemgetter(*wanted) if len(wanted) > 1 else lambda row: (row[wanted[0]],)
     filled = (_trimmed(line, len(header)) for line in lines if any(cell.strip() for cell in line))
     while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
         _check_ragged(path, block, len(header), len(ids))
         names = [unmarked(row[place]) for row in block]
         cells = [take(row) for row in block]
-        numbers = _numbers(path, cells, [header[c] for c in wanted], names)
+        numbers = reader.numbers(cells, names)
         digits.look(numbers, lambda c, cells=cells: whole(row[c] for row in cells))  # type: ignore[misc]
         spool.add(numbers)
         ids += names
     if not ids:
         raise DataError(f"{path} has a header but no rows; it needs at least one row")
     table = spool.table()
-    digits.check(path, [header[c] for c in wanted], table)
+    digits.check(path, columns, table)
+    if said := ["separated by ';'"] * (sign == ";") + reader.said():
+        tell(f"{path}: {', '.join(said)}")
     return ids, table
 
 
@@ -180,28 +242,6 @@ def _check_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
                 f"{path}, data row {before + row + 1} has {len(cells)} cells instead of {width}; "
                 "check quotes and delimiters"
             )
-
-
-def _numbers(path: Path, cells: Lines, columns: Sequence[str], ids: Sequence[str]) -> NDArray[np.float64]:
-    numbers = text_as_numbers(cells)
-    if numbers is None:  # empty cells are rare enough to look for them only now
-        cells = [["nan" if cell.strip().lower() in NOTHING else cell for cell in row] for row in cells]
-        numbers = text_as_numbers(cells)
-    if numbers is None:
-        places = ((name, c, cell) for name, row in zip(ids, cells, strict=True) for c, cell in enumerate(row))
-        name, c, cell = next(place for place in places if not is_number(place[2]))
-        raise DataError(f"{path}, id {name!r}, column {columns[c]!r}: {cell!r} ", *_fault(cell))
-    return numbers
-
-
-def _fault(cell: str) -> tuple[str | Setting, ...]:
-    """What is wrong with a cell that is no number, and the cure."""
-    if is_too_small(cell):
-        return ("is too small for 64-bit floats, it would be 0; rescale the column",)
-    if is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
-        return ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
-    cure = "empty the cell if nothing is known, encode it, drop the column, or name it with "
-    return f"is not a number; {cure}", Setting("id_column"), " if it holds ids"
 
 
 def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None:
