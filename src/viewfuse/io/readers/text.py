@@ -104,7 +104,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
     """The text of a file, unpacked where it is packed."""
     how: Any = {"newline": "", "encoding": "utf-8-sig"}
     with gzip.open(path, "rt", **how) if path.suffix.lower() == ".gz" else path.open(**how) as file:
-        yield file  # type: ignore[misc]
+        yield file
 
 
 def _separated(path: Path, file: TextIO) -> tuple[Iterator[list[str]], str]:

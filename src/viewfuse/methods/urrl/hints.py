@@ -17,7 +17,7 @@ from viewfuse.data.hints import UNKNOWN, Hints
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import KnownClasses
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances
-from viewfuse.selection.scores import AGREEMENT_DEPTH
+from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
 
 _ROUNDS = 100
 
@@ -25,8 +25,8 @@ _ROUNDS = 100
 def known_centers(embedding: Tensor, known: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor) -> Tensor:
     """Centres of shape (clusters, embedding), each with the number of its class.
 
-    Those of k-means without hints, unless k-means from the means of the known classes places more of these samples
-    into one cluster by class. The means themselves would be worse, as there are few samples, and some hints are wrong.
+    Those of k-means without hints, unless k-means from the means of the known classes puts more of these samples with
+    their class, in clusters of no lower score (`viewfuse.selection.scores`): then hints that are wrong do no harm.
 
     Parameters
     ----------
@@ -38,7 +38,8 @@ def known_centers(embedding: Tensor, known: Tensor, n_clusters: int, seed: int, 
     codes, found = known.cpu().numpy(), [nearest_center(embedding, own).cpu().numpy() for own in (usual, drawn)]
     numbers = [class_numbers(own, codes, n_clusters) for own in found]
     shares = [share_of_hints(number[own], codes) for number, own in zip(numbers, found, strict=True)]
-    best = int(shares[1] > shares[0])
+    own, others = merits([torch.from_numpy(one).to(neighbor_ids.device) for one in found], neighbor_ids, n_clusters)
+    best = int(shares[1] > shares[0] and others.score >= own.score)
     return (usual, drawn)[best][np.argsort(numbers[best])]
 
 
