@@ -15,7 +15,7 @@ from viewfuse.cli import main
 from viewfuse.data.hints import UNKNOWN, Hints, range_with
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.methods.urrl import losses
-from viewfuse.methods.urrl.hints import class_numbers, credible, doubtful, known_centers, share_of_hints
+from viewfuse.methods.urrl.hints import class_numbers, doubtful, known_centers, share_of_hints
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.messages import label, restored, words
 
@@ -147,20 +147,6 @@ def test_doubtful_are_those_whose_neighbours_are_elsewhere_in_every_view():
         expected.append(known[i] != UNKNOWN and bool(said) and all(said))
     assert 0 < sum(expected) < (known != UNKNOWN).sum()
     assert doubtful(known, labels, ids).tolist() == expected
-
-
-def test_doubtful_hints_are_not_learned_unless_half_of_their_class_is():
-    labels = np.array([0] * 5 + [1] * 5 + [2])
-    ids = np.array(
-        [[[j for j in range(10) if labels[j] == c and j != i]] for i, c in enumerate(labels[:10])], dtype=object
-    )
-    near = np.full((11, 1, 5), NO_NEIGHBOR)
-    for i, row in enumerate(ids):
-        near[i, 0, : len(row[0])] = row[0]
-    known = np.array([0, 0, 1, -1, -1, 1, 1, 2, -1, 2, 2])  # sample 2 is called 1, samples 7 and 9 are called 2
-    assert np.flatnonzero(doubtful(known, labels, near)).tolist() == [2, 7, 9]
-    learned = credible(*(torch.from_numpy(one) for one in (known, labels, near)))
-    assert learned.tolist() == [0, 0, -1, -1, -1, 1, 1, 2, -1, 2, 2]
 
 
 def test_centres_start_at_known_classes_and_leave_room_for_others():

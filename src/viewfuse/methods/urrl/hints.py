@@ -85,18 +85,6 @@ def doubtful(known: NDArray[np.int64], labels: NDArray[np.int64], neighbor_ids: 
     return mark
 
 
-def credible(known: Tensor, clusters: Tensor | None, neighbor_ids: Tensor) -> Tensor:
-    """The known classes that are learned: without doubtful ones, as these may be wrong.
-
-    Where half of a class or more is doubtful, not the hints are wrong, but the clusters so far, and all are learned.
-    """
-    assert clusters is not None
-    codes, labels, ids = (one.cpu().numpy() for one in (known, clusters, neighbor_ids))
-    doubts = doubtful(codes, labels, ids)
-    few = [c for c in range(int(codes.max()) + 1) if 2 * doubts[codes == c].sum() < (codes == c).sum()]
-    return torch.from_numpy(np.where(doubts & np.isin(codes, few), UNKNOWN, codes)).to(known)
-
-
 def known_classes(hints: Hints, labels: NDArray[np.int64], neighbor_ids: Tensor, ids: NDArray[Any]) -> KnownClasses:
     """What became of the hints, given the clusters of the samples and their neighbours."""
     marked = doubtful(hints.codes, labels, neighbor_ids.cpu().numpy())

@@ -15,7 +15,7 @@ from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import credible, known_centers
+from viewfuse.methods.urrl.hints import known_centers
 from viewfuse.methods.urrl.method import HINTS, TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import tensor_cores
@@ -192,11 +192,9 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
 
 
 def _known(training: Training) -> Tensor | None:
-    """The classes that each network learns, of shape (replicates, samples); None without hints."""
-    found = [
-        credible(run.known, run.clusters, run.stored.neighbor_ids) for run in training.runs if run.known is not None
-    ]
-    return torch.stack(found) if found else None
+    """The known classes of the samples of each network, of shape (replicates, samples); None without hints."""
+    known = [run.known for run in training.runs if run.known is not None]
+    return torch.stack(known) if known else None
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
