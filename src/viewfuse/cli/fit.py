@@ -31,6 +31,7 @@ from viewfuse.utils.console import tell
 
 if TYPE_CHECKING:
     from viewfuse import URRL
+    from viewfuse.methods.base import MultiViewClusterer
 
 
 _NOT_SHORT = ("params", "decisions", "remarks", "alpha", "command", "files")
@@ -119,6 +120,12 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
 @options.jobs
+@click.option(
+    "--like",
+    type=options.PATH,
+    metavar="RUN",
+    help="A former run, or a model: clusters that are the same have its numbers, others have new ones.",
+)
 @options.alpha
 @click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings
@@ -128,6 +135,7 @@ def command(
     inputs: options.Inputs,
     out: Path | None,
     resume: Path | None,
+    like: Path | None,
     alpha: float,
     keep: int | None,
     log1p: Sequence[str],
@@ -142,7 +150,7 @@ def command(
     with options.new_folder(out, may_exist, inputs, is_stale=_results_in(out)) as folder:
         check_run_folder(out)
         with _kept(out / _CHECKPOINT, force):
-            summary = _fit(folder, out, inputs, alpha, keep, params)
+            summary = _fit(folder, out, inputs, like, alpha, keep, params)
     page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
     options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
@@ -211,16 +219,29 @@ def _results_in(out: Path) -> Callable[[str], bool]:
     return {*_RESULTS, *own}.__contains__
 
 
+def _former(like: Path | None, device: str) -> MultiViewClusterer | None:
+    """The model of a run, or a model, whose numbers are kept."""
+    from viewfuse import load
+
+    return None if like is None else load(like / "model" if (like / "model").is_dir() else like, device=device)
+
+
 def _fit(
-    out: Path, place: Path, inputs: options.Inputs, alpha: float, keep: int | None, params: dict[str, Any]
+    out: Path,
+    place: Path,
+    inputs: options.Inputs,
+    like: Path | None,
+    alpha: float,
+    keep: int | None,
+    params: dict[str, Any],
 ) -> dict[str, Any]:
     """Read, train, and write all results into a new folder, which will be at `place`."""
-    views = inputs.open().read()
+    former, views = _former(like, params["device"]), inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL
 
     began = time.perf_counter()
-    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views)
+    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, like=former)
     judged = model.judge(alpha=alpha)
     summary = {
         "samples": len(views),

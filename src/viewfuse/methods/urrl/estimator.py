@@ -25,6 +25,7 @@ from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
 from viewfuse.methods.levels import NestedLevels
+from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import check_outliers, with_number
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import Fitted, fit_models
@@ -120,7 +121,7 @@ class URRL(NestedLevels, MultiViewClusterer):
     labels_ : int array of shape (samples,); see `outliers`
     embedding_ : float32 array of shape (samples, embedding_dim)
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
-    n_clusters_ : int, the number of clusters
+    n_clusters_ : int, the number of clusters, those among them that `like` had and no sample has now
     trust_ : :class:`viewfuse.selection.decisions.Trust`: whether the same clusters would be found if the fit were
         repeated, in one word ("high", "some", "none"), with an interval, for each cluster too, and the reasons
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
@@ -128,7 +129,7 @@ class URRL(NestedLevels, MultiViewClusterer):
     objectives_ : list of the last losses of the trainings with the scaling that was kept
     decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
         "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
-        "confidence" and "trust": for each a dict of what was "chosen", from which "evidence", and "why" in words
+        "confidence", "trust" and "numbers": for each a dict of what was "chosen", from which "evidence", and "why"
     outliers_ : bool array of shape (samples,): samples that lie far from all others in a view that they have
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
@@ -228,7 +229,7 @@ class URRL(NestedLevels, MultiViewClusterer):
             **{**own, "scaling": PAPER_SCALING, "reduction": "none", "n_init": 1, "ablation": ablation, **params},
         )
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None) -> Self:
         """Train on the samples and cluster them.
 
         Parameters
@@ -236,6 +237,9 @@ class URRL(NestedLevels, MultiViewClusterer):
         X : list or dict of (samples, columns) arrays, data frames or AnnData, a MuData, Views, or one 2-D array
             A row that is all NaN is a missing view; so is a cell that a modality lacks. Other NaN: see `fill`.
         y : ignored
+        like : a fitted model, by default none, whose clusters lend their numbers: clusters are matched one to one by
+            the samples that both have, or else by where `like` places the new ones. The rest gets new numbers, and
+            numbers without a cluster stay empty, see ``decisions_["numbers"]``.
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
@@ -244,6 +248,7 @@ class URRL(NestedLevels, MultiViewClusterer):
         check_outliers(self.outliers)
         worker_count(self.n_jobs)
         views = self._checked_views(X, y)
+        former = FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
@@ -256,7 +261,9 @@ class URRL(NestedLevels, MultiViewClusterer):
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
-        self._remember(fitted._replace(decisions=with_number(fitted.decisions, number)), views)
+        fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
+        self.view_names_, self.ids_ = list(views.names), views.ids
+        self._take_over(fitted)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
@@ -270,11 +277,8 @@ class URRL(NestedLevels, MultiViewClusterer):
         changes. It takes about as long as `n_refits` fits; with `checkpoint`, it can be resumed.
         """
         check_is_fitted(self)
-        config, device = replace(self._config(), n_clusters=self.n_clusters_), chosen_device(self.device)
-        place = None if self.checkpoint is None else Path(self.checkpoint) / "validation"
-        with Progress(shown=bool(self.verbose)) as progress:
-            ways = {**self._ways([0]), "device": device, "progress": progress}
-            found = validated(self, config, n_refits, place, **ways)
+        config = replace(self._config(), n_clusters=int(self._model.in_use.sum()))
+        found = validated(self, config, n_refits, **self._ways([0]), device=chosen_device(self.device))
         self._model, self.soft_labels_ = found.model, found.soft
         self.decisions_ = {**self.decisions_, **found.decisions}
         return self
@@ -310,11 +314,6 @@ class URRL(NestedLevels, MultiViewClusterer):
             return NO_CHECKPOINT
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
         return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds}, device))
-
-    def _remember(self, fitted: Fitted, views: Views) -> None:
-        """Set what fitting gave."""
-        self.view_names_, self.ids_ = list(views.names), views.ids
-        self._take_over(fitted)
 
     def _take_over(self, fitted: Fitted) -> None:
         """Set what a training of the same samples gave."""
