@@ -156,4 +156,7 @@ def test_the_command_line_keeps_numbers_too(first, tmp_path):
     summary = json.loads((tmp_path / "again" / "summary.json").read_text())
     assert summary["decisions"]["numbers"]["unused"] == [before[1]]
     assert summary["cluster_sizes"][before[1]] == 0
-    assert f"cluster {before[1]} unused" in (tmp_path / "again" / "report.html").read_text()
+    page = (tmp_path / "again" / "report.html").read_text()
+    assert f"cluster {before[1]} unused" in page
+    assert "You asked for 3 clusters" in page
+    assert "hold no sample" not in page  # nothing is wrong with it

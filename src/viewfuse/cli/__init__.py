@@ -40,6 +40,7 @@ MORE = {
     "fit-large": "Cluster the rows of sharded Parquet files, in one or many processes.",
     "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",
+    "rename": "Give the clusters of a run names, from a CSV file with the columns label and name.",
     "score": "Compare labels with known ones.",
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
@@ -47,6 +48,7 @@ _ELSEWHERE = {
     "embed": ("viewfuse.cli.predict", "embed"),
     "impute": ("viewfuse.cli.predict", "impute"),
     "info": ("viewfuse.cli.predict", "info"),
+    "rename": ("viewfuse.cli.later", "rename"),
 }
 """Verbs that have no module of their own here."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
 
 
-_NOT_SHORT = ("params", "decisions", "remarks", "alpha", "command", "files")
+_NOT_SHORT = ("params", "names", "decisions", "remarks", "alpha", "command", "files")
 _SUMMARY, _CHECKPOINT = "summary.json", "checkpoint"
 _RESULTS = (
     "labels.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "k.png", "explanation",
@@ -257,7 +257,9 @@ def _fit(
         "alpha": alpha,
         "command": options.typed(),
     }
-    write_labels(out / "labels.csv", views, judged)
+    if model.cluster_names_:
+        summary["names"] = {str(label): name for label, name in model.cluster_names_.items()}
+    write_labels(out / "labels.csv", views, judged, model.cluster_names_)
     _write_results(out, model, views, inputs)
     model.save(out / "model", keep=keep)
     write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
@@ -298,8 +300,9 @@ def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs)
 
 def _draw(out: Path, places: Places, model: URRL, views: Views) -> None:
     title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
+    tags = {label: model.cluster_names_.get(label, str(label)) for label in range(model.n_clusters_)}
     shown = places, model.labels_, views.mask, views.names
-    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title)}
+    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title, tags=tags)}
     if "n_clusters" in model.decisions_:
         lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"])
     for why in dict.fromkeys(filter(None, lacking.values())):

@@ -29,6 +29,7 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import check_names, decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Results, annotate
+from viewfuse.methods.naming import NamedClusters, with_names
 from viewfuse.methods.trusting import Trusting
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
@@ -86,7 +87,9 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         return tags
 
 
-class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
+class MultiViewClusterer(
+    NamedClusters, Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer
+):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -239,6 +242,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             "objectives": self.objectives_,
             "decisions": self.decisions_,
             "ids": encode(self.ids_[rows]),
+            "cluster_names": [[label, name] for label, name in self.cluster_names_.items()],
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
         }
@@ -280,6 +284,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
         model.cluster_centers_ = saved.arrays["cluster_centers_"]
         model.n_clusters_ = len(model.cluster_centers_)
+        model.cluster_names_ = with_names({}, dict(facts.get("cluster_names", [])), model.n_clusters_)
         for name in _PER_SAMPLE:
             if len(saved.arrays[name]) != n:
                 raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")

@@ -130,6 +130,7 @@ class URRL(NestedLevels, MultiViewClusterer):
     decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
         "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
         "confidence", "trust" and "numbers": for each a dict of what was "chosen", from which "evidence", and "why"
+    cluster_names_ : dict of names by number, as `rename` gave them
     outliers_ : bool array of shape (samples,): samples that lie far from all others in a view that they have
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
@@ -264,6 +265,7 @@ class URRL(NestedLevels, MultiViewClusterer):
         fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
         self.view_names_, self.ids_ = list(views.names), views.ids
         self._take_over(fitted)
+        self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
