@@ -223,7 +223,7 @@ def _former(like: Path | None, device: str) -> MultiViewClusterer | None:
     """The model of a run, or a model, whose numbers are kept."""
     from viewfuse import load
 
-    return None if like is None else load(like / "model" if (like / "model").is_dir() else like, device=device)
+    return None if like is None else load(options.model_in(like), device=device)
 
 
 def _fit(

@@ -1,4 +1,4 @@
-"""viewfuse rename: what is done with a run later."""
+"""viewfuse rename and viewfuse drift: what is done with a run later."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from viewfuse.plots.places import Places
 from viewfuse.report.csv_table import read_table
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import read_run
+from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import tell
 
@@ -33,15 +34,14 @@ if TYPE_CHECKING:
 def rename(run: Path, names: Path, as_json: bool) -> None:
     """Filled in by the group."""
     given = _read_names(names)
-    is_run = (run / "model").is_dir()
-    if is_run:
+    place = options.model_in(run)
+    if place != run:
         read_run(run)  # complains before anything is written
     from viewfuse import load
 
-    place = run / "model" if is_run else run
     fitted = load(place, device="cpu").rename(given)
     fitted.save(place)
-    if is_run:
+    if place != run:
         _write(run, fitted.cluster_names_)
     shown = {str(label): name for label, name in fitted.cluster_names_.items()}
     options.show({"names": shown, "written to": str(run)}, as_json)
@@ -81,3 +81,25 @@ def _draw(run: FinishedRun) -> None:
     title = f"{len(run.ids):,} samples, {len(run.views)} views, {run.n_clusters} clusters"
     tags = {label: run.cluster_names.get(label, str(label)) for label in range(run.n_clusters)}
     draw_map(run.folder / "map.png", places, run.labels, run.present, run.views, title=title, tags=tags)
+
+
+@click.command()
+@click.argument("run", type=options.PATH, metavar="RUN")
+@options.inputs
+@options.device
+@options.as_json
+def drift(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None:
+    """Filled in by the group."""
+    from viewfuse import load
+
+    fitted = load(options.model_in(run), device=device)
+    found = fitted.drift(inputs.open_for(fitted).read())
+    sheet = found.sheet()
+    rows = [tuple(row) for row in sheet.rows]
+    if as_json:
+        tests = [dict(zip(sheet.header, row, strict=True)) for row in rows]
+        click.echo(json_text({"samples": found.n_samples, "alarms": list(found.alarms), "tests": tests}))
+        return
+    shown = [(*row[:2], *(f"{value:.3f}" for value in row[2:5]), *map(p_value, row[5:7])) for row in rows]
+    click.echo(options.table(sheet.header[:-1], shown, text=(0, 1)))
+    click.echo("\n" + "\n".join(found.alarms or ["no alarm: the samples are like those of training"]))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
+from viewfuse.fitted.drift import Drift, PlacedSamples, drift
 from viewfuse.io.writers import OUTLIER, Judged
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.label_sets import bounds, label_sets
@@ -58,6 +59,7 @@ class Trusting:
     labels_: NDArray[np.int64]
     n_clusters_: int
     outliers: str = "mark"
+    cluster_names_: Mapping[int, str]
     _model: Model
     _known_views: Callable[[Any], Views]
     _place: Callable[[Views], tuple[Model, Samples, Tensor]]
@@ -111,6 +113,19 @@ class Trusting:
         """
         model, samples, _ = self._place(self._known_views(X))
         return model.surroundings.novelty(samples)
+
+    def drift(self, X: Any) -> Drift:
+        """Whether samples are like those of training: view by view, and in what the model makes of them.
+
+        Returns
+        -------
+        Drift
+            True where there is an alarm; ``alarms`` are sentences, ``as_table()`` has all tests with p-values that are
+            corrected for their number.
+        """
+        model, samples, embedding = self._place(self._known_views(X))
+        placed = PlacedSamples(samples, model.assign(samples, embedding))
+        return drift(model, self.soft_labels_, placed, self.cluster_names_)
 
     @property
     def outliers_(self) -> NDArray[np.bool_]:
