@@ -6,12 +6,12 @@ READY := .venv/ready
 .PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants mutants-random bench docs dist test-dist check format clean
 
 demo: $(READY)
-	GOMP_SPINCOUNT=2000 TORCH_MKLDNN_MATMUL_MIN_SIZE=1000000000 $(PY) -m viewfuse.demo
+	GOMP_SPINCOUNT=2000 TORCH_MKLDNN_MATMUL_MIN_SIZE=1000000000 $(PY) -m benchmarks.demo
 
 # One process per core; more threads than that would only get into each other's way.
 # Compiled tests are kept, also where the environment asks for none: each process would compile them anew, for 8 s.
 test: $(READY) check
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow
@@ -30,7 +30,7 @@ test-lowest:
 	$(LOWEST) -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' requirements.lock)
 	$(LOWEST) tests/lowest.py > .venv-lowest/lowest.txt
 	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 # One thread: forked processes, which are killed here, would wait for those of their parent.
 faults: $(READY)

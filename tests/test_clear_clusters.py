@@ -38,6 +38,7 @@ def always_clear(monkeypatch):
     """All clusters are clear: of a fit of five epochs those after two are looked at."""
     monkeypatch.setattr(rules, "CLEAR", -inf)
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.early_epochs", lambda self, n: 2)
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
 
 

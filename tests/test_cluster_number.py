@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,16 +14,10 @@ from test_splits import a_look
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import cluster_number
-from viewfuse.selection.cluster_number import (
-    checked_range,
-    number_decision,
-    possible_range,
-    splits_tested,
-    without_view,
-)
+from viewfuse.selection.cluster_number import number_decision, possible_range, splits_tested, without_view
 from viewfuse.selection.messages import words
-from viewfuse.selection.splits import Evidence
 from viewfuse.selection.tree import cluster_tree
+from viewfuse.utils.settings import checked_range
 
 ALL = (1, 200)
 
@@ -103,7 +98,9 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
         depth = {160: 0, 80: 1, 40: 2, 20: 3}[size]
         name = f"{int(first // 10):04b}"[:depth]
         strength, p = made[name]
-        return Evidence(1 - 0.6 * float(np.exp(-strength)), 0.4, p, [1.0, 1.0], 1.0, 0.5)
+        facts = {"held_out": [1.0, 1.0], "views": [], "alone": None, "stability": 1.0, "gap": 0.5, "error": 0.1}
+        agreement = 1 - 0.6 * float(np.exp(-strength))
+        return SimpleNamespace(strength=strength, p_value=p, agreement=agreement, null=0.4, **facts)
 
     look.table[:, 0] = torch.arange(160)
     monkeypatch.setattr(cluster_number, "evidence", said)
@@ -188,3 +185,13 @@ def test_a_view_is_hidden_where_there_is_another():
     assert hidden.present.tolist() == [[False, True], [True, False], [False, True]]
     assert hidden.values[0].flatten().tolist() == [0.0, 2.0, 0.0]
     assert (hidden.neighbor_ids[~hidden.present] == -1).all()
+
+
+def test_sides_without_a_border_are_no_continuum():
+    crisp, curved = (
+        [a_split(-1, 0, [60, 60], 2.0, agreement=own, null=0.8, gap=0.0), a_split(0, 0, [30, 30], 2.0, agreement=own,
+         null=0.8, gap=0.0), a_split(0, 1, [30, 30], 2.0, agreement=own, null=0.8, gap=0.0)]
+        for own in (0.999, 0.99)
+    )  # fmt: skip
+    assert number_decision(crisp, 120, (1, 15)).kind == "clusters"
+    assert number_decision(curved, 120, (1, 15)).kind == "continuum"

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from viewfuse import URRL, demo
+from benchmarks import demo
+from viewfuse import URRL
 from viewfuse.datasets import load_handwritten
 
 

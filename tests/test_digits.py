@@ -158,7 +158,7 @@ def test_what_is_refused_is_what_loses_its_order(scale, offset):
 
 
 def quick(n_clusters=3, **options):
-    sizes = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 5, "joint_epochs": 2}
+    sizes = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 1}
     return URRL(n_clusters, **{**sizes, "scaling": "standard", "random_state": 0, "device": "cpu"} | options)
 
 
@@ -188,6 +188,13 @@ def groups():
     rng, labels = np.random.default_rng(0), np.arange(150) % 3
     first, second = (3.0 * labels[:, None] + rng.normal(0, 0.3, (150, 4)) for _ in range(2))
     return labels, first, second, np.arange(150) % 5 > 0
+
+
+@pytest.fixture(scope="module")
+def far(groups):
+    """A model of a view with a large offset."""
+    _, first, second, _ = groups
+    return quick().fit({"a": first + 1e9, "b": second})
 
 
 QUICK = ("m/z", "nanoseconds")
@@ -225,16 +232,15 @@ def test_a_model_of_large_offsets_is_that_of_their_differences(kind, groups, tmp
     assert (means["mean"] != means["mean_of_others"]).all()
 
 
-def test_samples_that_lost_their_digits_before_are_refused(groups):
+def test_samples_that_lost_their_digits_before_are_refused(groups, far):
     _, first, second, _ = groups
-    model = quick().fit({"a": first + 1e9, "b": second})
     told = "view 'a', column 0: as sparse matrices or 32-bit floats these samples lose digits"
     for lost in ((first + 1e9).astype(np.float32), sparse.csr_array(first + 1e9)):
         with pytest.raises(DataError, match=told):
-            model.predict({"a": lost, "b": second})
+            far.predict({"a": lost, "b": second})
     with pytest.raises(DataError, match=told):
-        model.predict(Views({"a": first[:3] + 1e9, "b": second[:3]}))  # too few rows to see what matters
-    model.predict({"a": None, "b": second.astype(np.float32)})
+        far.predict(Views({"a": first[:3] + 1e9, "b": second[:3]}))  # too few rows to see what matters
+    far.predict({"a": None, "b": second.astype(np.float32)})
 
 
 def test_columns_in_another_order_keep_their_offsets(groups):
@@ -274,13 +280,12 @@ def test_every_way_to_ask_a_model_of_large_offsets(groups, tmp_path):
     assert np.concatenate([model.predict(part) for part in parts]).tolist() == model.labels_.tolist()
 
 
-def test_views_for_a_model_can_be_fitted_as_well(groups):
+def test_views_for_a_model_can_be_fitted_as_well(groups, far):
     labels, first, second, _ = groups
     views = Views({"a": first + 1e9, "b": second}, allow_disjoint=True)
     assert {array.dtype for array in views.arrays} == {np.dtype(np.float64)}
-    expected = quick().fit({"a": first + 1e9, "b": second})
-    assert np.array_equal(quick().fit(views).soft_labels_, expected.soft_labels_)
-    assert adjusted_rand_score(labels, expected.labels_) > 0.95
+    assert np.array_equal(quick().fit(views).soft_labels_, far.soft_labels_)
+    assert adjusted_rand_score(labels, far.labels_) > 0.95
 
 
 @pytest.mark.parametrize("layout", ["lists", "columns"])

@@ -430,20 +430,20 @@ def test_what_the_training_takes_over_from_the_bank(prepared):
 
 def test_the_clusters_of_the_bank_are_those_of_the_trained_network(prepared):
     """Neighbours are counted by where the network that learned from all rows places them."""
-    model, seen = prepared[0], {}
+    model, seen = prepared[0], []
     start = SimpleNamespace(
-        _model=model, decisions_={}, objectives_=[4.0], _take_over=lambda fitted: seen.update(fitted=fitted)
+        _model=model, decisions_={}, objectives_=[4.0], _take_over=lambda *fitted: seen.extend(fitted)
     )
     run = state(model)
     run.history["total"].append(2.0)
     run.history["epoch"].append(5)
     fit_module._finish(start, run)
-    fitted = seen["fitted"]
-    assert (fitted.objectives, fitted.history) == ([4.0, 2.0], run.history)
+    trained, embedding, history, objectives, _ = seen
+    assert (objectives, history) == ([4.0, 2.0], run.history)
     expected = model.method.embed(run.network, run.stored, run.stored)
-    assert_close(fitted.embedding, expected, rtol=1e-4, atol=1e-5)
-    assert fitted.model.calibration.labels.tolist() == fitted.labels().tolist()
-    assert np.array_equal(fitted.model.calibration.again, model.calibration.again)
+    assert_close(embedding, expected, rtol=1e-4, atol=1e-5)
+    assert trained.calibration.labels.tolist() == trained.assign(trained.stored, embedding).argmax(axis=1).tolist()
+    assert np.array_equal(trained.calibration.again, model.calibration.again)
 
 
 # --- processes

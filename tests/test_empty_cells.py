@@ -281,13 +281,6 @@ def test_equal_rows_are_filled_alike_alone_and_in_any_batch():
     assert all(np.array_equal(nearest.fill(rows[i : i + 1])[0], together[i]) for i in range(0, 240, 3))
 
 
-def test_of_equally_near_rows_the_first_lend():
-    donors = np.zeros((50, 2), dtype=np.float32)
-    donors[:, 1] = np.arange(50)
-    found = NearestRows(donors).fill(np.array([[0.0, np.nan]], dtype=np.float32))
-    assert found[0, 1] == 2.0  # the mean of 0 to 4
-
-
 def test_a_value_far_out_beside_an_empty_cell_is_no_overflow():
     donors = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
     found = NearestRows(donors).fill(np.array([[1e30, np.nan, 0.0]], dtype=np.float32))

@@ -26,7 +26,7 @@ from viewfuse.selection import rules
 from viewfuse.selection.scores import Merit
 
 
-def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), **settings):
+def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), early=4, **settings):
     """What a fit trains, by the seeds of the trainings and the epoch until which they are trained."""
     events = []
 
@@ -40,6 +40,7 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), *
     monkeypatch.setattr(fit_module, "train_jointly", lambda runs, **_: events.append(("joint", [r.seed for r in runs])))
     monkeypatch.setattr(fit_module._Chosen, "best", lambda self: self)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
+    monkeypatch.setattr(Config, "early_epochs", lambda self, n: early)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
 
     def kmeans(samples, k, seed):
@@ -75,6 +76,14 @@ def unclear(seed):
 
 @pytest.mark.usefixtures("three_scalings")
 class TestWhatIsTrained:
+    def test_clusters_of_small_sets_that_are_clear_early_need_no_trial(self, monkeypatch):
+        events, _, _ = fitted_events(monkeypatch, clear, early=1)
+        assert events == [(1, [5]), (4, []), (4, []), (9, []), ("joint", [5])]
+
+    def test_clusters_that_are_not_clear_early_have_their_trial(self, monkeypatch):
+        events, _, _ = fitted_events(monkeypatch, unclear, early=1)
+        assert events[:2] == [(1, [5]), (4, [5])]
+
     def test_clear_clusters_need_no_other_scaling_and_no_more_epochs(self, monkeypatch):
         events, chosen, expected = fitted_events(monkeypatch, clear)
         assert expected == [3 * 4 + 5 + 6, 6]  # three scalings may be tried; one had its joint stage to come

@@ -75,6 +75,35 @@ def test_cells_are_the_mean_of_the_five_nearest_rows_that_have_them(monkeypatch,
     np.testing.assert_allclose(NearestRows(donors).fill(rows), expected, rtol=2e-6)
 
 
+def rows_with_ties(n=60):
+    """Few values per column, so that many rows are equally far, and a third of the last one is empty."""
+    rng = np.random.default_rng(3)
+    values = np.column_stack([rng.integers(2, size=(n, 3)) * 40.0, rng.normal(size=n), rng.normal(size=n)])
+    values[rng.random((n, 5)) < [0.1, 0.1, 0.0, 0.5, 0.3]] = NAN
+    return values.astype(np.float32)
+
+
+@pytest.mark.parametrize("candidates", [32, 2])
+def test_who_lends_among_rows_that_are_equally_far_does_not_depend_on_the_order_of_rows(monkeypatch, candidates):
+    monkeypatch.setattr(knn_imputer, "_CANDIDATES", candidates)
+    donors, order = rows_with_ties(), np.random.default_rng(4).permutation(60)
+    rows = np.array([[0, 40, 0, NAN, NAN], [40, 40, 0, NAN, NAN], [0, NAN, 40, NAN, NAN]], dtype=np.float32)
+    filled = NearestRows(donors).fill(rows)
+    np.testing.assert_array_equal(NearestRows(donors[order]).fill(rows), filled)
+    np.testing.assert_array_equal(NearestRows(donors[::-1]).fill(rows[::-1]), filled[::-1])
+    negative = np.where(donors == 0, np.float32(-0.0), donors)  # the same values
+    np.testing.assert_array_equal(NearestRows(negative).fill(rows), filled)
+
+
+def test_among_rows_that_are_equally_far_no_value_is_preferred():
+    lent = []
+    for shift in range(40):  # other contents, other lots
+        values = np.random.default_rng(shift).normal(size=(60, 1))
+        donors = np.column_stack([np.zeros(60), values]).astype(np.float32)
+        lent.append(NearestRows(donors).fill(np.array([[0, NAN]], dtype=np.float32))[0, 1])
+    assert abs(np.mean(lent)) < 3 / math.sqrt(40 * 5)
+
+
 def test_cells_that_nobody_can_lend_stay_empty():
     donors = np.array([[1, NAN, 5], [2, NAN, NAN], [4, NAN, 8]], np.float32)
     rows = np.array([[NAN, 3, NAN], [1, NAN, NAN]], np.float32)

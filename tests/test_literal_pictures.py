@@ -317,6 +317,8 @@ def test_the_tree_is_drawn_with_heights_and_sizes(figures, tmp_path):
         ([[1.25, 0], [1.25, 1]], "-"), ([[1.25, 0], [0, 0]], "-"), ([[1.25, 1], [0, 1]], "-"),
     ]  # fmt: skip
     assert {style for _, style in lines[6:]} == {":"}
+    bars = [one.get_segments()[0].tolist() for one in axes.collections]
+    assert np.allclose(bars[:2], [[[2.4, 1.5], [2.6, 1.5]], [[1.15, 0.5], [1.35, 0.5]]])  # the errors
     sizes = {text.get_text().strip(): text.xy for text in axes.texts if not text.get_text().startswith("p")}
     assert sizes == {"50": (0, 0), "40": (0, 1), "45": (0, 2), "15": (0, 3)}
     draw_choice(tmp_path / "k.png", {"splits": SPLITS[:1], "chosen": 1, "kind": "continuum"})

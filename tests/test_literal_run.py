@@ -15,12 +15,11 @@ from run_folders import SPLITS, trust_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.plots.places import Places
-from viewfuse.report import page, payload, sections, verdict
+from viewfuse.report import charts, page, payload, sections, verdict
 from viewfuse.report.comparison import Column
-from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.report.page import _fitting
 from viewfuse.report.payload import points_of
-from viewfuse.report.run_folder import FinishedRun, read_run, write_evidence
+from viewfuse.report.run_folder import CsvTable, FinishedRun, read_run, read_table, write_evidence
 from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, merges_of, tables_of
 from viewfuse.report.verdict import count, number, percent, warnings_of
 from viewfuse.selection.decisions import ClusterNumber
@@ -87,9 +86,9 @@ def test_tables_of_patterns_features_and_scores():
     assert [tuple(one) for one in sheets["features.csv"].rows] == FEATURES
     found = k_sheet(ClusterNumber(3, {}, "clusters", [], "", SPLITS))
     assert found.header[:6] == ("split", "parent", "left", "right", "stands", "strength")
-    assert found.header[-2:] == ("held_out_rna", "held_out_protein")
-    assert found.rows[2][:7] == (2, 0, 45, 15, 0, 0.25, 0.25)
-    assert found.rows[0][-2] == 0.5
+    assert found.header[-4:] == ("held_out_rna", "held_out_protein", "agreement_rna", "agreement_protein")
+    assert found.rows[2][:8] == (2, 0, 45, 15, 0, 0.25, 0.1, 0.25)
+    assert (found.rows[0][-4], found.rows[0][-2]) == (0.5, 0.8)
     assert math.isnan(found.rows[0][-1])
 
 
@@ -342,3 +341,11 @@ def test_labels_belong_to_the_samples_in_their_order(tmp_path):
     assert run.uncertain.tolist() == [False, True]
     assert run.present.tolist() == [[False, True], [True, True]]
     assert (run.n_clusters, run.alpha, run.of_cluster(1).tolist()) == (2, 0.1, [1])
+
+
+def test_cuts_of_the_merge_tree_by_hand():
+    merges = [([1], [3], 1.0), ([0], [2], 2.0), ([0, 2], [1, 3], 3.0)]
+    assert charts.cuts_of(merges, 4) == {2: [0, 1, 0, 1], 3: [0, 1, 2, 1], 4: [0, 1, 2, 3]}
+    assert charts.cuts_of([], 1) == {}
+    drawn = str(charts.merge_tree(merges, 4))
+    assert [part.split('"')[0] for part in drawn.split('data-cut="')[1:]] == ["4", "3", "2", "2", "3", "4"]

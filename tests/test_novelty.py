@@ -7,12 +7,15 @@ from math import log, nan, sqrt
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from conftest import make_blobs
 from viewfuse import URRL, SettingError, Views
 from viewfuse.fitted import novelty
 from viewfuse.fitted.novelty import Surroundings
 from viewfuse.neighbors.samples import index_training_set
+from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.reduction.unseen import unseen_by_others, unseen_shares
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 0, "scaling": "standard"}
 
@@ -23,19 +26,23 @@ def fitted():
     return URRL(3, random_state=0, **QUICK).fit(views), views
 
 
-def literal(values, present, row, mine, others):
-    """The Fisher sum of one sample: `mine` are its values, or None where it is a training sample."""
+def literal_nearest(values, present):
+    """Per view the distance of every training sample that has it to the nearest other one."""
+    rows = [np.flatnonzero(present[:, v]) for v in range(len(values))]
+    return [
+        {i: min(sqrt(sum((view[i] - view[j]) ** 2)) for j in own if j != i) for i in own}
+        for view, own in zip(values, rows, strict=True)
+    ]
+
+
+def literal(nearest, row):
+    """The Fisher sum of one training sample."""
     parts = []
-    for v, view in enumerate(values):
-        if not present[row][v] if mine is None else mine[v] is None:
+    for usual in nearest:
+        if row not in usual:
             continue
-        spot = view[row] if mine is None else mine[v]
-        far = min(sqrt(sum((spot - view[j]) ** 2)) for j in others if present[j][v] and (mine is not None or j != row))
-        usual = [
-            min(sqrt(sum((view[i] - view[j]) ** 2)) for j in others if present[j][v] and j != i)
-            for i in others if present[i][v]
-        ]  # fmt: skip
-        share = np.mean([(one < far - 1e-9) + 0.5 * (abs(one - far) <= 1e-9) for one in usual])
+        far = usual[row]
+        share = np.mean([(one < far - 1e-9) + 0.5 * (abs(one - far) <= 1e-9) for one in usual.values()])
         parts.append(-log(1 - share + 1e-3))
     return sum(parts) / sqrt(len(parts))
 
@@ -44,8 +51,9 @@ def test_novelty_by_a_literal_reference(fitted):
     model, views = fitted
     stored, found = model._model.stored, model.novelty(views)
     values, present = [view.double().numpy() for view in stored.values], stored.present.numpy()
-    sums = np.array([literal(values, present, i, None, range(120)) for i in range(0, 120, 3)])
-    own = novelty.combined(*[Surroundings.of(stored).nearest] * 2)
+    nearest = literal_nearest(values, present)
+    sums = np.array([literal(nearest, i) for i in range(0, 120, 3)])
+    own = novelty.combined(*[model._model.surroundings.known] * 2)
     assert own[::3] == pytest.approx(sums, abs=1e-6)
     count = present.sum(axis=1)
     for i in range(0, 120, 3):
@@ -103,14 +111,14 @@ def outlying_set(seed=0):
 def test_outliers_are_those_of_the_literal_rule_and_groups_are_none():
     values, present = outlying_set()
     stored = index_training_set([torch.from_numpy(one) for one in values], torch.from_numpy(present), 9)
-    found = Surroundings.of(stored).outlying(stored)
+    found = Surroundings.of(stored, np.empty((len(stored), 0))).outlying(stored)
     np.testing.assert_allclose(found, literal_outlying([one.astype(float) for one in values], present), rtol=1e-5)
     assert [np.flatnonzero(one).tolist() for one in found.T] == [[3, 50], [3, 71]]
 
 
 def test_equal_samples_are_no_outliers():
     stored = index_training_set([torch.ones(20, 2)], torch.ones(20, 1, dtype=torch.bool), 9)
-    assert not Surroundings.of(stored).outlying(stored).any()
+    assert not Surroundings.of(stored, np.empty((len(stored), 0))).outlying(stored).any()
 
 
 def test_an_estimator_names_outliers_and_goes_on_after_it_was_saved(tmp_path):
@@ -191,3 +199,53 @@ def test_what_a_user_can_do_with_a_fit_copes_with_labels_of_outliers(labelled, m
     assert model.trust_.refits == 2
     with pytest.raises(SettingError, match="outliers must be 'mark' or 'label'; got 'drop'"):
         URRL(2, outliers="drop").fit(views)
+
+
+def texts(seed=0):
+    """Texts of two topics, of unequal lengths, a third one that shares half of its words, and empty ones."""
+    rng = np.random.default_rng(seed)
+    topics = np.full((3, 300), 0.02)
+    for topic in range(3):
+        topics[topic, 80 * topic : 80 * topic + 100] = 1.0
+    kind = np.arange(120) % 2
+    lengths = rng.integers(20, 60, size=150)
+    drawn = [rng.multinomial(n, topics[k] / topics[k].sum()) for n, k in zip(lengths, [*kind, *[2] * 30], strict=True)]
+    counts = np.array(drawn, dtype=np.float32)
+    counts[:, 240:] *= counts[:, 240:].argmax(axis=0) >= 120  # words of the third topic alone
+    return counts[:120], counts[120:]
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_shares_of_unseen_words_by_hand(is_sparse):
+    known, new = texts()
+    mask = np.ones((120, 2), bool)
+    mask[::7, 0] = False
+    dense = np.where(mask[:, :1], known, 0)
+    views = Views({"text": sparse.csr_matrix(dense) if is_sparse else dense, "n": known[:, :3]}, mask=mask)
+    reduction = fit_reduction(views, {"text": "words", "n": "none"})
+    found = unseen_by_others(reduction, views)
+    asked = unseen_shares(reduction, Views({"text": new, "n": new[:, :3]}))
+    rows = np.flatnonzero(mask[:, 0])
+    assert np.isnan(found[:, 1]).all()
+    assert np.array_equal(np.isnan(found[:, 0]), ~mask[:, 0])
+    for i in rows[::9]:
+        others = [j for j in rows if j != i]
+        logs = [log(1 + x) for x in known[i]]
+        alone = sum(one for w, one in enumerate(logs) if not any(known[j, w] for j in others))
+        assert found[i, 0] == pytest.approx(alone / sum(logs), abs=1e-6)
+    logs = np.log1p(new[4].astype(float))
+    assert asked[4, 0] == pytest.approx(logs[~known[rows].any(axis=0)].sum() / logs.sum(), abs=1e-6)
+
+
+def test_texts_with_unseen_words_are_novel_also_after_the_model_was_saved(tmp_path):
+    known, new = texts()
+    model = URRL(2, random_state=0, reduction="words", **SMALL).fit({"text": known})
+    marked = model.novelty({"text": new}) > 0.95
+    assert marked.mean() > 0.9
+    assert (model.novelty({"text": known}) > 0.95).mean() <= 0.06
+    np.testing.assert_allclose(model.judge().novelty, model.novelty({"text": known}))
+    model.save(tmp_path / "m")
+    again = URRL.load(tmp_path / "m")
+    assert np.array_equal(again.novelty({"text": new}), model.novelty({"text": new}))
+    model.save(tmp_path / "few", keep=60)
+    assert (URRL.load(tmp_path / "few").novelty({"text": new}) > 0.95).mean() > 0.8

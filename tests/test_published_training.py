@@ -62,8 +62,7 @@ def check_parts(network, parts):
             np.testing.assert_allclose(own.weight.detach(), theirs.weight.detach(), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("mask", [MASK, MASK[:, :2]], ids=["three views", "two"])
-@pytest.mark.parametrize("name", ["completer", "dcp"])
+@pytest.mark.parametrize(("name", "mask"), [("completer", MASK), ("dcp", MASK), ("dcp", MASK[:, :2])])
 def test_completer_and_dcp(steps, name, mask):
     samples = sets(mask)
     method, networks = two_networks(name, samples, epochs=3, prediction_start=1, learning_rate=1e-3, **MLP)

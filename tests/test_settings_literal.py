@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ PAPER = {
 def test_the_defaults_are_those_of_the_documents():
     assert asdict(Config()) == DEFAULTS
     own = {"cluster_range": (1, 200), "scaling": "auto", "fill": "neighbors", "reduction": "auto", "n_init": "auto",
-           "n_jobs": None}  # fmt: skip
+           "n_jobs": None, "outliers": "mark"}  # fmt: skip
     other = {"ablation": None, "device": "auto", "random_state": None, "verbose": False, "checkpoint": None}
     shared = {name: value for name, value in DEFAULTS.items() if name in URRL().get_params()}
     assert URRL().get_params() == shared | {"n_clusters": "auto"} | own | other
@@ -72,6 +73,22 @@ def test_the_method_as_printed_has_the_numbers_of_the_paper():
 def test_epochs_by_hand(effort, n, batch, trial, epochs):
     config = Config(effort=effort, batch_size=batch)
     assert (config.trial_epochs(n), config.epochs(n)) == (trial, epochs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "n", "early"),
+    [
+        ({}, 60, 43),  # 170 / 4
+        ({}, 199, 29),  # three steps an epoch: 340 / 3 = 114 epochs
+        ({}, 200, 114),
+        ({"effort": "quick"}, 60, 23),
+        ({"effort": "thorough"}, 60, 170),
+        ({"pretrain_epochs": 9}, 60, 9),  # what a user asks for is done
+        ({"schedule": "paper"}, 60, 100),
+    ],
+)
+def test_the_early_look_by_hand(settings, n, early):
+    assert Config(**settings).early_epochs(n) == early
 
 
 @pytest.mark.parametrize(("n", "epochs"), [(63, 100), (1984, 100), (2047, 100), (2048, 97), (6400, 31), (6464, 31)])
@@ -179,8 +196,11 @@ def test_the_loss_has_the_weights_of_the_configuration():
 class Sure(MultiViewClusterer):
     """An estimator that is as sure as it is said to be."""
 
-    def predict_proba(self, X):
+    def _known_views(self, X):
         return np.array(X, dtype=np.float32)
+
+    def _place(self, views):
+        return SimpleNamespace(assign=lambda *_: views), None, None
 
 
 def test_the_label_is_the_first_of_equals():

@@ -117,14 +117,14 @@ def test_parts_are_few_cells_and_together_all_present_rows(pair, cells):
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("family", [sparse.coo_array, sparse.coo_matrix])
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f4", "f8"])
-def test_every_format_becomes_one(kind, family, dtype):
-    given_matrix = family(A.astype(dtype)).asformat(kind)
-    (array,) = Views({"a": given_matrix}).arrays
-    assert type(array) is sparse.csr_array
-    assert array.dtype == np.float32
-    assert array.has_canonical_format
-    assert (array.toarray() == A.astype(dtype)).all()
+def test_every_format_becomes_one(kind, family):
+    for dtype in ("?", "i1", "u2", "i8", "f4", "f8"):
+        given_matrix = family(A.astype(dtype)).asformat(kind)
+        (array,) = Views({"a": given_matrix}).arrays
+        assert type(array) is sparse.csr_array
+        assert array.dtype == np.float32
+        assert array.has_canonical_format
+        assert (array.toarray() == A.astype(dtype)).all()
 
 
 def test_views_are_taken_without_a_copy_and_what_was_given_stays():

@@ -10,7 +10,17 @@ import torch
 
 from test_tree import samples
 from viewfuse.selection.kmeans import filled_table
-from viewfuse.selection.splits import Evidence, Look, agreement, border_gap, evidence, gaussian_like, p_value, splits_of
+from viewfuse.selection.splits import (
+    Evidence,
+    Look,
+    OneView,
+    agreement,
+    border_gaps,
+    evidence,
+    gaussian_like,
+    p_value,
+    splits_of,
+)
 from viewfuse.selection.tree import Tree, cluster_tree, edges
 
 
@@ -70,11 +80,11 @@ def test_a_gaussian_has_the_same_views_and_covariance():
 
 
 def test_the_strength_is_what_crosses_less_and_held_out_views_weigh_it():
-    said = Evidence(0.9, 0.6, 0.01, [0.125, float("nan"), 0.125], 0.8, 0.2)
+    said = Evidence(0.9, [0.6] * 3, [0.125, float("nan"), 0.125], 0.8, 0.2)
     assert said.strength == pytest.approx(np.log(0.4 / 0.1) * 0.5)
-    assert Evidence(0.9, 0.6, 0.01, [-0.2], 0.8, 0.2).strength == 0
-    assert Evidence(1.0, 0.6, 0.01, [1.0], 0.8, 0.2).strength == pytest.approx(np.log(0.4 / 0.02))
-    assert Evidence(0.9, 0.6, 0.01, [], 0.8, 0.2).strength == pytest.approx(np.log(4) * 0.25 ** (1 / 3))
+    assert Evidence(0.9, [0.6] * 3, [-0.2], 0.8, 0.2).strength == 0
+    assert Evidence(1.0, [0.6] * 3, [1.0], 0.8, 0.2).strength == pytest.approx(np.log(0.4 / 0.02))
+    assert Evidence(0.9, [0.6] * 3, [], 0.8, 0.2).strength == pytest.approx(np.log(4) * 0.25 ** (1 / 3))
 
 
 def test_border_samples_are_further_from_their_neighbours_where_there_is_a_gap():
@@ -85,10 +95,9 @@ def test_border_samples_are_further_from_their_neighbours_where_there_is_a_gap()
     for points in (even, apart):
         values = torch.from_numpy(np.concatenate([points, rng.normal(size=(300, 1)) * 0.3], axis=1)).float()
         look = Look(values, values[None], [values], torch.ones(300, 1, dtype=torch.bool), values)
-        found.append(border_gap(look, look.neighbors(), points[:, 0] > 0))
+        found.append(np.mean(border_gaps(look, look.neighbors(), points[:, 0] > 0)))
     assert found[1] > 0.4 > 0.25 > found[0]
-    crossing = border_gap(look, look.neighbors(), np.zeros(300, dtype=bool))
-    assert np.isinf(crossing)
+    assert border_gaps(look, look.neighbors(), np.zeros(300, dtype=bool)) == [[]]  # nothing crosses
 
 
 def test_true_sides_are_evident_in_all_views_and_halves_of_one_group_are_not():
@@ -109,6 +118,27 @@ def test_a_split_in_one_view_only_is_not_seen_where_it_is_left_out():
     assert said.held_out[0] < 0.3
     assert abs(said.held_out[1]) < 0.3
     assert said.agreement > 0.5
+    assert said.alone == 0  # and it is strong there
+    assert said.strength > 1 > said.together
+    assert said.p_value < 0.001
+
+
+def test_one_view_alone_must_be_stronger_than_gaussians_and_have_a_gap():
+    """By hand: the logarithm of how much rarer neighbours cross, times the cube root of a quarter."""
+    half = 0.25 ** (1 / 3)
+    crisp = OneView(0.95, [0.5, 0.7], 0.1)
+    assert crisp.strength == pytest.approx(half * np.log(0.4 / 0.05))
+    assert OneView(0.95, [0.5, 0.7], 0.0).strength == -np.inf  # the border is as dense as the rest
+    assert OneView(0.8, [0.5, 0.7], 0.1).strength == -np.inf  # 0.44, and Gaussians have 0.6
+    assert OneView(float("nan"), [0.5, 0.7], 0.1).strength == -np.inf  # too few samples have it
+    said = Evidence(0.7, [0.6, 0.5], [0.0, 0.0], 0.9, 0.1, [OneView(0.1, [0.2, 0.1], 1.0), crisp])
+    assert (said.alone, said.strength) == (1, crisp.strength)
+    assert said.p_value == pytest.approx(2 * p_value(0.95, [0.5, 0.7]))
+    logs = [np.log(0.5), np.log(0.3)]
+    assert said.error == pytest.approx(half * np.std(logs, ddof=1))
+    seen = Evidence(0.97, [0.6, 0.5], [0.9, 0.95], 0.9, 0.1, [crisp, crisp])
+    assert (seen.alone, seen.strength) == (None, seen.together)
+    assert seen.p_value == p_value(0.97, [0.6, 0.5])
 
 
 def test_splits_have_eight_samples_on_both_sides_and_smaller_parts_stay():

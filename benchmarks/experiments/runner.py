@@ -37,7 +37,6 @@ from viewfuse.data.views import Views
 from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.errors import DataError, Diverged
-from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import embeddings
 from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models
@@ -208,7 +207,7 @@ def _by_others(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch
     params = group[0].params
     assert params is not None
     method = estimator_of(group[0].method)(**params, device=str(device))
-    if not isinstance(method, PublishedMethod):  # it has nothing but labels
+    if not hasattr(method, "train_many"):  # it has nothing but labels
         each = [
             clone(method).set_params(random_state=run.seed).fit(views) for run, views in zip(group, sets, strict=True)
         ]

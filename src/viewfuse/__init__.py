@@ -22,6 +22,7 @@ from viewfuse.errors import (
     SuspiciousDataWarning,
     ViewfuseError,
 )
+from viewfuse.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from viewfuse.comparison.run import compare
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from viewfuse.methods.registry import load
     from viewfuse.methods.urrl.estimator import URRL
 
-__version__ = "0.2.0"
 __all__ = [
     "URRL",
     "BadModelFile",

@@ -18,7 +18,6 @@ from typing import Any
 from mutants.defects import PACKAGE, ROOT
 
 WORDING = (
-    "demo.py",
     "selection/messages.py",
     "errors.py",
     "cli/options/__init__.py",

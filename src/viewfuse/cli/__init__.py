@@ -17,12 +17,12 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from viewfuse import __version__
 from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
 from viewfuse.utils.console import tell
 from viewfuse.utils.memory import memory_errors
 from viewfuse.utils.settings import spelled
+from viewfuse.utils.version import __version__
 
 VERBS = {
     "fit": "Cluster the samples of one or more files.",

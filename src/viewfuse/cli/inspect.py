@@ -139,7 +139,9 @@ def _outliers(views: Views, reduction: Reduction) -> dict[str, Any]:
     rows = np.sort(np.random.default_rng(0).permutation(len(views))[:_MOST_SAMPLES])
     reduced = reduction.apply(views[rows])
     scaled = scaled_tensors(reduced, fit_scaler(reduced, "mixed", reduction.units), torch.device("cpu"))
-    found = Surroundings.of(index_training_set(*scaled, AMONG)).outliers(views.names, reduced.ids)
+    found = Surroundings.of(index_training_set(*scaled, AMONG), np.empty((len(rows), 0))).outliers(
+        views.names, reduced.ids
+    )
     return {"looked_at": len(rows), "by_view": found.evidence, "why": words(found) if found.chosen else ""}
 
 

@@ -14,9 +14,8 @@ from viewfuse.io.writers import Sheet, named_rows, write_sheets
 from viewfuse.io.writers import as_json as json_text
 from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import Places
-from viewfuse.report.csv_table import read_table
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import read_run
+from viewfuse.report.run_folder import read_run, read_table
 from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import tell

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances
 
-from viewfuse import __version__
 from viewfuse.comparison import arguments
 from viewfuse.comparison.folder import RunFile, take_plan
 from viewfuse.comparison.results import Comparison, Run, held_out_agreement, without_view, write_comparison
@@ -34,6 +33,7 @@ from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.jobs import chosen_device, run_jobs
 from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
 from viewfuse.utils.settings import checked_count
+from viewfuse.utils.version import __version__
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
 """Parameters that change no result; the kind of device counts by itself."""

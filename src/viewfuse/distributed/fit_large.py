@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from viewfuse import __version__
 from viewfuse.distributed.label_files import LabelFiles, RunFolder
 from viewfuse.distributed.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
 from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
@@ -41,13 +40,13 @@ from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
-from viewfuse.methods.urrl.fit import Fitted
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import warn
 from viewfuse.utils.memory import memory_peak
 from viewfuse.utils.settings import Setting, checked_count
+from viewfuse.utils.version import __version__
 
 BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
@@ -330,4 +329,4 @@ def _finish(start: URRL, run: TrainState) -> None:
         labels = clusters(model.method, model.network, found).int()
         model = replace(model, calibration=replace(model.calibration, labels=labels))
     objectives = [*start.objectives_, run.objective]
-    start._take_over(Fitted(model, found, run.history, run.seed, objectives, start.decisions_))
+    start._take_over(model, found, run.history, objectives, start.decisions_)

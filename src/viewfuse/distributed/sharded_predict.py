@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse import __version__
 from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_files import ShardProgress
@@ -35,6 +34,7 @@ from viewfuse.methods.registry import load
 from viewfuse.methods.trusting import ALPHA
 from viewfuse.utils.atomic import exclusive, sealed, unsealed, write_file
 from viewfuse.utils.jobs import run_jobs, worker_count
+from viewfuse.utils.version import __version__
 
 DONE = "done"
 """The folder of records; a folder that has one was written here."""

@@ -22,7 +22,7 @@ from math import inf
 from pathlib import Path
 from tempfile import gettempdir
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 import torch
@@ -31,9 +31,6 @@ from torch import Tensor
 from viewfuse.engine.callbacks import EarlyStopping, JointStage
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import parsed, write_file, writing
-
-if TYPE_CHECKING:
-    from viewfuse.engine.training import TrainState
 
 _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100
@@ -125,7 +122,7 @@ class Checkpoint:
             raise KeyboardInterrupt
 
     def stage(
-        self, name: str, runs: Sequence[TrainState], learner: Learner, watches: Sequence[EarlyStopping] = ()
+        self, name: str, runs: Sequence[Any], learner: Learner, watches: Sequence[EarlyStopping] = ()
     ) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
@@ -159,7 +156,7 @@ class KeptStage:
         self,
         checkpoint: Checkpoint,
         path: Path | None,
-        runs: Sequence[TrainState],
+        runs: Sequence[Any],
         learner: Learner,
         watches: Sequence[EarlyStopping],
     ) -> None:

@@ -12,9 +12,9 @@ import sklearn
 import torch
 from scipy import sparse
 
-from viewfuse import __version__
 from viewfuse.data.views import Views
 from viewfuse.utils.memory import parts
+from viewfuse.utils.version import __version__
 
 _RULES = 3
 """Of training; one more whenever the same version and settings would train in another way."""

@@ -21,10 +21,10 @@ from uuid import UUID
 
 import numpy as np
 
-from viewfuse import __version__
 from viewfuse.data.views import Views
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.utils.atomic import parsed
+from viewfuse.utils.version import __version__
 
 FORMAT = 3
 """Format 1 knew one method only, and had no name for it; format 2 had no offsets of columns. Both can be read."""

@@ -22,7 +22,9 @@ from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.novelty import Surroundings
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
+from viewfuse.reduction.unseen import unseen_by_others, unseen_shares
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.rules import SCALINGS
@@ -71,6 +73,8 @@ class Model:
     Attributes
     ----------
     names, columns, offsets : of the views that it was fitted on
+    unseen : of shape (training samples, views), see `viewfuse.reduction.unseen`; (training samples, 0) in models of
+        earlier versions
     sharpness : the power of soft assignments, in models of earlier versions
     calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
     """
@@ -85,6 +89,7 @@ class Model:
     stored: Samples
     row_index: RowIndex
     network: Any
+    unseen: NDArray[np.float64]
     sharpness: float = 1.0
     calibration: Calibration | None = None
 
@@ -102,7 +107,8 @@ class Model:
         stored = index_training_set(kept.values, kept.present, self.method.neighbor_depth)
         filler, known = self.filler.thinned(len(rows)), self.calibration and self.calibration.take(rows)
         index = index_rows(stored.values, stored.present)
-        return replace(self, filler=filler, stored=stored, row_index=index, calibration=known)
+        unseen = self.unseen[rows]
+        return replace(self, filler=filler, stored=stored, row_index=index, calibration=known, unseen=unseen)
 
     def complete(self, views: Views, *, by_name: bool) -> tuple[Views, list[EmptyCells]]:
         """New samples with the model's views and columns and without empty cells, and how many of these there were."""
@@ -186,7 +192,22 @@ class Model:
     @cached_property
     def surroundings(self) -> Surroundings:
         """How far the training samples lie from each other."""
-        return Surroundings.of(self.stored)
+        return Surroundings.of(self.stored, self.unseen)
+
+    def novelty(self, samples: Samples, views: Views | None = None) -> NDArray[np.float64]:
+        """How far samples lie from training samples, of shape (samples,); of training samples themselves without views.
+
+        Parameters
+        ----------
+        views : the same samples before they were reduced
+        """
+        stored, unseen = self.stored, self.unseen
+        if views is not None:
+            known = find_rows(self.row_index, stored.values, stored.present, samples.values, samples.present)
+            rows = known.cpu().numpy()
+            new = unseen_shares(self.reduction, views)[:, : unseen.shape[1]]
+            unseen = np.where(rows[:, None] == NO_NEIGHBOR, new, unseen[rows])
+        return self.surroundings.novelty(samples, unseen)
 
     def out_of_range(self, views: Views) -> NDArray[np.bool_]:
         """Which samples have a value far outside of the range of the training samples, see `is_far`."""
@@ -264,6 +285,7 @@ class Source(NamedTuple):
     reduction: Reduction
     decisions: tuple[Decision, ...]
     reduced: Views
+    unseen: NDArray[np.float64]
 
     @classmethod
     def of(cls, views: Views, fill: str, asked: Asked) -> Source:
@@ -274,12 +296,13 @@ class Source(NamedTuple):
         reduction = fit_reduction(filled, asked)
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
-        return cls(views.columns, views.offsets, filler, reduction, (filling, reduced), reduction.apply(filled))
+        made = (filling, reduced), reduction.apply(filled), unseen_by_others(reduction, filled)
+        return cls(views.columns, views.offsets, filler, reduction, *made)
 
     def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:
         """The network that was trained on these samples, with all that new ones need."""
         before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
-        return Model(*before, scaler, stored, row_index, network)
+        return Model(*before, scaler, stored, row_index, network, self.unseen)
 
 
 class Prepared(NamedTuple):

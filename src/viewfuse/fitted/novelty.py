@@ -1,7 +1,8 @@
 """How far samples lie from what a model knows: distances to the nearest training samples, view by view, in ranks.
 
 In each view that a sample has, the distance to the nearest training sample is ranked among those that the training
-samples have to each other: the share of them that is nearer. Views are combined as Fisher combines tests, by the sum of
+samples have to each other: the share of them that is nearer. In views of words, so is the share of a row's words that
+no training sample has: reduced rows do not hold these. All are combined as Fisher combines tests, by the sum of
 -log(1 - share), over the root of their number. Novelty is the share of the training samples, of those with as many
 views, that have less: above 0.95 lies one in twenty samples of the same kind.
 """
@@ -36,25 +37,32 @@ class Surroundings:
 
     Attributes
     ----------
-    nearest : of shape (samples, views): distances to the nearest other training sample, NaN where a view is missing
+    known : of shape (samples, views): distances to the nearest other training sample, NaN where a view is missing; and
+        beside them, where there are views of words, the shares of words that no other training sample has
     usual, fences : of shape (views,): the median distance to the fifth neighbour, and that beyond which outliers lie
     """
 
     stored: Samples
-    nearest: NDArray[np.float64]
+    known: NDArray[np.float64]
     usual: NDArray[np.float64]
     fences: NDArray[np.float64]
 
     @classmethod
-    def of(cls, stored: Samples) -> Surroundings:
-        """Measure the training samples."""
+    def of(cls, stored: Samples, unseen: NDArray[np.float64]) -> Surroundings:
+        """Measure the training samples.
+
+        Parameters
+        ----------
+        unseen : see `viewfuse.reduction.unseen.unseen_by_others`; without columns where that is not known
+        """
         known = [_usual_and_fence(own[~np.isnan(own)]) for own in _distances(stored, stored, AMONG).T]
         usual, fences = np.array(known).reshape(-1, 2).T
-        return cls(stored, _distances(stored, stored, 1), usual, fences)
+        return cls(stored, np.hstack([_distances(stored, stored, 1), unseen]), usual, fences)
 
-    def novelty(self, samples: Samples) -> NDArray[np.float64]:
+    def novelty(self, samples: Samples, unseen: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of shape (samples,), from 0 to 1; neighbours of `samples` are stored ones, and of these not themselves."""
-        own, found = (combined(far, self.nearest) for far in (self.nearest, _distances(samples, self.stored, 1)))
+        new = np.hstack([_distances(samples, self.stored, 1), unseen])
+        own, found = (combined(far, self.known) for far in (self.known, new))
         counts, asked = (part.present.sum(dim=1).cpu().numpy() for part in (self.stored, samples))
         shares = np.empty(len(found))
         for count in np.unique(asked):

@@ -25,7 +25,6 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-import viewfuse
 from viewfuse.data.digits import Offset
 from viewfuse.data.filling import FILLS, Filler
 from viewfuse.data.knn_imputer import NearestRows
@@ -48,6 +47,7 @@ from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, parsed, sweep, write_file
+from viewfuse.utils.version import __version__
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that `save` gives; what else matches `TENSORS` belongs to the user."""
@@ -138,7 +138,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
     model = saved.model
     manifest = {
         "format": FORMAT,
-        "versions": {"viewfuse": viewfuse.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": {"viewfuse": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "views": [
             {
                 "name": name,
@@ -180,6 +180,7 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
             found[f"front_end.{v}.{name}"] = torch.from_numpy(array)
     for v, (medians, donors) in enumerate(zip(model.filler.medians, model.filler.donors, strict=True)):
         found[f"medians.{v}"], found[f"donors.{v}"] = torch.from_numpy(medians), torch.from_numpy(donors.values)
+    found |= {"unseen": torch.from_numpy(model.unseen)} if model.unseen.shape[1] else {}
     found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
     if (known := model.calibration) is not None:
         found["calibration.labels"] = known.labels
@@ -232,7 +233,8 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     offsets = tuple(_offset(tensors.get(f"offset.{v}"), len(own)) for v, own in enumerate(columns))
     before = (names, columns, offsets, method, filler, reduction)
     known = _calibration(tensors, n, int(method.n_clusters))
-    model = Model(*before, scaler, stored, index, network, _sharpness(manifest), known)
+    unseen = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64)).numpy()  # earlier versions had none
+    model = Model(*before, scaler, stored, index, network, unseen, _sharpness(manifest), known)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 
@@ -299,6 +301,7 @@ def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: 
     for v, width in enumerate(widths):
         wanted[f"stored.{v}"] = torch.float32, (n, width)
         wanted[f"shift.{v}"] = wanted[f"factor.{v}"] = torch.float64, (width,)
+    wanted |= {"unseen": (torch.float64, (n, len(widths)))} if "unseen" in tensors else {}
     for name, (dtype, shape) in wanted.items():
         found = tensors[name]
         if found.dtype != dtype or tuple(found.shape) != shape:

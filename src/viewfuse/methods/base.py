@@ -29,7 +29,7 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import check_names, decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Results, annotate
-from viewfuse.methods.naming import NamedClusters, with_names
+from viewfuse.methods.naming import with_names
 from viewfuse.methods.trusting import Trusting
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # where it is needed it is imported: machines that only train
     from viewfuse.fitted import persistence
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
-_PER_CLUSTER = ("cluster_centers_",)
 _ASKED = {
     "fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute",
     "save", "validate",
@@ -87,9 +86,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         return tags
 
 
-class MultiViewClusterer(
-    NamedClusters, Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer
-):
+class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -222,7 +219,7 @@ class MultiViewClusterer(
         rows = representatives(self._clusters(), self._model.stored.present.cpu().numpy(), keep)
         model = self._model if keep is None else self._model.thinned(rows)
         arrays = {name: getattr(self, name)[rows] for name in _PER_SAMPLE}
-        arrays |= {name: getattr(self, name) for name in _PER_CLUSTER}
+        arrays["cluster_centers_"] = self.cluster_centers_
         persistence.save(Path(path), persistence.Saved(model, arrays, self._facts(rows)))
 
     def _plain_params(self) -> dict[str, Any]:
@@ -271,11 +268,8 @@ class MultiViewClusterer(
         params = {name: value for name, value in facts["params"].items() if name not in _NOT_SAVED}
         # What was a tuple before JSON made it a list is one again, as scikit-learn compares parameters.
         model = cls(**{name: tuple(x) if isinstance(x, list) else x for name, x in params.items()}, device=device)
-        model._model, model.history_, model.n_features_in_ = (
-            saved.model.to(place),
-            facts["history"],
-            facts["n_features"],
-        )
+        model._model, model.history_ = saved.model.to(place), facts["history"]
+        model.n_features_in_ = facts["n_features"]
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
         model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
@@ -290,6 +284,14 @@ class MultiViewClusterer(
                 raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")
             setattr(model, name, saved.arrays[name])
         return model
+
+    def _take_over(self, model: Model, embedding: torch.Tensor, history: Any, objectives: Any, decisions: Any) -> None:
+        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
+        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
+        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
+        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 
     def complete(self, X: Any) -> tuple[Views, list[EmptyCells]]:
         """New samples as the model takes them: its views and columns, in its order, without empty cells.

@@ -236,15 +236,9 @@ class PublishedMethod(MultiViewClusterer):
         source, scaler, samples, network, history = trained
         stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
         index = index_rows(samples.values, samples.present)
-        self._model = source.model(method, scaler, stored, index, network)
-        embedding = embeddings(network, stored)
-        self.view_names_, self.ids_, self.history_ = list(views.names), views.ids, history
-        self.objectives_, self.decisions_ = list(history["total"][-1:]), records(*source.decisions)
-        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), self._model.assign(stored, embedding)
-        self.labels_ = self.soft_labels_.argmax(axis=1)
-        self.cluster_centers_ = network.centers.cpu().numpy().copy()
-        self.n_clusters_ = len(self.cluster_centers_)
-        self._n_features_out = self.embedding_.shape[1]
+        self.view_names_, self.ids_ = list(views.names), views.ids
+        model, embedding = source.model(method, scaler, stored, index, network), embeddings(network, stored)
+        self._take_over(model, embedding, history, list(history["total"][-1:]), records(*source.decisions))
 
 
 def prepared_source(estimator: Any, views: Views) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,6 @@ from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.kmeans import kmeans_centers
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.utils.settings import Setting
-
-if TYPE_CHECKING:
-    from viewfuse.methods.estimator import PublishedMethod
 
 
 class ClusterNetwork(nn.Module, ABC):
@@ -112,7 +109,7 @@ def masked_mse(found: Tensor, wanted: Tensor, shown: Tensor) -> Tensor:
 class PlacingNetwork:
     """A published method as a fitted model sees it; see `viewfuse.fitted.model.FittedMethod`."""
 
-    estimator: PublishedMethod
+    estimator: Any
 
     @property
     def name(self) -> str:

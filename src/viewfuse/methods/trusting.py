@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from viewfuse.data.views import Views
 from viewfuse.fitted.drift import Drift, PlacedSamples, drift
 from viewfuse.io.writers import OUTLIER, Judged
+from viewfuse.methods.naming import NamedClusters
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.label_sets import bounds, label_sets
 from viewfuse.selection.messages import records, restored
@@ -51,15 +52,13 @@ def check_outliers(how: Any) -> None:
         raise wrong("outliers", "'mark' or 'label'", how)
 
 
-class Trusting:
+class Trusting(NamedClusters):
     """Trust, sets of clusters and what else follows from the chances of a fitted estimator."""
 
     decisions_: dict[str, dict[str, Any]]
     soft_labels_: NDArray[np.float32]
     labels_: NDArray[np.int64]
-    n_clusters_: int
     outliers: str = "mark"
-    cluster_names_: Mapping[int, str]
     _model: Model
     _known_views: Callable[[Any], Views]
     _place: Callable[[Views], tuple[Model, Samples, Tensor]]
@@ -111,8 +110,9 @@ class Trusting:
         The share of the training samples with as many views that lie nearer to others of them, view by view; one in
         twenty samples of the same kind is above 0.95.
         """
-        model, samples, _ = self._place(self._known_views(X))
-        return model.surroundings.novelty(samples)
+        views = self._known_views(X)
+        model, samples, _ = self._place(views)
+        return model.novelty(samples, views)
 
     def drift(self, X: Any) -> Drift:
         """Whether samples are like those of training: view by view, and in what the model makes of them.
@@ -137,13 +137,14 @@ class Trusting:
 
         Labels, chances, whether a sample is `uncertain`, its `novelty`, and whether it is an outlier.
         """
-        if X is None:
+        views = None if X is None else self._known_views(X)
+        if views is None:
             model, samples, chances = self._model, self._model.stored, self.soft_labels_
         else:
-            model, samples, embedding = self._place(self._known_views(X))
+            model, samples, embedding = self._place(views)
             chances = model.assign(samples, embedding)
         unsure = self._sets(chances, samples.present.cpu().numpy(), alpha).sum(axis=1) > 1
-        labels, novelty = self._labelled(model, samples, chances), model.surroundings.novelty(samples)
+        labels, novelty = self._labelled(model, samples, chances), model.novelty(samples, views)
         return Judged(labels, chances, unsure, novelty, self._outlying(model, samples))
 
     def _labelled(self, model: Model, samples: Samples, chances: NDArray[np.float32]) -> NDArray[np.int64]:

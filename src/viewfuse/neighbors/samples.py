@@ -210,7 +210,7 @@ class ViewIndex:
         return self._view if self._rows is None else self._view[self._rows]
 
     def nearest(self, queries: Tensor, keys: Tensor, count: int, *, same: bool) -> Tensor:
-        """As `nearest`, among the rows of the pool; for large pools nearly so (see `candidates`).
+        """As `nearest`, among the rows of the pool; for large pools nearly so (see `InvertedLists`).
 
         Parameters
         ----------

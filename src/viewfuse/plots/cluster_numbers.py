@@ -31,7 +31,9 @@ def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
     _draw_forks(axes, forks(decision["splits"]), decision["splits"])
     title = f"{decision['chosen']} clusters" if decision["chosen"] > 1 else "1 cluster"
     axes.set_title(f"{title}: a continuum" if decision["kind"] == "continuum" else title, fontsize=11)
-    axes.set_xlabel("strength of the split (how much rarer than in a Gaussian neighbours cross)")
+    axes.set_xlabel(
+        "strength of the split: how much rarer than in a Gaussian neighbours cross (bars: several Gaussians)"
+    )
     axes.set_yticks([])
     axes.margins(x=0.12)  # room for the p-value of the first split
     axes.invert_xaxis()
@@ -46,8 +48,11 @@ def _draw_forks(axes: Any, found: Sequence[Fork], splits: Sequence[Mapping[str, 
             axes.plot([one.height, end], [row] * 2, linewidth=1.5, **style)
             if end == 0:
                 axes.annotate(f" {size:,}", (0, row), va="center", fontsize=7, color=style["color"])
+        middle = sum(one.rows) / 2
+        error = split.get("error", 0.0)
+        axes.hlines(middle, one.height - error, one.height + error, color=style["color"], linewidth=4, alpha=0.4)
         label = f"p {p_value(split['p_value'])}"
-        axes.annotate(label, (one.height, sum(one.rows) / 2), ha="right", va="bottom", fontsize=7, color=style["color"])
+        axes.annotate(label, (one.height, middle), ha="right", va="bottom", fontsize=7, color=style["color"])
 
 
 class Fork(NamedTuple):

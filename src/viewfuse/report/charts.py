@@ -9,6 +9,8 @@ from viewfuse.plots.cluster_numbers import forks
 from viewfuse.report.html import Html, join, tag
 from viewfuse.selection.messages import p_value
 
+MOST_CUTS = 20
+"""Numbers of clusters by which the map can be coloured, from two on: more colours look alike."""
 _WIDTH, _HEIGHT = 320, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
 
@@ -102,6 +104,8 @@ def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:
         ys = [10 + 18 * row for row in one.rows]
         path = f"{ends[0]:.1f},{ys[0]:.1f} {x:.1f},{ys[0]:.1f} {x:.1f},{ys[1]:.1f} {ends[1]:.1f},{ys[1]:.1f}"
         parts.append(tag("polyline", points=path, class_=kind))
+        half, middle = 190 * split.get("error", 0.0) / most, sum(ys) / 2
+        parts.append(tag("polyline", points=f"{x - half:.1f},{middle:.1f} {x + half:.1f},{middle:.1f}", class_="error"))
         parts += [_text(264, y + 4, f"{size:,}", "start")
                   for y, end, size in zip(ys, one.ends, split["sizes"], strict=True) if not end]  # fmt: skip
         parts.append(_text(x - 3, sum(ys) / 2 + 4, f"p {p_value(split['p_value'])}", "end"))
@@ -110,6 +114,16 @@ def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:
         "figure", tag("figcaption", "The tree that was tested"), _svg("chart", words, _WIDTH, 18 * rows + 12, *parts),
         class_="chart",
     )  # fmt: skip
+
+
+def cuts_of(merges: Sequence[tuple[Sequence[int], Sequence[int], float]], n_clusters: int) -> dict[int, list[int]]:
+    """By number of clusters, from two on, the least label of the group that each cluster is in then."""
+    groups, found = list(range(n_clusters)), dict[int, list[int]]()
+    for step, (left, right, _) in enumerate(merges):
+        found[n_clusters - step] = groups
+        joined = {groups[left[0]], groups[right[0]]}
+        groups = [min(joined) if own in joined else own for own in groups]
+    return {k: found[k] for k in sorted(found)[:MOST_CUTS]}
 
 
 def merge_tree(merges: Sequence[tuple[Sequence[int], Sequence[int], float]], n_clusters: int) -> Html:
@@ -123,17 +137,20 @@ def merge_tree(merges: Sequence[tuple[Sequence[int], Sequence[int], float]], n_c
     place: dict[tuple[int, ...], tuple[float, float]] = {(c,): (0.0, float(row)) for row, c in enumerate(order)}
     most = max((height for *_, height in merges), default=1.0) or 1.0
     height = 18 * n_clusters + 12
-    parts = [_text(24, 14 + 18 * row, str(label), "end") for row, label in enumerate(order)]
+    parts, cuts = [_text(24, 14 + 18 * row, str(label), "end") for row, label in enumerate(order)], list[int]()
     for left, right, level in merges:
         (x1, y1), (x2, y2) = place[tuple(sorted(left))], place[tuple(sorted(right))]
         x = level / most
         corners = [(x1, y1), (x, y1), (x, y2), (x2, y2)]
         path = " ".join(f"{30 + 270 * a:.1f},{10 + 18 * b:.1f}" for a, b in corners)
-        parts.append(tag("polyline", points=path, class_="line"))
+        parts.append(tag("polyline", points=path, class_="line cut", data_cut=n_clusters - len(cuts)))
+        cuts.append(n_clusters - len(cuts))
         place[tuple(sorted([*left, *right]))] = (x, (y1 + y2) / 2)
     words = "; then ".join(f"{_joined(left)} and {_joined(right)}" for left, right, _ in merges[:10])
     caption = tag("figcaption", "Merge tree: which clusters join first, if you want fewer")
-    return tag("figure", caption, _svg("chart", f"Join first: {words}", _WIDTH, height, *parts), class_="chart")
+    buttons = [tag("button", str(k), type="button", data_cut=k) for k in cuts[: -MOST_CUTS - 1 : -1]]
+    ask = tag("p", "Colour the map by a cut of this tree into ", *buttons, " clusters.")
+    return tag("figure", caption, _svg("chart", f"Join first: {words}", _WIDTH, height, *parts), ask, class_="chart")
 
 
 def _leaves(merges: Sequence[tuple[Sequence[int], Sequence[int], float]], n_clusters: int) -> list[int]:

@@ -17,9 +17,8 @@ from viewfuse.errors import DataError
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
-from viewfuse.report.csv_table import CsvTable, read_table
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
-from viewfuse.report.run_folder import FinishedRun
+from viewfuse.report.run_folder import CsvTable, FinishedRun, read_table
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of
 from viewfuse.report.verdict import count, headline, how_sure, percent

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import viewfuse
 from viewfuse.errors import SettingError
 from viewfuse.io.writers import Sheet, file_names, write_sheets
 from viewfuse.report import sections
@@ -42,6 +41,7 @@ from viewfuse.report.tables import tables_of
 from viewfuse.report.verdict import headline
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.settings import Spell
+from viewfuse.utils.version import __version__
 
 MOST_BYTES = 3_000_000
 """A page that is larger feels stuck; samples are left out until it is not."""
@@ -178,7 +178,7 @@ def _page(content: _Content, files: Sequence[str], data: str) -> str:
         top=content.top,
         sections=join(one.html() for one in content.sections),
         files=paragraphs(beside),
-        version=escape(viewfuse.__version__),
+        version=escape(__version__),
         data=data,
         script=script,
     )

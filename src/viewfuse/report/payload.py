@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from viewfuse.io.writers import as_json
 from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers
 from viewfuse.plots.places import find_patterns, lacking
-from viewfuse.report.charts import CORNERS
+from viewfuse.report.charts import CORNERS, cuts_of
 from viewfuse.report.comparison import Column
 from viewfuse.report.run_folder import FinishedRun
+from viewfuse.report.tables import merges_of
 from viewfuse.report.verdict import apart_in_words
 
 _GRID = 4096
@@ -55,6 +56,7 @@ def points_of(
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
         "patterns": [lacking(one, run.views) for one in patterns.present],
         "present": patterns.present.astype(int).tolist(),
+        "cuts": {str(k): groups for k, groups in cuts_of(merges_of(run), run.n_clusters).items()},
         "columns": [_column(one, rows) for one in (*columns, *_own_columns(run))],
         "points": _facts(run, rows) | {"pattern": patterns.of_sample[rows].tolist()} | places | _why(run, rows),
     }

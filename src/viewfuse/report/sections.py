@@ -39,7 +39,8 @@ _MOST_LISTED = 12
 
 _ON_SPLITS = (
     "The strength of a split says how much rarer than in data without structure neighbours lie on different sides; it "
-    "is less where views that were left out do not show it. Dotted splits do not stand; sizes are at the right."
+    "is less where views that were left out do not show it. Dotted splits do not stand; sizes are at the right. "
+    "Bars show how much the strength depends on which data without structure were drawn."
 )
 
 

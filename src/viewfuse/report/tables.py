@@ -120,13 +120,18 @@ def merges_of(run: FinishedRun) -> list[tuple[list[int], list[int], float]]:
 def k_sheet(number: ClusterNumber) -> Sheet:
     """Per split of the tree what speaks for it."""
     views = list(number.splits[0]["held_out"])
-    names = ("strength", "p_value", "level", "agreement", "null", "stability", "gap")
+    names = ("strength", "error", "p_value", "level", "agreement", "null", "stability", "gap")
     rows = [
-        (place, one["parent"], *one["sizes"], int(one["stands"]), *(float(one[name]) for name in names),
-         *(math.nan if one["held_out"][name] is None else float(one["held_out"][name]) for name in views))
+        (place, one["parent"], *one["sizes"], int(one["stands"]), *(float(one.get(name, math.nan)) for name in names),
+         *(_known(one.get(part, {}).get(name)) for part in ("held_out", "views") for name in views))
         for place, one in enumerate(number.splits)
     ]  # fmt: skip
-    return Sheet(("split", "parent", "left", "right", "stands", *names, *(f"held_out_{name}" for name in views)), rows)
+    parts = [f"{part}_{name}" for part in ("held_out", "agreement") for name in views]
+    return Sheet(("split", "parent", "left", "right", "stands", *names, *parts), rows)
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 def _cluster_sheet(run: FinishedRun) -> Sheet:

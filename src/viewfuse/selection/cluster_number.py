@@ -28,7 +28,7 @@ from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.splits import LEAST, Evidence, Look, evidence, splits_of
 from viewfuse.selection.tree import MOST_GROUPS, PER_GROUP, Tree
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
@@ -43,6 +43,8 @@ _FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
 """Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
 Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three stand:
 wherever it is cut, it falls into parts."""
+_NO_BORDER = 0.995
+"""Sides that agree so well have no border whose density would tell anything (results/clusters)."""
 _STEP = 1.5
 """Numbers hold as well where the next split is weaker by more than this factor."""
 _DRAWS = 4
@@ -50,17 +52,6 @@ _DRAWS = 4
 _DIMENSIONS = 24
 """Principal components that are clustered; more do not change the neighbours."""
 Splits = list[dict[str, Any]]
-
-
-def checked_range(within: Any) -> tuple[int, int]:
-    """Two whole numbers, the first at least 1 and not above the second."""
-    is_pair = isinstance(within, Sequence) and not isinstance(within, str) and len(within) == 2
-    if not is_pair or any(isinstance(one, bool) or not hasattr(one, "__index__") for one in within):
-        raise wrong("cluster_range", "two whole numbers, such as (2, 30)", within)
-    least, most = int(within[0]), int(within[1])
-    if not 1 <= least <= most or most < 2:
-        raise SettingError(Setting("cluster_range"), f" must rise from 1 or more to 2 or more; got {within!r}")
-    return least, most
 
 
 def possible_range(within: Any, n_samples: int) -> tuple[int, int]:
@@ -99,10 +90,14 @@ def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch
 
 
 def _record(said: Evidence, names: Sequence[str]) -> dict[str, Any]:
-    held = {name: None if np.isnan(one) else one for name, one in zip(names, said.held_out, strict=False)}
+    parts = said.held_out, [one.agreement for one in said.views]
+    held, views = (
+        {name: None if np.isnan(one) else one for name, one in zip(names, part, strict=False)} for part in parts
+    )
     return {
-        "strength": said.strength, "p_value": said.p_value, "agreement": said.agreement, "null": said.null,
-        "held_out": held, "stability": said.stability, "gap": min(said.gap, 9.0),
+        "strength": said.strength, "error": said.error, "p_value": said.p_value, "agreement": said.agreement,
+        "null": said.null, "held_out": held, "views": views, "alone": said.alone is not None and names[said.alone],
+        "stability": said.stability, "gap": min(said.gap, 9.0),
     }  # fmt: skip
 
 
@@ -159,8 +154,8 @@ def _is_continuum(splits: Splits) -> bool:
     first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
     if len(first) < _CHAIN:
         return False
-    null, gap = (float(np.mean([min(one[name], 1.0) for one in first])) for name in ("null", "gap"))
-    return gap < _GAP * (null - _FREE)
+    gap = np.mean([1.0 if one["agreement"] > _NO_BORDER else min(one["gap"], 1.0) for one in first])
+    return bool(gap < _GAP * (np.mean([one["null"] for one in first]) - _FREE))
 
 
 def _heights(splits: Splits) -> list[float]:

@@ -26,8 +26,9 @@ class ClusterNumber(Decision):
     levels : smaller numbers after which splits are much weaker, in rising order
     end : "largest" or "smallest" where the range of numbers ended there and the data say more or fewer
     splits : those tested, parents first: "parent" (its place, -1 of the first) and "side" of it, "sizes", "strength",
-        "stands", "p_value" and its "level", "agreement" and that in a Gaussian ("null"), "held_out" by view,
-        "stability", "gap"
+        "error" (its deviation over Gaussians), "stands", "p_value" and its "level", "agreement" and that in a Gaussian
+        ("null"), "held_out" by view, "views": the agreement in each, "alone": the view that shows it alone, else
+        False, "stability", "gap"
     """
 
     name = "n_clusters"

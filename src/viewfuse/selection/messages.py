@@ -233,7 +233,7 @@ def _on_splits(decision: ClusterNumber) -> str:
     splits = "1 split of the tree stands" if len(standing) == 1 else f"{len(standing)} splits of the tree stand"
     found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst)}), and neighbours in "
     found += "views left out agree"
-    lonely = sum(_seen_once(one["held_out"]) for one in standing)
+    lonely = sum(bool(one.get("alone")) or _seen_once(one["held_out"]) for one in standing)
     found += f"; {lonely} {'is' if lonely == 1 else 'are'} seen in one view only" if lonely else ""
     if not decision.levels:
         return found

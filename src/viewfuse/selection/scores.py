@@ -79,12 +79,11 @@ def view_weights(neighbor_ids: Tensor) -> list[float]:
     """
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there, every = (nearest != NO_NEIGHBOR).any(dim=2), -(-len(nearest) // _SEEN)
-    repeated = torch.stack([_shared(nearest[::every], there, v) for v in range(nearest.shape[1])]).square()
-    return (1.0 / repeated.sum(dim=1)).tolist()
+    return (1.0 / _shared(nearest[::every], there).square().sum(dim=1)).tolist()
 
 
-def _shared(nearest: Tensor, there: Tensor, view: int) -> Tensor:
-    """The share of the neighbours in a view that are neighbours in each view; of shape (views,), 1 for the view itself.
+def _shared(nearest: Tensor, there: Tensor) -> Tensor:
+    """The share of the neighbours in a view that are neighbours in another; of shape (views, views), 1 for itself.
 
     Only samples and neighbours that have both views count.
 
@@ -94,14 +93,14 @@ def _shared(nearest: Tensor, there: Tensor, view: int) -> Tensor:
     there : boolean tensor of shape (samples, views): who has which view
     """
     known = nearest != NO_NEIGHBOR
-    own, others = nearest[:, view, None, :], nearest.clamp(min=0)
-    usable = known[:, view, None, :] & there[own.clamp(min=0)[:, 0]].transpose(1, 2) & known.any(dim=2, keepdim=True)
-    theirs = known & there[:, view][others] & known[:, view].any(dim=1)[:, None, None]
-    same = (own[..., None] == nearest[:, :, None, :]) & usable[..., None] & theirs[:, :, None, :]
-    possible = torch.minimum(usable.sum(dim=(0, 2)), theirs.sum(dim=(0, 2)))
-    shared = same.sum(dim=(0, 2, 3)).double() / possible.clamp(min=1)
-    shared[view] = 1.0
-    return shared
+    # By sample, view, neighbour in it, and the other view.
+    usable = known[..., None] & there[nearest.clamp(min=0)] & known.any(dim=2)[:, None, None]
+    counts, same = usable.sum(dim=(0, 2)), []
+    for v, theirs in enumerate(usable.unbind(dim=3)):
+        alike = nearest[:, v, :, None, None] == nearest[:, None]  # neighbours in this view, and in each one
+        same.append((alike & usable[:, v, :, :, None] & theirs[:, None]).sum(dim=(0, 1, 3)))
+    shared = torch.stack(same).double() / torch.minimum(counts, counts.T).clamp(min=1)
+    return shared.fill_diagonal_(1.0)
 
 
 class _Counts(NamedTuple):

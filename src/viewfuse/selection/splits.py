@@ -6,6 +6,8 @@
 - **held-out views**: the sides are found again without a view, from embeddings that never saw it. Then its values are
   asked: how much rarer than by chance do neighbours in that view lie on different sides, among the samples that have
   it?
+- **one view alone**: what only one view shows, no other can confirm. The neighbours in that view are asked, among the
+  samples that have it, and compared with those of the Gaussians' splits in the same view.
 - **gap**: by how much border samples lie further from their neighbours than others do, in the views (a logarithm).
   Where sides are crisp only because the data are a curve or a sheet, it is near 0.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +37,7 @@ _STEADY = 0.03
 """The least spread of the logarithm over Gaussians: what many samples have."""
 _UNKNOWN = 0.25
 """Stands for the evidence of held-out views where no sample has two views: as much as of a weak split."""
+_HALVED = _UNKNOWN ** (1 / 3)
 _ROUNDS = 3
 Sides = NDArray[np.bool_]
 
@@ -91,6 +95,32 @@ def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
     return drawn @ (table - middle) / n**0.5 + middle
 
 
+class OneView(NamedTuple):
+    """What one view alone says of a split, among the samples that have it.
+
+    Attributes
+    ----------
+    agreement, nulls : of the neighbours in the view, less chance; the same in the splits of Gaussians
+    gap : how much sparser the border is in the view
+    """
+
+    agreement: float
+    nulls: Sequence[float]
+    gap: float
+
+    @property
+    def strength(self) -> float:
+        """As of `Evidence`, as if little were known of held-out views; none unless it is clear.
+
+        Without a second view to confirm it, neighbours must cross e times as rarely as in Gaussians, the split must be
+        stronger than the agreement in these, and its border sparser than the rest: so are no heavy tails, curves or
+        single factors of one view (results/clusters).
+        """
+        null = float(np.mean(self.nulls))
+        found = (_crossing(null) - _crossing(self.agreement)) * _HALVED
+        return found if found >= max(null, _HALVED) and self.gap > 0 else float("-inf")
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What speaks for a split.
@@ -98,26 +128,59 @@ class Evidence:
     Attributes
     ----------
     agreement : of the neighbours, less chance
-    null : the mean of that in the splits of Gaussians
-    p_value : how likely a Gaussian gives such a split
+    nulls : that in the splits of Gaussians
     held_out : per view the agreement of sides that were found without it; NaN where too few samples tell
     stability : the share of the samples, less chance, that stay on their side when a view is hidden
     gap : how much sparser the border is
+    views : what each view says alone, where there are several
     """
 
     agreement: float
-    null: float
-    p_value: float
+    nulls: Sequence[float]
     held_out: Sequence[float]
     stability: float
     gap: float
+    views: Sequence[OneView] = ()
+
+    @property
+    def null(self) -> float:
+        """The mean agreement in the splits of Gaussians."""
+        return float(np.mean(self.nulls))
+
+    @property
+    def together(self) -> float:
+        """How many times rarer than in a Gaussian neighbours cross, a logarithm, less where held-out views say no."""
+        return float(_crossing(self.null) - _crossing(self.agreement)) * self._held()
 
     @property
     def strength(self) -> float:
-        """How many times rarer than in a Gaussian neighbours cross, a logarithm, less where held-out views say no."""
+        """What all views say together, or one of them alone, whichever is more."""
+        return max([self.together, *(one.strength for one in self.views)])
+
+    @property
+    def alone(self) -> int | None:
+        """The view that shows the split by itself, where this is what makes it strong."""
+        best = max(range(len(self.views)), key=lambda v: self.views[v].strength, default=None)
+        return best if best is not None and self.views[best].strength > self.together else None
+
+    @property
+    def error(self) -> float:
+        """The deviation of the strength over Gaussians."""
+        own = None if self.alone is None else self.views[self.alone]
+        factor, nulls = (self._held(), self.nulls) if own is None else (_HALVED, own.nulls)
+        return factor * float(np.std([_crossing(one) for one in nulls], ddof=1)) if len(nulls) > 1 else 0.0
+
+    @property
+    def p_value(self) -> float:
+        """How likely a Gaussian gives such a split; of one view alone, times the number of views."""
+        if self.alone is None:
+            return p_value(self.agreement, self.nulls)
+        own = self.views[self.alone]
+        return min(1.0, len(self.views) * p_value(own.agreement, own.nulls))
+
+    def _held(self) -> float:
         known = [one for one in self.held_out if not np.isnan(one)]
-        held = max(float(np.mean(known)), 0.0) if known else _UNKNOWN
-        return float(_crossing(self.null) - _crossing(self.agreement)) * held ** (1 / 3)
+        return float((max(float(np.mean(known)), 0.0) if known else _UNKNOWN) ** (1 / 3))
 
 
 def _crossing(agreement: float) -> float:
@@ -134,13 +197,23 @@ def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -
     draws : Gaussians
     """
     ids = look.neighbors()
-    found = agreement(neighbor_graph(nearest(look.embedding), ids), sides)
-    null = [_split_of(look.drawn(generator), generator) for _ in range(draws)]
+    found, *own = _agreements(look, ids, sides)
+    nulls = np.array([_split_of(look.drawn(generator), generator) for _ in range(draws)])
     again = [_sides_without(points, sides) for points in look.hidden]
     held = [_held_out(look, ids, v, own) for v, own in enumerate(again)] if look.present.shape[1] > 1 else []
     stays = [float(own[sides].mean() - own[~sides].mean()) for own in again]
-    mean = float(np.mean(null))
-    return Evidence(found, mean, p_value(found, null), held, float(np.mean(stays)), border_gap(look, ids, sides))
+    gaps = border_gaps(look, ids, sides)
+    parts = zip(own, nulls.T[1:].tolist(), gaps, strict=True)
+    views = [OneView(one, null, _mean(gap)) for one, null, gap in parts] if len(own) > 1 else []
+    gap = _mean([one for part in gaps for one in part])
+    return Evidence(found, nulls[:, 0].tolist(), held, float(np.mean(stays)), gap, views)
+
+
+def _agreements(look: Look, ids: Tensor, sides: Sides) -> list[float]:
+    """The agreement in embedding and views together, and in each view among the samples that have it."""
+    present, near = look.present.cpu().numpy(), ids.cpu().numpy()
+    own = [agreement(edges(near[:, v]), sides, present[:, v]) for v in range(present.shape[1])]
+    return [agreement(neighbor_graph(nearest(look.embedding), ids), sides), *own]
 
 
 def agreement(graph: csr_array, sides: Sides, among: Sides | None = None) -> float:
@@ -165,15 +238,17 @@ def p_value(found: float, null: Sequence[float]) -> float:
     return float(ndtr((_crossing(found) - logs.mean()) / spread))
 
 
-def _split_of(look: Look, generator: torch.Generator) -> float:
-    """The agreement of the first split of a tree of its own."""
-    graph = neighbor_graph(nearest(look.embedding), look.neighbors())
+def _split_of(look: Look, generator: torch.Generator) -> list[float]:
+    """The agreements of the first split of a tree of its own, as of `_agreements`."""
+    ids = look.neighbors()
+    graph = neighbor_graph(nearest(look.embedding), ids)
     groups = small_clusters(look.embedding, int(torch.randint(2**31, (), generator=generator)))
     first = next(
         iter(splits_of(Tree(groups, joined_groups(graph, groups, look.embedding, int(groups.max()) + 1)))), None
     )
-    found = np.nan if first is None else agreement(graph, np.isin(np.arange(len(look)), first.right))
-    return 0.0 if np.isnan(found) else found
+    if first is None:
+        return [0.0] * (1 + len(look.values))
+    return np.nan_to_num(_agreements(look, ids, np.isin(np.arange(len(look)), first.right))).tolist()
 
 
 def _sides_without(points: Tensor, sides: Sides) -> Sides:
@@ -195,12 +270,13 @@ def _held_out(look: Look, ids: Tensor, view: int, sides: Sides) -> float:
     return agreement(edges(ids[:, view].cpu().numpy()), sides, present[:, view] & (present.sum(axis=1) > 1))
 
 
-def border_gap(look: Look, ids: Tensor, sides: Sides) -> float:
-    """How much further the neighbours of border samples are, a logarithm; the mean over views and sides.
+def border_gaps(look: Look, ids: Tensor, sides: Sides) -> list[list[float]]:
+    """Per view how much further the neighbours of border samples are, a logarithm, on either side.
 
-    A sample is at the border as far as its neighbours are on the other side. Infinite where no neighbours cross.
+    A sample is at the border as far as its neighbours are on the other side. Sides where no neighbours cross are left
+    out.
     """
-    found = []
+    gaps: list[list[float]] = [[] for _ in look.values]
     for v, view in enumerate(look.values):
         rows = look.present[:, v].nonzero().squeeze(1)
         near = ids[rows, v]
@@ -213,8 +289,13 @@ def border_gap(look: Look, ids: Tensor, sides: Sides) -> float:
         for side in (own, ~own):
             border, inner = crossing[side], 1 - crossing[side]
             if border.sum() > 0 and inner.sum() > 0:
-                found.append(float(np.average(far[side], weights=border) - np.average(far[side], weights=inner)))
-    return float(np.mean(found)) if found else float("inf")
+                gaps[v].append(float(np.average(far[side], weights=border) - np.average(far[side], weights=inner)))
+    return gaps
+
+
+def _mean(gaps: Sequence[float]) -> float:
+    """Infinite where no neighbours cross."""
+    return float(np.mean(gaps)) if gaps else float("inf")
 
 
 @dataclass(frozen=True)

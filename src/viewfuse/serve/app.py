@@ -12,7 +12,6 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
 
-from viewfuse import __version__
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import JSON, PARQUET, Asked, Signs
@@ -21,6 +20,7 @@ from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.opened import Opened
 from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, reply, status_and_detail
 from viewfuse.serve.worker import SHORT, Facts, Worker
+from viewfuse.utils.version import __version__
 
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
 _BODIES = {"requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}, PARQUET: {}}}}

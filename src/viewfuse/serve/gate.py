@@ -15,7 +15,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import viewfuse
+from viewfuse.utils.version import __version__
 
 OPEN = frozenset({"/health", "/ready"})
 """Addresses of health checks, which need no token."""
@@ -130,7 +130,7 @@ class Metrics:
         """All of it."""
         lines = [
             "# TYPE viewfuse_info gauge",
-            f'viewfuse_info{{version="{viewfuse.__version__}"}} 1',
+            f'viewfuse_info{{version="{__version__}"}} 1',
             "# HELP viewfuse_places_taken Requests that are read, wait or run.",
             "# TYPE viewfuse_places_taken gauge",
             f"viewfuse_places_taken {taken}",

@@ -181,9 +181,9 @@ def _machine() -> str:
     return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
 
 
-def _sync(path: Path) -> None:
+def _sync(path: Path, flags: int = os.O_RDWR) -> None:
     """Make what was written durable."""
-    handle = os.open(path, os.O_RDWR)
+    handle = os.open(path, flags)
     try:
         os.fsync(handle)
     finally:
@@ -193,11 +193,7 @@ def _sync(path: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Make a rename durable; some systems cannot, and need not."""
     if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync(folder, os.O_RDONLY)
 
 
 def sealed(facts: Mapping[str, Any]) -> bytes:

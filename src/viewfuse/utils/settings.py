@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -80,3 +80,14 @@ def from_plain(parts: Iterable[Any]) -> list[Any]:
         list: lambda one: Advice(from_plain(one)),
     }
     return [kinds.get(type(part), str)(part) for part in parts]
+
+
+def checked_range(within: Any) -> tuple[int, int]:
+    """Two whole numbers, the first at least 1 and not above the second."""
+    is_pair = isinstance(within, Sequence) and not isinstance(within, str) and len(within) == 2
+    if not is_pair or any(isinstance(one, bool) or not hasattr(one, "__index__") for one in within):
+        raise wrong("cluster_range", "two whole numbers, such as (2, 30)", within)
+    least, most = int(within[0]), int(within[1])
+    if not 1 <= least <= most or most < 2:
+        raise SettingError(Setting("cluster_range"), f" must rise from 1 or more to 2 or more; got {within!r}")
+    return least, most

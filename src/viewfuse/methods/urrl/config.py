@@ -180,6 +180,11 @@ class Config:
         """Epochs of pre-training after which scalings are compared: half of "auto", all for under 200 samples."""
         return min(self._sized(_STAGES[self.effort][0], n_samples), self.epochs(n_samples)[0])
 
+    def early_epochs(self, n_samples: int) -> int:
+        """Epochs after which clusters that are clear already need no longer trial: a quarter, for under 200 samples."""
+        trial = self.trial_epochs(n_samples)
+        return ceil(trial / 4) if self.pretrained_as_needed and n_samples < _SMALL else trial
+
     def _steps_per_epoch(self, n_samples: int) -> int:
         return max(1, n_samples // self.batch_size)
 
@@ -221,6 +226,8 @@ _STAGES = {
 }
 """By effort, of the trial, pre-training and the joint stage: epochs, unless these are fewer or more than so many steps;
 at most so many epochs."""
+_SMALL = 200
+"""Samples under which the trial is the whole pre-training, and most of the time of a fit."""
 _JOINT_FACTORS = {"quick": 3.0, "auto": 3.0, "thorough": 2.0}
 """Over 21 sets three times the rate is as accurate as twice, and early stopping ends it sooner."""
 _MANY_CLUSTERS = 50

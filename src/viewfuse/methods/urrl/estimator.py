@@ -28,15 +28,15 @@ from viewfuse.methods.levels import NestedLevels
 from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import check_outliers, with_number
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
-from viewfuse.methods.urrl.fit import Fitted, fit_models
+from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
 from viewfuse.reduction.frontend import check_reduction
-from viewfuse.selection.cluster_number import RANGE, checked_range
+from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, checked_range, wrong
 
 _MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -262,9 +262,9 @@ class URRL(NestedLevels, MultiViewClusterer):
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
-        fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        self._take_over(fitted)
+        fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
+        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
         self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
@@ -317,24 +317,13 @@ class URRL(NestedLevels, MultiViewClusterer):
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
         return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds}, device))
 
-    def _take_over(self, fitted: Fitted) -> None:
-        """Set what a training of the same samples gave."""
-        self._model = fitted.model
-        self.history_, self.objectives_ = fitted.history, fitted.objectives
-        self.decisions_ = fitted.decisions
-        self.embedding_ = fitted.embedding.cpu().numpy()
-        self.soft_labels_ = fitted.soft()
-        self.labels_ = self._labelled(self._model, self._model.stored, self.soft_labels_)
-        self.cluster_centers_ = fitted.model.network.centers.detach().cpu().numpy().copy()
-        self.n_clusters_ = len(self.cluster_centers_)
-        self._n_features_out = self.embedding_.shape[1]
-
     def _chooses(self) -> bool:
         """Whether the number of clusters is to be chosen."""
         return isinstance(self.n_clusters, str) and self.n_clusters == "auto"
 
     def _config(self) -> Config:
-        shared = {f.name: getattr(self, f.name) for f in fields(Config) if hasattr(self, f.name)}
+        names = {f.name for f in fields(Config)}
+        shared = {name: value for name, value in self.get_params(deep=False).items() if name in names}
         if self._chooses():
             shared["n_clusters"] = 1  # until it is known
         elif isinstance(self.n_clusters, str):
@@ -342,7 +331,7 @@ class URRL(NestedLevels, MultiViewClusterer):
         if not isinstance(self.ablation, (Mapping, NoneType)):
             raise wrong("ablation", "None or a dict of settings", self.ablation)
         extra = dict(self.ablation or {})
-        unknown = sorted(set(extra) - {f.name for f in fields(Config)} | set(extra) & set(shared), key=str)
+        unknown = sorted(set(extra) - names | set(extra) & set(shared), key=str)
         if unknown:
             allowed = [f.name for f in fields(Config) if f.name not in shared]
             raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")

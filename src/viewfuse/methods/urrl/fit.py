@@ -121,12 +121,15 @@ def fit_models(
     n_samples = len(sources[0].reduced)
     last = config.epochs(n_samples)[0]
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
+    early = config.early_epochs(n_samples) if scaling == "auto" else last
     take_over(searches, begun, first)
     progress.expect(sum(search.most_epochs(first) for search in searches))
     for line in (line for search in searches if (line := search.long_wait())):
         progress.tell(line)
     ways: dict[str, Any] = {"n_jobs": n_jobs, "threads": threads, "progress": progress, "checkpoint": checkpoint}
-    _pretrain([trial for search in searches for trial in search.trials], first, **ways)
+    _pretrain([trial for search in searches for trial in search.trials], early, **ways)
+    if early < first:
+        _pretrain([trial for search in searches if not search.is_clear for trial in search.trials], first, **ways)
     more = [trial for search in searches if search.is_open for trial in search.widen()]
     _pretrain(more, first, **ways)
     chosen = [_Chosen.of(search) for search in searches]

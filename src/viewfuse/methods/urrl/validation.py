@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +26,6 @@ from viewfuse.selection.scores import stability
 from viewfuse.selection.trust import measured, with_reasons
 from viewfuse.utils.settings import checked_count
 
-if TYPE_CHECKING:
-    from viewfuse.methods.urrl.estimator import URRL
-
 _SHARE = 0.8
 _LEAST = 2
 """Refits: one alone has no interval."""
@@ -42,7 +39,7 @@ def source_of(model: Model, ids: NDArray[Any]) -> Source:
     offsets = (0.0,) * len(arrays)
     reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids)
     reduced = reduced.replace(columns=columns, offsets=offsets)
-    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced)
+    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced, model.unseen)
 
 
 def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
@@ -67,7 +64,7 @@ def repeated_labels(
     found = []
     for number, (rows, start) in enumerate(zip(drawn(n, n_refits, seed), starts, strict=True)):
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
-        part = source._replace(reduced=source.reduced[rows])
+        part = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows])
         kept = _checkpoint(checkpoint, number, part, config, seeds, device)
         with kept.interruptible():
             (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, **ways)
@@ -111,7 +108,7 @@ class Validated(NamedTuple):
     decisions: dict[str, dict[str, Any]]
 
 
-def validated(fitted: URRL, config: Config, n_refits: int, **ways: Any) -> Validated:
+def validated(fitted: Any, config: Config, n_refits: int, **ways: Any) -> Validated:
     """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
     n_refits = checked_count("n_refits", n_refits, _LEAST)
     trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model

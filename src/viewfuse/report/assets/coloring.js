@@ -13,6 +13,7 @@ function colorings(run, colors) {
   const clusters = run.colors.map((number, own) => ({ name: `Cluster ${called(run, own)}`, ...look(number) }));
   const of = label.map((own) => (own < 0 ? clusters.length : own)); // outliers may be in no cluster
   const found = [{ name: "cluster", of, groups: [...clusters, { name: "Outliers", ...GREY }] }, byNumber("confidence", confidence)];
+  for (const [count, groups] of Object.entries(run.cuts)) found.push(byCut(count, groups, of, clusters));
   if (run.patterns.length > 1) found.push(byPattern(run, look));
   for (const column of run.columns)
     if (!column.levels.length) found.push(byNumber(column.name, column.values));
@@ -22,6 +23,13 @@ function colorings(run, colors) {
     one.of.forEach((group, i) => one.members[group].push(i));
   }
   return found;
+}
+
+// Clusters that are joined in a cut of the tree have the colour of their first one; outliers are the last group.
+function byCut(count, groups, labels, clusters) {
+  const name = (own) => groups.flatMap((first, label) => (first === own ? [label] : [])).join(", ");
+  const joined = clusters.map((one, own) => ({ ...one, name: `Cluster ${name(own)}` }));
+  return { name: `cut into ${count}`, of: labels.map((own) => groups[own] ?? own), groups: [...joined, { name: "Outliers", ...GREY }] };
 }
 
 // Five equal steps from the least to the largest value.

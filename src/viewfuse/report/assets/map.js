@@ -38,6 +38,14 @@ class SampleMap {
     darkGround.addEventListener("change", () => this.refresh());
   }
 
+  colorBy(name) {
+    const place = this.colorings.findIndex((one) => one.name === name);
+    if (place < 0) return;
+    this.root.querySelector(".by").value = place;
+    this.coloring = this.colorings[place];
+    this.refresh();
+  }
+
   // ---- what the user does
 
   act(what) {
