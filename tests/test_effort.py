@@ -37,6 +37,7 @@ def test_a_thorough_fit_trains_three_networks_under_every_scaling_although_all_i
     assert len(model.objectives_) == 3
     assert model.trust_.refits == 5  # and it is validated
     asked = {"effort": "thorough", "n_init": 1, "scaling": "standard"}
+    monkeypatch.setattr(URRL, "validate", lambda self: self)
     assert len(URRL(3, **asked, **SHORT, **TINY).fit(blobs).objectives_) == 1
     one, paper = URRL(1, **asked, **SHORT, **TINY).fit(blobs), URRL.paper(3, **asked, **SHORT, **TINY).fit(blobs)
     assert one.trust_.refits == 0  # of one cluster there is nothing to measure

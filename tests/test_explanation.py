@@ -67,6 +67,7 @@ def model_of(values, mask, wanted) -> Model:
         stored,
         index,
         network,
+        np.empty((len(mask), 0)),
     )
 
 

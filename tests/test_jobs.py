@@ -244,7 +244,7 @@ def count(progress):
 def test_all_scalings_are_tried_side_by_side_with_the_same_result(views):
     rng = np.random.default_rng(0)
     noise = [view + 9 * rng.normal(size=view.shape) for view in views]
-    settings = {**TINY, "effort": "thorough", "pretrain_epochs": 2, "joint_epochs": 1}
+    settings = {**TINY, "n_init": 2, "pretrain_epochs": 2, "joint_epochs": 1}
     model = URRL(3, **settings, n_jobs=2).fit(noise)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
     assert same(model, URRL(3, **settings).fit(noise))

@@ -140,7 +140,8 @@ def samples_of(values, present, ids):
 
 
 def moving_model(samples):
-    return Model(("a", "b"), (range(1), range(1)), (0.0, 0.0), Moves(), None, None, None, samples, None, None)
+    before = ("a", "b"), (range(1), range(1)), (0.0, 0.0), Moves(), None, None, None
+    return Model(*before, samples, None, None, np.empty((len(samples), 0)))
 
 
 def test_weights_are_shares_of_what_the_views_move():

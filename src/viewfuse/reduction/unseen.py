@@ -20,8 +20,14 @@ def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:
 
 
 def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
-    """The same of the samples that the reduction was fitted on, each as if it had not been among them."""
-    alone = [_in_one_row(array, views.mask[:, v]) for v, array in enumerate(views.arrays)]
+    """The same of the samples that the reduction was fitted on, each as if it had not been among them.
+
+    Of shape (samples, 0) where no view holds words.
+    """
+    words = [one.how == "words" for one in reduction.front_ends]
+    if not any(words):
+        return np.empty((len(views), 0))
+    alone = [_in_one_row(x, views.mask[:, v]) if words[v] else np.empty(0, bool) for v, x in enumerate(views.arrays)]
     return _shares(reduction, views, alone)
 
 

@@ -20,6 +20,7 @@ from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.model import Model, Source
+from viewfuse.fitted.novelty import Surroundings
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
@@ -222,7 +223,8 @@ class _Chosen(NamedTuple):
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
-        outliers = model.surroundings.outliers(model.names, trial.prepared.source.reduced.ids)
+        around = Surroundings.of(model.stored, model.unseen)  # not the model's own, which would be kept with it
+        outliers = around.outliers(model.names, trial.prepared.source.reduced.ids)
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = records(
