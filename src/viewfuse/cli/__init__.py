@@ -41,7 +41,7 @@ MORE = {
     "fit-large": "Cluster the rows of sharded Parquet files, in one or many processes.",
     "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",
-    "rename": "Give the clusters of a run names, from a CSV file with the columns label and name.",
+    "rename": "Name the clusters of a run: a CSV file has the columns label and name.",
     "score": "Compare labels with known ones.",
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
