@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.data.hints import UNKNOWN, Hints, range_with
-from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
+from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.hints import class_numbers, doubtful, known_centers, share_of_hints
 from viewfuse.neighbors.search import NO_NEIGHBOR
@@ -206,6 +206,8 @@ def test_fit_predict_takes_hints_too():
     truth, views = groups()
     y = partly(truth)
     model = URRL(3, **TINY, random_state=0)
+    with pytest.raises(SettingError, match="like and hints both give clusters their numbers"):
+        model.fit(views, y, like=model)
     assert np.array_equal(model.fit_predict(views, y), fitted(views, y).labels_)
     assert "hints" in model.decisions_
 

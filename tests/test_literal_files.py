@@ -395,6 +395,7 @@ def test_answers_say_each_thing_of_its_own_sample():
 
     class Model:
         cluster_centers_ = np.zeros((3, 2))
+        cluster_names_ = writers.NO_NAMES
 
         def complete(self, given):
             return given.replace(columns=(["x", ("y", 1)], range(1))), [cells]

@@ -26,7 +26,7 @@ from viewfuse.distributed.shard_files import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
-from viewfuse.io.writers import Judged
+from viewfuse.io.writers import NO_NAMES, Judged
 from viewfuse.utils.atomic import sealed
 
 SIZES = (1, 40, 31)
@@ -356,6 +356,7 @@ class Placing:
     """Two clusters: the confidence of a sample is its value."""
 
     cluster_centers_ = np.zeros((3, 1))
+    cluster_names_ = NO_NAMES
     view_names_ = ("a",)
 
     def complete(self, views):

@@ -35,18 +35,22 @@ VERBS = {
 """Those that a newcomer needs."""
 MORE = {
     "choose": "Say how many clusters the samples of files have, without a fit.",
+    "drift": "Say whether the samples of files are like those that a run was fitted on.",
     "embed": "Write the embeddings of samples under a saved model.",
     "explain": "Say why a saved model places the samples of files where it does.",
     "fit-large": "Cluster the rows of sharded Parquet files, in one or many processes.",
     "impute": "Fill missing views with what a saved model expects there.",
     "info": "Say what a saved model is.",
+    "rename": "Name the clusters of a run: a CSV file has the columns label and name.",
     "score": "Compare labels with known ones.",
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
 _ELSEWHERE = {
+    "drift": ("viewfuse.cli.later", "drift"),
     "embed": ("viewfuse.cli.predict", "embed"),
     "impute": ("viewfuse.cli.predict", "impute"),
     "info": ("viewfuse.cli.predict", "info"),
+    "rename": ("viewfuse.cli.later", "rename"),
 }
 """Verbs that have no module of their own here."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"

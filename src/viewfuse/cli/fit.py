@@ -32,9 +32,10 @@ from viewfuse.utils.console import tell
 
 if TYPE_CHECKING:
     from viewfuse import URRL
+    from viewfuse.methods.base import MultiViewClusterer
 
 
-_NOT_SHORT = ("params", "decisions", "remarks", "alpha", "command", "files")
+_NOT_SHORT = ("params", "names", "decisions", "remarks", "alpha", "command", "files")
 _SUMMARY, _CHECKPOINT = "summary.json", "checkpoint"
 _RESULTS = (
     "labels.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "k.png", "explanation",
@@ -126,6 +127,12 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
 @options.jobs
+@click.option(
+    "--like",
+    type=options.PATH,
+    metavar="RUN",
+    help="A former run, or a model: clusters that are the same have its numbers, others have new ones.",
+)
 @options.alpha
 @click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings
@@ -136,6 +143,7 @@ def command(
     out: Path | None,
     resume: Path | None,
     hints: Path | None,
+    like: Path | None,
     alpha: float,
     keep: int | None,
     log1p: Sequence[str],
@@ -151,7 +159,7 @@ def command(
         check_run_folder(out)
         with _kept(out / _CHECKPOINT, force):
             known = None if hints is None else read_labels(hints)
-            summary = _fit(folder, out, inputs, known, alpha, keep, params)
+            summary = _fit(folder, out, inputs, known, like, alpha, keep, params)
     page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
     options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
@@ -220,17 +228,24 @@ def _results_in(out: Path) -> Callable[[str], bool]:
     return {*_RESULTS, *own}.__contains__
 
 
+def _former(like: Path | None, device: str) -> MultiViewClusterer | None:
+    """The model of a run, or a model, whose numbers are kept."""
+    from viewfuse import load
+
+    return None if like is None else load(options.model_in(like), device=device)
+
+
 def _fit(
-    out: Path, place: Path, inputs: options.Inputs, known: dict[str, str] | None, alpha: float, keep: int | None,
-    params: dict[str, Any],
+    out: Path, place: Path, inputs: options.Inputs, known: dict[str, str] | None, like: Path | None, alpha: float,
+    keep: int | None, params: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
-    views = inputs.open().read()
+    former, views = _former(like, params["device"]), inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL
 
     began = time.perf_counter()
-    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known)
+    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known, like=former)
     judged = model.judge(alpha=alpha)
     summary = {
         "samples": len(views),
@@ -246,7 +261,9 @@ def _fit(
         "alpha": alpha,
         "command": options.typed(),
     }
-    write_labels(out / "labels.csv", views, judged)
+    if model.cluster_names_:
+        summary["names"] = {str(label): name for label, name in model.cluster_names_.items()}
+    write_labels(out / "labels.csv", views, judged, model.cluster_names_)
     _write_results(out, model, views, inputs)
     model.save(out / "model", keep=keep)
     write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
@@ -287,8 +304,9 @@ def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs)
 
 def _draw(out: Path, places: Places, model: URRL, views: Views) -> None:
     title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
+    tags = {label: model.cluster_names_.get(label, str(label)) for label in range(model.n_clusters_)}
     shown = places, model.labels_, views.mask, views.names
-    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title)}
+    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title, tags=tags)}
     if "n_clusters" in model.decisions_:
         lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"])
     for why in dict.fromkeys(filter(None, lacking.values())):

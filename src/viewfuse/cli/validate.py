@@ -58,7 +58,7 @@ def _write(run: Path, fitted: URRL, finished: FinishedRun) -> dict[str, Any]:
     fitted.save(run / "model")
     views = source_of(fitted._model, fitted.ids_).reduced
     judged = fitted.judge(alpha=finished.alpha)
-    write_labels(run / "labels.csv", views, judged)
+    write_labels(run / "labels.csv", views, judged, fitted.cluster_names_)
     uncertain = int(judged.uncertain.sum())
     again = [round(one["again"], 3) for one in fitted.trust_.clusters]
     summary = {**finished.summary, "decisions": fitted.decisions_, "found_again": again, "uncertain": uncertain}

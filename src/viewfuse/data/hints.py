@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import has_row_labels
-from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
+from viewfuse.utils.settings import Setting
 
 UNKNOWN = -1
 _NO_CLASS = ("", "-1", "nan", "None", "<NA>", "NaT")
@@ -71,6 +72,12 @@ class Hints:
         """The reverse of `by_class`, for samples some of which may be gone."""
         place = {name: c for c, names in enumerate(known.values()) for name in names}
         return cls(tuple(known), np.array([place.get(str(one), UNKNOWN) for one in ids.tolist()], dtype=np.int64))
+
+
+def check_alone(hints: Hints | None, like: object) -> None:
+    """Refuse a former model beside hints: both would number the clusters."""
+    if hints is not None and like is not None:
+        raise SettingError(Setting("like"), " and hints both give clusters their numbers; leave one out")
 
 
 def number_with(hints: Hints | None, n_clusters: int, *, asked: bool) -> int:

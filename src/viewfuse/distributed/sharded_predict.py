@@ -345,5 +345,5 @@ def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) 
         placed.add(judged, far)
         return views, judged, far
 
-    write_predictions(out, map(place, parts))
+    write_predictions(out, map(place, parts), fitted.cluster_names_)
     return placed

@@ -184,13 +184,15 @@ def merge_tree(centers: NDArray[Any], sizes: NDArray[Any]) -> tuple[Merge, ...]:
 
     Parameters
     ----------
-    centers : array of shape (clusters, embedding)
+    centers : array of shape (clusters, embedding); infinite ones, of numbers without a cluster, are left out
     sizes : of shape (clusters,): samples in each; an empty cluster counts as one sample
     """
+    used = np.flatnonzero(np.isfinite(centers).all(axis=1))
+    centers, sizes = centers[used], sizes[used]
     weights, squares = np.maximum(sizes, 1).astype(float), squareform(pdist(centers.astype(np.float64), "sqeuclidean"))
     squares *= 2 * weights * weights[:, None] / (weights + weights[:, None])
     np.fill_diagonal(squares, np.inf)
-    labels: list[tuple[int, ...]] = [(c,) for c in range(len(centers))]
+    labels: list[tuple[int, ...]] = [(c,) for c in used.tolist()]
     merges = []
     for left in range(len(centers) - 1, 0, -1):
         first, second = sorted(divmod(int(squares.argmin()), len(squares)))

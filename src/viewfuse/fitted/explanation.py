@@ -83,19 +83,19 @@ class Explanation:
 
     def samples(self) -> pd.DataFrame:
         """One row per sample: label, confidence, second-best cluster, weights and donors of the views."""
-        return _frame(sample_sheet(self))
+        return frame_of(sample_sheet(self))
 
     def clusters(self) -> pd.DataFrame:
         """One row per cluster: its size, its typical samples, and whether it would be found again."""
-        return _frame(cluster_sheet(self))
+        return frame_of(cluster_sheet(self))
 
     def tree(self) -> pd.DataFrame:
         """One row per merge of clusters, the first first: who joins whom, at which distance, and how many are left."""
-        return _frame(merge_sheet(self))
+        return frame_of(merge_sheet(self))
 
     def features(self, top: int | None = TOP) -> pd.DataFrame:
         """One row per distinguishing feature of a cluster, see `Difference`; `top` per cluster and view, None: all."""
-        return _frame(feature_sheet(self, top))
+        return frame_of(feature_sheet(self, top))
 
     def __repr__(self) -> str:
         means = zip(self.view_names, self.weights.mean(axis=0), strict=True)
@@ -197,7 +197,8 @@ def _joined(ids: Sequence[Hashable]) -> str:
     return " ".join(str(name) for name in ids)
 
 
-def _frame(sheet: Sheet) -> pd.DataFrame:
+def frame_of(sheet: Sheet) -> pd.DataFrame:
+    """A table as a data frame, where pandas is installed."""
     try:
         import pandas as pd
     except ImportError:

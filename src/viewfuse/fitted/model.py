@@ -150,9 +150,16 @@ class Model:
         soft = assign(self.method, self.network, embedding)
         if self.calibration is None:
             return sharpened(soft.cpu().numpy(), self.sharpness)
-        labels = soft.argmax(dim=1)
+        labels, used = soft.argmax(dim=1), self.in_use
         chances = logistic(self.logits(samples, embedding, labels) + self.calibration.shifts[labels.cpu().numpy()])
-        return with_chances(soft.cpu().numpy(), chances)
+        found = np.zeros(soft.shape, dtype=np.float32)
+        found[:, used] = with_chances(soft.cpu().numpy()[:, used], chances)
+        return found
+
+    @cached_property
+    def in_use(self) -> NDArray[np.bool_]:
+        """Which clusters there are, of shape (clusters,): the centre of a number without a cluster is infinite."""
+        return np.asarray(self.network.centers.detach().isfinite().all(dim=1).cpu().numpy())
 
     def logits(self, samples: Samples, embedding: Tensor, labels: Tensor) -> NDArray[np.float64]:
         """Of shape (samples,): see `viewfuse.selection.confidence.sample_logits`."""

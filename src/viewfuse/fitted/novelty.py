@@ -89,6 +89,11 @@ class Surroundings:
         return Outliers(int(times.any(axis=1).sum()), {name: far for name, far in by_view.items() if far}, len(times))
 
 
+def nearest_distances(samples: Samples, stored: Samples) -> NDArray[np.float64]:
+    """Per view the distance to the nearest stored sample, of shape (samples, views); NaN where a view is missing."""
+    return _distances(samples, stored, 1)
+
+
 def _usual_and_fence(far: NDArray[np.float64]) -> tuple[float, float]:
     """The median of distances, and that beyond which samples are outliers: none where half of them are 0."""
     usual = float(np.median(far)) if len(far) else 0.0

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,19 +58,37 @@ class Judged(NamedTuple):
     outlier: NDArray[np.bool_]
 
 
-def write_labels(path: Path, views: Views, judged: Judged) -> None:
-    """One line per sample: id, label, and what else is said of it; the views that it has."""
-    _write_rows(path, _LABEL_COLUMNS, _labels(views, judged))
+Names = Mapping[int, str]
+"""Of clusters, by number; those of a model without names are empty."""
+NO_NAMES: Names = MappingProxyType({})
 
 
-def write_predictions(path: Path, parts: Iterable[tuple[Views, Judged, NDArray[np.bool_]]]) -> None:
+def write_labels(path: Path, views: Views, judged: Judged, names: Names = NO_NAMES) -> None:
+    """One line per sample: id, label, its name if there are names, and what else is said of it; its views."""
+    _write_rows(path, *named_rows(_LABEL_COLUMNS, _labels(views, judged), names))
+
+
+def named_rows(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], names: Names
+) -> tuple[Sequence[str], Iterable[tuple[Any, ...]]]:
+    """Header and rows with a column "name" behind "label"; the same where there are no names."""
+    if not names:
+        return header, map(tuple, rows)
+    place = header.index("label")
+    named = ((*row[: place + 1], names.get(int(row[place]), ""), *row[place + 1 :]) for row in rows)
+    return (*header[: place + 1], "name", *header[place + 1 :]), named
+
+
+def write_predictions(
+    path: Path, parts: Iterable[tuple[Views, Judged, NDArray[np.bool_]]], names: Names = NO_NAMES
+) -> None:
     """As `write_labels`, a few samples at a time, and whether these are far outside of what the model was fitted on."""
     rows = (
         (*row, int(is_far))
         for views, judged, far in parts
         for row, is_far in zip(_labels(views, judged), far, strict=True)
     )
-    _write_rows(path, (*_LABEL_COLUMNS, "out_of_range"), rows)
+    _write_rows(path, *named_rows((*_LABEL_COLUMNS, "out_of_range"), rows, names))
 
 
 def _labels(views: Views, judged: Judged) -> Iterator[Sequence[Any]]:

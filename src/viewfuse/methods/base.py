@@ -29,6 +29,7 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import check_names, decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Results, annotate
+from viewfuse.methods.naming import with_names
 from viewfuse.methods.trusting import Trusting
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
@@ -40,7 +41,6 @@ if TYPE_CHECKING:  # where it is needed it is imported: machines that only train
     from viewfuse.fitted import persistence
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
-_PER_CLUSTER = ("cluster_centers_",)
 _ASKED = {
     "fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute",
     "save", "validate",
@@ -219,7 +219,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         rows = representatives(self._clusters(), self._model.stored.present.cpu().numpy(), keep)
         model = self._model if keep is None else self._model.thinned(rows)
         arrays = {name: getattr(self, name)[rows] for name in _PER_SAMPLE}
-        arrays |= {name: getattr(self, name) for name in _PER_CLUSTER}
+        arrays["cluster_centers_"] = self.cluster_centers_
         persistence.save(Path(path), persistence.Saved(model, arrays, self._facts(rows)))
 
     def _plain_params(self) -> dict[str, Any]:
@@ -239,6 +239,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             "objectives": self.objectives_,
             "decisions": self.decisions_,
             "ids": encode(self.ids_[rows]),
+            "cluster_names": [[label, name] for label, name in self.cluster_names_.items()],
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
         }
@@ -277,15 +278,14 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
         model.cluster_centers_ = saved.arrays["cluster_centers_"]
         model.n_clusters_ = len(model.cluster_centers_)
+        model.cluster_names_ = with_names({}, dict(facts.get("cluster_names", [])), model.n_clusters_)
         for name in _PER_SAMPLE:
             if len(saved.arrays[name]) != n:
                 raise DataError(f"{name} has {len(saved.arrays[name])} rows instead of {n}")
             setattr(model, name, saved.arrays[name])
         return model
 
-    def _take_over(
-        self, model: Model, embedding: torch.Tensor, history: Any, objectives: list[float], decisions: Any
-    ) -> None:
+    def _take_over(self, model: Model, embedding: torch.Tensor, history: Any, objectives: Any, decisions: Any) -> None:
         """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
         self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
         self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)

@@ -166,6 +166,7 @@ class PublishedMethod(MultiViewClusterer):
         (trained,) = plain.train_many([views], replicate_seeds(self.random_state, 1))
         self._remember_columns(X, views)
         self._remember(trained, views, PlacingNetwork(type(self)(**plain.settings())))
+        self.cluster_names_ = {}
         warn_of_empty_clusters(self.labels_, self.n_clusters_)
         return self
 

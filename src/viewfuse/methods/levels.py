@@ -38,7 +38,8 @@ class NestedLevels:
         ids = self._model.stored.neighbor_ids
         if len(ids) != len(self.labels_):  # the model was thinned
             ids = ids.new_full((len(self.labels_), 1, 1), NO_NEIGHBOR)
-        found = coarser(self.soft_labels_.argmax(axis=1), self.embedding_, ids, n_clusters)
+        known = np.unique(self.soft_labels_.argmax(axis=1), return_inverse=True)[1]  # without those that are empty
+        found = coarser(known, self.embedding_, ids, n_clusters)
         return np.where(self.labels_ == OUTLIER, OUTLIER, found)
 
     @property

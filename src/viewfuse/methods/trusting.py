@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.views import Views
+from viewfuse.fitted.drift import Drift, PlacedSamples, drift
 from viewfuse.io.writers import OUTLIER, Judged
+from viewfuse.methods.naming import NamedClusters
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.label_sets import bounds, label_sets
 from viewfuse.selection.messages import records, restored
@@ -50,13 +52,12 @@ def check_outliers(how: Any) -> None:
         raise wrong("outliers", "'mark' or 'label'", how)
 
 
-class Trusting:
+class Trusting(NamedClusters):
     """Trust, sets of clusters and what else follows from the chances of a fitted estimator."""
 
     decisions_: dict[str, dict[str, Any]]
     soft_labels_: NDArray[np.float32]
     labels_: NDArray[np.int64]
-    n_clusters_: int
     outliers: str = "mark"
     _model: Model
     _known_views: Callable[[Any], Views]
@@ -112,6 +113,19 @@ class Trusting:
         views = self._known_views(X)
         model, samples, _ = self._place(views)
         return model.novelty(samples, views)
+
+    def drift(self, X: Any) -> Drift:
+        """Whether samples are like those of training: view by view, and in what the model makes of them.
+
+        Returns
+        -------
+        Drift
+            True where there is an alarm; ``alarms`` are sentences, ``as_table()`` has all tests with p-values that are
+            corrected for their number.
+        """
+        model, samples, embedding = self._place(self._known_views(X))
+        placed = PlacedSamples(samples, model.assign(samples, embedding))
+        return drift(model, self.soft_labels_, placed, self.cluster_names_)
 
     @property
     def outliers_(self) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
-from viewfuse.io.writers import OUTLIER, Judged
+from viewfuse.io.writers import NO_NAMES, OUTLIER, Judged
 from viewfuse.plots.cluster_numbers import draw_tree
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
@@ -32,6 +32,7 @@ class FittedPlots(ABC):
     soft_labels_: NDArray[np.float32]
     decisions_: dict[str, Any]
     view_names_: list[str]
+    cluster_names_: Mapping[int, str] = NO_NAMES
     judge: Callable[..., Judged]
     _places: tuple[NDArray[np.float32], Places] | None = None
 
@@ -75,7 +76,8 @@ class FittedPlots(ABC):
         ax.bar(np.arange(n_clusters), sizes, color=colors, alpha=0.3, label="uncertain")
         ax.bar(np.arange(n_clusters), sure, color=colors, label="sure")
         ax.set(xlabel="cluster", ylabel="samples", title="Sizes of clusters; light: uncertain samples")
-        ax.set_xticks(np.arange(n_clusters) if n_clusters <= _MOST_GROUPS else [0, n_clusters - 1])
+        ticks = range(n_clusters) if n_clusters <= _MOST_GROUPS else (0, n_clusters - 1)
+        ax.set_xticks(ticks, [self._called()[label] for label in ticks], rotation=30 if self.cluster_names_ else 0)
         return ax
 
     def plot_missing(self, *, ax: Any = None) -> Any:
@@ -112,6 +114,10 @@ class FittedPlots(ABC):
             self._places = self.embedding_, place_samples(self.embedding_)
         return self._places[1]
 
+    def _called(self) -> list[str]:
+        """The name of each cluster; its number where it has none."""
+        return [self.cluster_names_.get(label, str(label)) for label in range(self.soft_labels_.shape[1])]
+
     def _coloring(self, color: Any) -> tuple[Any, str]:
         """Numbers of shape (samples,), or groups as a tuple of (group per sample, names, colours); and a title."""
         if isinstance(color, str):
@@ -129,7 +135,7 @@ class FittedPlots(ABC):
     def _own_coloring(self, name: str) -> Any:
         n_clusters = self.soft_labels_.shape[1]
         if name == "cluster":
-            names, shades = [str(label) for label in range(n_clusters)], [*distinct_colors(n_clusters)]
+            names, shades = self._called(), [*distinct_colors(n_clusters)]
             without = ["outliers"] * bool((self.labels_ == OUTLIER).any())
             return np.where(self.labels_ == OUTLIER, n_clusters, self.labels_), names + without, [*shades, _GREY]
         if name == "outliers":
@@ -159,16 +165,16 @@ class FittedPlots(ABC):
         lines = [f"<b>{type(self).__name__}</b>, fitted on {n:,} samples in {len(names)} view{'s'[: len(names) != 1]}"]
         lines += [escape(f"{n_clusters} clusters; confidence {self.soft_labels_.max(axis=1).mean():.2f} on average")]
         lines += [escape(str(self.decisions_["trust"]["why"]))] if "trust" in self.decisions_ else []
-        table = _html_table(self.labels_, self.soft_labels_)
+        table = _html_table(self.labels_, self.soft_labels_, self._called())
         return f'<div class="viewfuse-model"><p>{"<br>".join(lines)}</p>{table}<pre>{escape(repr(self))}</pre></div>'
 
 
-def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> str:
+def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], names: Sequence[str]) -> str:
     rows = []
     for label in range(min(probabilities.shape[1], _MOST_GROUPS)):
         inside = labels == label
         mean = f"{probabilities[inside].max(axis=1).mean():.2f}" if inside.any() else ""
-        rows.append((str(label), f"{inside.sum():,}", mean))
+        rows.append((escape(names[label]), f"{inside.sum():,}", mean))
     rest = probabilities.shape[1] - len(rows)
     cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     header = "".join(f"<th>{name}</th>" for name in ("cluster", "samples", "confidence"))

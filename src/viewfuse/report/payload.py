@@ -60,6 +60,8 @@ def points_of(
         "columns": [_column(one, rows) for one in (*columns, *_own_columns(run))],
         "points": _facts(run, rows) | {"pattern": patterns.of_sample[rows].tolist()} | places | _why(run, rows),
     }
+    if run.cluster_names:
+        facts["names"] = run.cluster_names
     if others and len(rows) < len(run.ids):
         facts["others"] = _facts(run, np.setdiff1d(np.arange(len(run.ids)), rows))
     return facts

@@ -19,7 +19,7 @@ from viewfuse.io.csv_text import open_utf8, unmarked
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet, write_sheets
 from viewfuse.plots.places import Places
-from viewfuse.selection.decisions import ClusterNumber, Decision, Trust
+from viewfuse.selection.decisions import ClusterNumber, Decision, KeptNumbers, Trust
 from viewfuse.selection.messages import restored
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import parsed
@@ -89,6 +89,23 @@ class FinishedRun:
     def n_clusters(self) -> int:
         """The number of clusters, empty ones among them."""
         return len(self.summary["cluster_sizes"])
+
+    @property
+    def cluster_names(self) -> dict[int, str]:
+        """The names of clusters that have one, by number."""
+        found = self.summary.get("names")
+        known = found if isinstance(found, dict) else {}
+        return {int(label): str(name) for label, name in known.items() if label.isdecimal()}
+
+    def called(self, label: int) -> str:
+        """The number of a cluster, with its name if it has one."""
+        return f"{label} ({self.cluster_names[label]})" if label in self.cluster_names else str(label)
+
+    @property
+    def unused(self) -> frozenset[int]:
+        """Numbers of a former fit that no cluster has any more."""
+        found = self.decisions.get(KeptNumbers.name)
+        return frozenset(found.unused) if isinstance(found, KeptNumbers) else frozenset()
 
     @property
     def alpha(self) -> float:

@@ -70,7 +70,7 @@ def _apart_list(run: FinishedRun, marks: Sequence[str]) -> Html | None:
         return None
     sizes = run.sizes
     lines = [
-        tag("li", charts.swatch(label, marks[label]), tag("b", f"Cluster {label}"),
+        tag("li", charts.swatch(label, marks[label]), tag("b", f"Cluster {run.called(label)}"),
             f", {count(sizes[label], 'sample')}: {'; '.join(words)}")
         for label, words in found.items()
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def cluster_section(run: FinishedRun, marks: Sequence[str]) -> Section:
 
 
 def _cluster_row(run: FinishedRun, one: Cluster, marks: Sequence[str]) -> list[Html]:
-    label = join([charts.swatch(one.label, marks[one.label]), tag("b", str(one.label))])
+    label = join([charts.swatch(one.label, marks[one.label]), tag("b", run.called(one.label))])
     typical = [tag("button", name, type="button", class_="sample", data_sample=name) for name in one.typical]
     return [
         cell(label, one.label),
@@ -168,7 +168,7 @@ def _features_of(
     ]
     shown = [one for one in by_view if one is not None]
     size = count(len(run.of_cluster(label)), "sample")
-    summary = tag("summary", charts.swatch(label, marks[label]), tag("b", f"Cluster {label}"), f", {size}")
+    summary = tag("summary", charts.swatch(label, marks[label]), tag("b", f"Cluster {run.called(label)}"), f", {size}")
     rest = f"The {len(kept)} largest of {len(own)} are shown; features.csv has all." if len(kept) < len(own) else ""
     return tag("details", summary, tag("div", *shown, class_="charts"), paragraphs(rest), open=label == 0)
 
@@ -215,7 +215,7 @@ def missing_section(run: FinishedRun) -> Section | None:
 def _views_by_cluster(run: FinishedRun) -> Html:
     """Shares, darker where more samples have the view."""
     rows = [
-        [cell(f"Cluster {one.label}", one.label), *(
+        [cell(f"Cluster {run.called(one.label)}", one.label), *(
             tag("td", percent(share), class_=f"number shade{min(4, int(5 * share))}", data_value=f"{share:.4f}")
             for share in one.has)]
         for one in clusters_of(run) if one.samples

@@ -43,7 +43,7 @@ def how_many(run: FinishedRun) -> str:
     """Who chose the number of clusters."""
     decision = run.decisions.get(ClusterNumber.name)
     if decision is None:
-        return f"You asked for {count(run.n_clusters, 'cluster')}; other numbers were not tried."
+        return f"You asked for {count(run.n_clusters - len(run.unused), 'cluster')}; other numbers were not tried."
     return f"The number of clusters: {words(decision)}."
 
 
@@ -99,10 +99,10 @@ def _on_trust(run: FinishedRun, spell: Spell) -> list[str]:
 
 def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
     found = []
-    empty = [str(one.label) for one in clusters if not one.samples]
+    empty = [one.label for one in clusters if not one.samples and one.label not in run.unused]
     if empty:
         found.append(f"{count(len(empty), 'cluster')} of {len(clusters)} hold no sample; ask for fewer clusters.")
-    tiny = [str(one.label) for one in clusters if 0 < one.samples < _TINY]
+    tiny = [run.called(one.label) for one in clusters if 0 < one.samples < _TINY]
     if tiny:
         found.append(f"Fewer than {_TINY} samples are in {listed(tiny)}: check whether they are outliers.")
     return found
@@ -131,7 +131,7 @@ def _led_by_missing(run: FinishedRun) -> list[str]:
         v = int(np.argmax(own - others))
         if own[v] - others[v] > _MORE_MISSING:
             shares = f"{percent(float(own[v]))} of its samples lack it, {percent(float(others[v]))} of the others"
-            found.append(f"Cluster {label} may be about the missing view {run.views[v]}: {shares}.")
+            found.append(f"Cluster {run.called(label)} may be about the missing view {run.views[v]}: {shares}.")
     return found
 
 

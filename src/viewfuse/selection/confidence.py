@@ -101,7 +101,9 @@ def chance_corrected_again(
 
 def _shift(logits: NDArray[np.float64], share: float) -> float:
     """What must be added to logits so that their chances have this mean, by bisection; 0 without samples."""
-    low, high = (-20.0, 20.0) if len(logits) else (0.0, 0.0)
+    if not len(logits):
+        return 0.0
+    low, high = -20.0, 20.0
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
         low, high = (middle, high) if logistic(logits + middle).mean() < share else (low, middle)
@@ -137,7 +139,12 @@ def sample_logits(
 
 
 def margins(embedding: Tensor, centers: Tensor, labels: Tensor) -> Tensor:
-    """(next - own) / (next + own) of the distances to centres where the centres lie, in float64; 0 for one centre."""
+    """(next - own) / (next + own) of the distances to centres where the centres lie, in float64; 0 for one centre.
+
+    Infinite centres, of numbers without a cluster, are left out.
+    """
+    used = centers.isfinite().all(dim=1)
+    centers, labels = centers[used], (used.cumsum(dim=0) - 1)[labels]
     middle = centers.double().mean(dim=0)
     _, sizes, directions = torch.linalg.svd(centers.double() - middle, full_matrices=False)
     basis = directions[sizes > _SAME * sizes[0]]

@@ -178,6 +178,22 @@ class KnownClasses(Decision):
 
 
 @dataclass(frozen=True)
+class KeptNumbers(Decision):
+    """Which clusters have numbers of a former model.
+
+    Attributes
+    ----------
+    evidence : "samples", how many are known to both, "share", how many of these have the same number, and
+        "by_ids", whether they are known by their ids or were placed by the former model
+    new, unused : numbers that the former model lacks, and those that no cluster has now
+    """
+
+    name = "numbers"
+    new: Sequence[int]
+    unused: Sequence[int]
+
+
+@dataclass(frozen=True)
 class SavedSentence(Decision):
     """A decision in the form of an older viewfuse, of which the saved sentence is used; `key` is its name."""
 
@@ -189,6 +205,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers, KnownClasses,
+        MeanConfidence, Trust, Outliers, KnownClasses, KeptNumbers,
     )
 }  # fmt: skip

@@ -16,6 +16,7 @@ from viewfuse.selection.decisions import (
     ClusterSource,
     Decision,
     JointStageLength,
+    KeptNumbers,
     KnownClasses,
     MeanConfidence,
     Outliers,
@@ -29,8 +30,7 @@ from viewfuse.utils.settings import Setting, Spell, written
 
 _LABELS = {"n_clusters": "number of clusters", "pretraining": "pre-training"}
 """What people call decisions, where it differs from their names."""
-SEEN = 0.1
-"""The least agreement of neighbours in a view that was left out, where it shows a split at all."""
+SEEN = 0.1  # the least agreement of neighbours in a view that was left out, where it shows a split at all
 
 
 def records(*decisions: Decision) -> dict[str, dict[str, Any]]:
@@ -183,13 +183,20 @@ def _(decision: KnownClasses, spell: Spell = str) -> str:
 
 
 @words.register
+def _(decision: KeptNumbers, spell: Spell = str) -> str:
+    found, parts = decision.evidence, (("kept", decision.chosen), ("new", decision.new), ("unused", decision.unused))
+    source = f"{found['samples']:,} samples that {'both have' if found['by_ids'] else 'the former model placed'}"
+    stay = f"{found['share']:.0%} of {source} have the number that they had"
+    return "; ".join([*(f"{listed(list(own))} {word}" for word, own in parts if own), stay])
+
+
+@words.register
 def _(decision: MeanConfidence, spell: Spell = str) -> str:
     mean = f"{decision.chosen:.2f} on average"
     if not decision.evidence:
         return f"{mean}: the paper's soft labels, which are not calibrated"
     what = "the chance that a sample is in the same cluster again if the fit is repeated"
-    alike = f"other trainings put {decision.evidence['again']:.0%} there beyond chance"
-    return f"{mean}: {what} ({alike})"
+    return f"{mean}: {what} (other trainings put {decision.evidence['again']:.0%} there beyond chance)"
 
 
 @words.register
@@ -197,9 +204,8 @@ def _(decision: Trust, spell: Spell = str) -> str:
     if decision.n_clusters == 1:
         return f"{decision.chosen}, as there is one cluster"
     source = f"measured by {decision.refits} repeated fits" if decision.refits else "an estimate"
-    chance = f"by luck {decision.evidence['chance']:.0%}"
     found = f"repeated fits put {again(decision.evidence)} into the same clusters"
-    return f"{decision.chosen}: {found} ({source}; {chance})"
+    return f"{decision.chosen}: {found} ({source}; by luck {decision.evidence['chance']:.0%})"
 
 
 def again(numbers: Mapping[str, float]) -> str:
@@ -292,24 +298,18 @@ def _continuum(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 
 def _dissolves(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    return Reason(
-        f"Repeated fits would divide {listed(facts['clusters'])} in another way.",
-        "Look at these first: they may be parts of others, or several kinds together.",
-    )
+    cure = "Look at these first: they may be parts of others, or several kinds together."
+    return Reason(f"Repeated fits would divide {listed(facts['clusters'])} in another way.", cure)
 
 
 def _range_end(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    setting = written(Setting("cluster_range"), spell)
-    return Reason(
-        f"{facts['number']} is the largest number of clusters that was tried.", f"Let {setting} end at a larger number."
-    )
+    cure = f"Let {written(Setting('cluster_range'), spell)} end at a larger number."
+    return Reason(f"{facts['number']} is the largest number of clusters that was tried.", cure)
 
 
 def _outliers(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    return Reason(
-        f"{facts['count']} of {facts['samples']:,} samples lie far from all others.",
-        "Look at these samples, and fit again without those that are errors.",
-    )
+    cure = "Look at these samples, and fit again without those that are errors."
+    return Reason(f"{facts['count']} of {facts['samples']:,} samples lie far from all others.", cure)
 
 
 def _one_view(facts: Mapping[str, Any], spell: Spell) -> Reason:
@@ -329,8 +329,9 @@ def _unequal(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
     if facts["same"]:
-        share = f"{facts['shared']:.0%} of the samples"
-        return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
+        return Reason(
+            f"k-means on the filled views finds the same clusters ({facts['shared']:.0%} of the samples).", ""
+        )
     ours, theirs = (f"{facts[name]:.2f}" for name in ("ours", "theirs"))
     better = "as well" if ours == theirs else "better" if facts["ours"] > facts["theirs"] else "worse"
     how = f"{better}: {ours} against {theirs}"

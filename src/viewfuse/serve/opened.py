@@ -87,6 +87,7 @@ def _facts(manifest: dict[str, Any], fitted: MultiViewClusterer) -> dict[str, An
     return {
         "method": manifest["method"]["name"],
         "clusters": len(fitted.cluster_centers_),
+        "names": {str(label): name for label, name in fitted.cluster_names_.items()},
         "samples": len(fitted.ids_),
         "views": {str(view["name"]): _columns(view) for view in manifest["views"]},
         "scaling": manifest.get("scaling"),

@@ -110,6 +110,7 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     return {
         "ids": views.ids.tolist(),
         "labels": judged.labels.tolist(),
+        **_names(fitted, judged.labels),
         "confidence": _shortest(judged.chances.max(axis=1)),
         "uncertain": judged.uncertain.tolist(),
         "novelty": [round(one, 4) for one in judged.novelty.tolist()],
@@ -145,6 +146,7 @@ def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     return {
         "ids": found.ids.tolist(),
         "labels": found.labels.tolist(),
+        **_names(fitted, found.labels),
         "confidence": _shortest(found.confidence),
         "second_labels": found.second_labels.tolist(),
         "second_confidence": _shortest(found.second_confidence),
@@ -153,9 +155,13 @@ def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     }
 
 
+def _names(fitted: MultiViewClusterer, labels: NDArray[np.int64]) -> Answer:
+    """Per sample the name of its cluster, None where it has none; nothing where no cluster has a name."""
+    known = fitted.cluster_names_
+    return {"names": [known.get(label) for label in labels.tolist()]} if known else {}
+
+
 QUESTIONS: Mapping[str, Question] = {"predict": predict, "impute": impute, "explain": explain}
-
-
 """By the names of their addresses."""
 
 

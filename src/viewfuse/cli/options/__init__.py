@@ -83,6 +83,11 @@ def out(what: str, *, required: bool = True) -> Callable[[Any], Any]:
     return click.option("--out", type=PATH, required=required, metavar="PATH", help=what)
 
 
+def model_in(run: Path) -> Path:
+    """The model of a run; a model is itself."""
+    return run / "model" if (run / "model").is_dir() else run
+
+
 _OF_FILES = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".parquet", ".h5mu", ".h5ad", ".png")
 
 

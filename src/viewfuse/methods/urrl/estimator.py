@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
-from viewfuse.data.hints import Hints, number_with, range_with
+from viewfuse.data.hints import Hints, check_alone, number_with, range_with
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
@@ -27,6 +27,7 @@ from viewfuse.fitted.persistence import BuildMethod
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
 from viewfuse.methods.levels import NestedLevels
+from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import check_outliers, with_number
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.methods.urrl.fit import fit_models
@@ -122,7 +123,7 @@ class URRL(NestedLevels, MultiViewClusterer):
     labels_ : int array of shape (samples,); see `outliers`
     embedding_ : float32 array of shape (samples, embedding_dim)
     soft_labels_ : float32 array of shape (samples, clusters), rows sum to 1
-    n_clusters_ : int, the number of clusters
+    n_clusters_ : int, the number of clusters, those among them that `like` had and no sample has now
     trust_ : :class:`viewfuse.selection.decisions.Trust`: whether the same clusters would be found if the fit were
         repeated, in one word ("high", "some", "none"), with an interval, for each cluster too, and the reasons
     cluster_centers_ : float32 array of shape (clusters, embedding_dim)
@@ -130,7 +131,8 @@ class URRL(NestedLevels, MultiViewClusterer):
     objectives_ : list of the last losses of the trainings with the scaling that was kept
     decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
         "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
-        "hints", "confidence" and "trust": for each a dict of what was "chosen", the "evidence", and "why" in words
+        "hints", "confidence", "trust", "numbers": for each a dict of what was "chosen", the "evidence", and "why"
+    cluster_names_ : dict of names by number, as `rename` gave them
     outliers_ : bool array of shape (samples,): samples that lie far from all others in a view that they have
     view_names_ : list of str
     ids_ : array of shape (samples,): which sample a row of the above is
@@ -230,7 +232,7 @@ class URRL(NestedLevels, MultiViewClusterer):
             **{**own, "scaling": PAPER_SCALING, "reduction": "none", "n_init": 1, "ablation": ablation, **params},
         )
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None) -> Self:
         """Train on the samples and cluster them.
 
         Parameters
@@ -239,6 +241,9 @@ class URRL(NestedLevels, MultiViewClusterer):
             A row that is all NaN is a missing view; so is a cell that a modality lacks. Other NaN: see `fill`.
         y : labels of which some are known, else -1, None or NaN; by id where they are a dict, or a pandas Series beside
             samples with ids. Cluster i is that of the i-th known class in order. See ``decisions_["hints"]``.
+        like : a fitted model, by default none, whose clusters lend their numbers: clusters are matched one to one by
+            the samples that both have, or else by where `like` places the new ones. The rest gets new numbers, and
+            numbers without a cluster stay empty, see ``decisions_["numbers"]``.
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
@@ -248,7 +253,9 @@ class URRL(NestedLevels, MultiViewClusterer):
         worker_count(self.n_jobs)
         views = self._checked_views(X, y)
         hints = Hints.of(y, views.ids)
+        check_alone(hints, like)
         config = replace(config, n_clusters=number_with(hints, config.n_clusters, asked=not self._chooses()))
+        former = FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, hints)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
@@ -262,8 +269,9 @@ class URRL(NestedLevels, MultiViewClusterer):
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        decisions = fitted.decisions if number is None else with_number(fitted.decisions, number)
-        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, decisions)
+        fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
+        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
+        self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Setting("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
@@ -281,11 +289,8 @@ class URRL(NestedLevels, MultiViewClusterer):
         changes. It takes about as long as `n_refits` fits; with `checkpoint`, it can be resumed.
         """
         check_is_fitted(self)
-        config, device = replace(self._config(), n_clusters=self.n_clusters_), chosen_device(self.device)
-        place = None if self.checkpoint is None else Path(self.checkpoint) / "validation"
-        with Progress(shown=bool(self.verbose)) as progress:
-            ways = {**self._ways([0]), "device": device, "progress": progress}
-            found = validated(self, config, n_refits, place, **ways)
+        config = replace(self._config(), n_clusters=int(self._model.in_use.sum()))
+        found = validated(self, config, n_refits, **self._ways([0]), device=chosen_device(self.device))
         self._model, self.soft_labels_ = found.model, found.soft
         self.decisions_ = {**self.decisions_, **found.decisions}
         return self

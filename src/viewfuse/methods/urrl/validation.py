@@ -15,6 +15,7 @@ from torch import Tensor
 from viewfuse.data.hints import Hints
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
+from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
@@ -111,16 +112,19 @@ class Validated(NamedTuple):
     decisions: dict[str, dict[str, Any]]
 
 
-def validated(fitted: Any, config: Config, n_refits: int, checkpoint: Path | None, **ways: Any) -> Validated:
+def validated(fitted: Any, config: Config, n_refits: int, **ways: Any) -> Validated:
     """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
     n_refits = checked_count("n_refits", n_refits, _LEAST)
     trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
-    more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init, "checkpoint": checkpoint}
+    place = None if fitted.checkpoint is None else Path(fitted.checkpoint) / "validation"
+    more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init, "checkpoint": place}
     known = fitted.decisions_.get(KnownClasses.name)
     more["hints"] = None if known is None else Hints.from_classes(known["evidence"], fitted.ids_)
     source = source_of(model, fitted.ids_)
-    others = repeated_labels(source, len(labels), config, fitted.scaling, n_refits, **more, **ways)
+    with Progress(shown=bool(fitted.verbose)) as progress:
+        more["progress"] = progress
+        others = repeated_labels(source, len(labels), config, fitted.scaling, n_refits, **more, **ways)
     hits = np.stack([stability(labels, [other]) > 0 for other in others])
     embedding = torch.from_numpy(fitted.embedding_).to(model.stored.present.device)
     model = _calibrated(model, embedding, labels, hits)

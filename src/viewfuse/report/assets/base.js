@@ -5,6 +5,9 @@ const byId = (id) => document.getElementById(id);
 const darkGround = matchMedia("(prefers-color-scheme: dark)");
 const counted = (number) => number.toLocaleString("en");
 
+// The number of a cluster, with its name if it has one.
+const called = (run, label) => (run.names?.[label] ? `${label} (${run.names[label]})` : `${label}`);
+
 function percent(share) {
   if (share === null) return "not known";
   if (share >= 0.995 && share < 1) return "over 99%";

@@ -10,7 +10,7 @@ const MOST_PATTERNS = 8;
 function colorings(run, colors) {
   const look = (number) => ({ light: colors.light[number], dark: colors.dark[number], mark: colors.marks[number] });
   const { label, confidence } = run.points;
-  const clusters = run.colors.map((number, own) => ({ name: `Cluster ${own}`, ...look(number) }));
+  const clusters = run.colors.map((number, own) => ({ name: `Cluster ${called(run, own)}`, ...look(number) }));
   const of = label.map((own) => (own < 0 ? clusters.length : own)); // outliers may be in no cluster
   const found = [{ name: "cluster", of, groups: [...clusters, { name: "Outliers", ...GREY }] }, byNumber("confidence", confidence)];
   for (const [count, groups] of Object.entries(run.cuts)) found.push(byCut(count, groups, of, clusters));

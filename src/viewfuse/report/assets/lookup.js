@@ -68,7 +68,7 @@ class Lookup {
     if (!place) { tell(`${name}is not in this run`); return lines; }
     const { from, i, drawn } = place;
     if (from.label[i] < 0) tell(`${name}is an outlier`, "in no cluster: it lies far from all others");
-    else tell(`${name}belongs to cluster ${from.label[i]}`, `${percent(from.confidence[i])} sure`);
+    else tell(`${name}belongs to cluster ${called(run, from.label[i])}`, `${percent(from.confidence[i])} sure`);
     if (run.about[from.label[i]]) tell(`Cluster ${from.label[i]} has`, run.about[from.label[i]]);
     if (!drawn) tell("Why", "This page explains the samples that are drawn; viewfuse explain does it for every sample.");
     else this.explain(run, from, i, tell);
@@ -76,7 +76,7 @@ class Lookup {
   }
 
   explain(run, points, i, tell) {
-    if ((points.second?.[i] ?? -1) >= 0) tell("Second-best cluster", `Cluster ${points.second[i]}, ${percent(points.second_confidence[i])}`);
+    if ((points.second?.[i] ?? -1) >= 0) tell("Second-best cluster", `Cluster ${called(run, points.second[i])}, ${percent(points.second_confidence[i])}`);
     const present = run.present[points.pattern[i]];
     tell("Views", run.patterns[points.pattern[i]]);
     if (points.weights && run.views.length > 1)

@@ -118,7 +118,7 @@ class SampleMap {
 
   describe(index) {
     const { id, label, confidence, pattern } = this.run.points;
-    const where = label[index] < 0 ? "An outlier, in no cluster" : `Cluster ${label[index]}, ${percent(confidence[index])} sure`;
+    const where = label[index] < 0 ? "An outlier, in no cluster" : `Cluster ${called(this.run, label[index])}, ${percent(confidence[index])} sure`;
     const lines = [id[index], where, this.run.patterns[pattern[index]]];
     return this.coloring.text && this.coloring.name !== "confidence" ? [...lines, this.coloring.text(index)] : lines;
   }
@@ -255,11 +255,12 @@ class SampleMap {
     Object.assign(brush, { font: "bold 13px system-ui, sans-serif", textAlign: "center" });
     this.middles.forEach((index, group) => {
       if (index === null || group === this.run.colors.length) return;
-      const { x, y } = this.place(index), wide = brush.measureText(group).width + 10;
+      const words = this.run.names?.[group] ?? group;
+      const { x, y } = this.place(index), wide = brush.measureText(words).width + 10;
       Object.assign(brush, { globalAlpha: 0.8, fillStyle: paper });
       brush.fillRect(x - wide / 2, y - 27, wide, 18);
       Object.assign(brush, { globalAlpha: 1, fillStyle: ink });
-      brush.fillText(group, x, y - 13);
+      brush.fillText(words, x, y - 13);
     });
   }
 
@@ -301,7 +302,7 @@ class SampleMap {
     const n = this.selected.size, total = counted(this.run.n), counts = this.run.colors.map(() => 0);
     const shown = this.count < this.run.n ? `${counted(this.count)} of ${total} samples are shown, chosen at random.` : `All ${total} samples are shown.`;
     for (const i of this.selected) counts[this.run.points.label[i]]++;
-    const parts = counts.flatMap((found, label) => (found ? [`${counted(found)} of cluster ${label}`] : [])).slice(0, 12).join(", ");
+    const parts = counts.flatMap((found, label) => (found ? [`${counted(found)} of cluster ${called(this.run, label)}`] : [])).slice(0, 12).join(", ");
     this.root.querySelector(".status").textContent = n ? `${counted(n)} selected: ${parts}. ${shown}` : shown;
     for (const name of ["save", "clear"]) this.root.querySelector(`[data-do=${name}]`).disabled = !n;
   }

@@ -1,0 +1,253 @@
+"""Whether new samples are like those of training: view by view, and in what the model makes of them.
+
+Training samples are each other's nearest neighbours, often in pairs, so their distances are no draws like those of new
+samples. A part of them is set aside, and these and the new samples are compared by their distances to the rest: of
+samples of the same kind all p-values are then uniform, or larger. They are corrected for the number of tests by Holm's
+rule, so that at most one set of samples of the same kind in twenty gives an alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import hypergeom, ks_2samp, mannwhitneyu
+
+from viewfuse.fitted.explanation import frame_of
+from viewfuse.fitted.novelty import nearest_distances
+from viewfuse.io.writers import NO_NAMES, Names, Sheet
+from viewfuse.neighbors.samples import Samples
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from viewfuse.fitted.model import Model
+
+LEVEL = 0.05
+"""Of all tests together."""
+LEAST = 0.05
+"""Effects, from 0 to 1, from which on a difference is worth a new fit; of many samples any difference is certain."""
+_ASIDE = 2_000
+"""Training samples that are set aside at most, and half of them where there are fewer: more tell hardly more."""
+_FEW = 5
+"""Samples with a view on either side, below which distances tell nothing."""
+_FARTHEST = 0.1
+"""Of all samples: a new kind of them that is as frequent, or rarer, is among these."""
+_DRAWS = 9_999
+"""Of permutations: the least p-value is 1e-4."""
+_USUAL = 0.95
+"""The share of the training samples that is called usual."""
+
+
+@dataclass(frozen=True)
+class DriftTest:
+    """One comparison of new samples with those of training.
+
+    Attributes
+    ----------
+    name : "novelty" of a view, "out_of_range", "missing", "clusters" or "confidence"
+    view, cluster : which it is about; empty where it is about all
+    training, new : the number that says most, of either: the share of samples that are farther than usual from those
+        of training, or out of range; that lack the view, or are in the cluster, which differs most; the mean confidence
+    effect : from 0 to 1: how far the distributions are apart
+    p_value, adjusted : of the test, and corrected for the number of tests
+    sentence : what it says; empty where it is no alarm
+    """
+
+    name: str
+    view: str
+    training: float
+    new: float
+    effect: float
+    p_value: float
+    cluster: str = ""
+    adjusted: float = 1.0
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How new samples differ from those of training; true where there is an alarm."""
+
+    n_samples: int
+    tests: tuple[DriftTest, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.alarms)
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """One sentence per difference that is certain, and large enough to matter."""
+        return tuple(one.sentence for one in self.tests if one.sentence)
+
+    def sheet(self) -> Sheet:
+        """One row per test."""
+        header = ("test", "view", "training", "new", "effect", "p_value", "adjusted", "alarm")
+        facts = ("name", "view", "training", "new", "effect", "p_value", "adjusted", "sentence")
+        return Sheet(header, [tuple(getattr(one, fact) for fact in facts) for one in self.tests])
+
+    def as_table(self) -> pd.DataFrame:
+        """The same as a data frame."""
+        return frame_of(self.sheet())
+
+
+@dataclass(frozen=True)
+class PlacedSamples:
+    """Samples as a model sees them, and the chances that it gives them, of shape (samples, clusters)."""
+
+    samples: Samples
+    chances: NDArray[np.float32]
+
+
+def drift(model: Model, training: NDArray[np.float32], new: PlacedSamples, names: Names = NO_NAMES) -> Drift:
+    """Compare new samples with those of training.
+
+    Parameters
+    ----------
+    training : the chances of the training samples, of shape (samples, clusters)
+    names : of clusters, for the sentences
+    """
+    before, now = (own.present.cpu().numpy() for own in (model.stored, new.samples))
+    found = [
+        *_novelty(model, new.samples),
+        _out_of_range(model, new.samples),
+        _missing(before, now, model.names),
+        _clusters(training.argmax(axis=1), new.chances.argmax(axis=1), training.shape[1], names),
+        _confidence(training, new.chances),
+    ]
+    tests = [one for one in found if one is not None]
+    return Drift(len(now), tuple(_judged(tests)))
+
+
+def _novelty(model: Model, new: Samples) -> list[DriftTest]:
+    """Per view whether new samples lie farther from training samples than these from each other."""
+    n = len(model.stored)
+    order = np.random.default_rng(0).permutation(n)
+    aside, rest = np.sort(order[: min(n // 2, _ASIDE)]), np.sort(order[min(n // 2, _ASIDE) :])
+    among, own = model.thinned(rest), model.stored.take(torch.from_numpy(aside).to(model.stored.present.device))
+    before, now = (nearest_distances(among.locate(list(one.values), one.present), among.stored) for one in (own, new))
+    columns = zip(model.names, before.T, now.T, strict=True)
+    tests = [_farther(name, old[~np.isnan(old)], far[~np.isnan(far)]) for name, old, far in columns]
+    return [one for one in tests if one is not None]
+
+
+def _farther(view: str, before: NDArray[np.float64], now: NDArray[np.float64]) -> DriftTest | None:
+    if min(len(before), len(now)) < _FEW:
+        return None
+    found = ks_2samp(now, before, alternative="less", method="asymp")
+    usual, far = (float((one > np.quantile(before, _USUAL)).mean()) for one in (before, now))
+    # All samples may be a little farther, or a few of them much: two tests, the better of which counts.
+    p_value = min(2 * min(float(found.pvalue), _among_farthest(before, now)), 1.0)
+    return DriftTest("novelty", view, usual, far, float(found.statistic), p_value)
+
+
+def _among_farthest(before: NDArray[np.float64], now: NDArray[np.float64]) -> float:
+    """The p-value of how many of the farthest tenth of all samples are new ones (Fisher's exact test)."""
+    both = np.concatenate([before, now])
+    far = both > np.quantile(both, 1 - _FARTHEST)
+    return float(hypergeom.sf(far[len(before) :].sum() - 1, len(both), far.sum(), len(now)))
+
+
+def _out_of_range(model: Model, new: Samples) -> DriftTest:
+    """Whether values are far outside of those of training, of which none is."""
+    far, n_before = model.is_far(new.values, new.present), len(model.stored)
+    share, count = float(far.mean()), int(far.sum())
+    # Fisher's exact test: all that are far are new ones.
+    p_value = float(hypergeom.sf(count - 1, n_before + len(far), count, len(far)))
+    return DriftTest("out_of_range", "", 0.0, share, share, p_value)
+
+
+def _missing(before: NDArray[np.bool_], now: NDArray[np.bool_], views: Sequence[str]) -> DriftTest:
+    """Whether other views are missing, or others together."""
+    patterns, codes = np.unique(np.concatenate([before, now]), axis=0, return_inverse=True)
+    effect, p_value = _permuted(codes.ravel()[: len(before)], codes.ravel()[len(before) :], len(patterns))
+    lacking = [1 - own.mean(axis=0) for own in (before, now)]
+    most = int(np.argmax(np.abs(lacking[1] - lacking[0])))
+    return DriftTest("missing", views[most], float(lacking[0][most]), float(lacking[1][most]), effect, p_value)
+
+
+def _clusters(before: NDArray[np.int64], now: NDArray[np.int64], n_clusters: int, names: Names) -> DriftTest | None:
+    """Whether clusters have other shares of the samples."""
+    if n_clusters < 2:
+        return None
+    effect, p_value = _permuted(before, now, n_clusters)
+    old, new = (np.bincount(own, minlength=n_clusters) / len(own) for own in (before, now))
+    most = int(np.argmax(np.abs(new - old)))
+    return DriftTest(
+        "clusters", "", float(old[most]), float(new[most]), effect, p_value, cluster=names.get(most, str(most))
+    )
+
+
+def _permuted(before: NDArray[np.int64], now: NDArray[np.int64], n_groups: int) -> tuple[float, float]:
+    """How far the shares of groups are apart (total variation), and the p-value of the chi-squared test.
+
+    New samples are drawn again from all samples together, so that rare groups do no harm.
+    """
+    old, new = (np.bincount(own, minlength=n_groups) for own in (before, now))
+    both = old + new
+    expected = np.maximum(both * len(now) / both.sum(), 1e-12)
+
+    def squares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(((counts - expected) ** 2 / expected).sum(axis=-1))
+
+    drawn = np.random.default_rng(0).multivariate_hypergeometric(both, len(now), size=_DRAWS, method="marginals")
+    p_value = (1 + int((squares(drawn) >= squares(new) - 1e-9).sum())) / (1 + _DRAWS)
+    return float(np.abs(old / len(before) - new / len(now)).sum() / 2), p_value
+
+
+def _confidence(before: NDArray[np.float32], now: NDArray[np.float32]) -> DriftTest | None:
+    """Whether the model is less sure of new samples."""
+    old, new = (own.max(axis=1).astype(np.float64) for own in (before, now))
+    if before.shape[1] < 2:
+        return None
+    p_value = float(mannwhitneyu(new, old, alternative="less", method="asymptotic").pvalue)
+    means = float(old.mean()), float(new.mean())
+    return DriftTest("confidence", "", *means, max(means[0] - means[1], 0.0), p_value)
+
+
+def _judged(tests: Sequence[DriftTest]) -> list[DriftTest]:
+    """The tests with p-values as Holm corrects them, and a sentence for each alarm."""
+    order = np.argsort([one.p_value for one in tests], kind="stable")
+    factors = len(tests) - np.arange(len(tests))
+    raised = np.minimum(np.maximum.accumulate(factors * np.array([tests[i].p_value for i in order])), 1.0)
+    adjusted = dict(zip(order.tolist(), raised.tolist(), strict=True))
+    found = [replace(one, adjusted=adjusted[i]) for i, one in enumerate(tests)]
+    return [
+        replace(one, sentence=_SENTENCES[one.name](one)) if one.adjusted <= LEVEL and one.effect >= LEAST else one
+        for one in found
+    ]
+
+
+def _on_novelty(one: DriftTest) -> str:
+    share, expected = f"{one.new:.0%} of the samples", f"{one.training:.0%} are expected to"
+    return f"{share} look in view {one.view!r} like nothing in training ({expected}); consider a new fit"
+
+
+def _on_range(one: DriftTest) -> str:
+    return f"{one.new:.0%} of the samples have values far outside of those of training; look for fill values and units"
+
+
+def _on_missing(one: DriftTest) -> str:
+    if abs(one.new - one.training) < LEAST:
+        return "other views are missing together than in training; check how the samples were collected"
+    shares = f"for {one.new:.0%} of the samples, and for {one.training:.0%} in training"
+    return f"view {one.view!r} is missing {shares}; check how the samples were collected"
+
+
+def _on_clusters(one: DriftTest) -> str:
+    return f"cluster {one.cluster} has {one.new:.0%} of the samples, and {one.training:.0%} in training"
+
+
+def _on_confidence(one: DriftTest) -> str:
+    means = f"{one.new:.2f}, and {one.training:.2f} in training"
+    return f"the mean confidence is {means}; look at the samples that are uncertain"
+
+
+_SENTENCES: Mapping[str, Callable[[DriftTest], str]] = {
+    "novelty": _on_novelty, "out_of_range": _on_range, "missing": _on_missing, "clusters": _on_clusters,
+    "confidence": _on_confidence,
+}  # fmt: skip

@@ -1,0 +1,141 @@
+"""Numbers of clusters that stay from one fit to the next.
+
+A fit numbers its clusters as it finds them. Where it is to be like a former one, its clusters are matched to those of
+the former, one to one, so that as many samples as possible keep their number. The rest gets numbers that the former
+model never gave, and a number that no cluster has any more stays empty: it is not given to others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.utils.validation import check_is_fitted
+from torch.nn import Parameter
+
+from viewfuse.data.views import Views
+from viewfuse.methods.base import MultiViewClusterer
+from viewfuse.methods.trusting import trust_in
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.selection.decisions import KeptNumbers
+from viewfuse.selection.messages import records
+from viewfuse.utils.settings import wrong
+
+if TYPE_CHECKING:
+    from viewfuse.fitted.model import Model
+    from viewfuse.methods.urrl.fit import Fitted
+
+_UNKNOWN = -1
+_SHARED = 0.1
+"""Of the smaller set of samples: with fewer ids in common most clusters would have no sample that tells of them."""
+_USUAL = 0.95
+"""Novelty of samples that a former model places well; a new kind of samples lies farther from all that it knows."""
+_ALIKE = 0.25
+"""Of each of two clusters that are one: a few strays must not give the number of a kind that is gone to a new kind."""
+_NOTHING = {"again": 0.0, "low": 0.0, "high": 0.0}
+
+
+class FormerLabels(NamedTuple):
+    """What a former model says of samples.
+
+    Attributes
+    ----------
+    labels : of shape (samples,): their clusters, and -1 where it does not know
+    by_ids : whether these are samples that it was fitted on; else it placed them
+    n_numbers : how many numbers it has given
+    """
+
+    labels: NDArray[np.int64]
+    by_ids: bool
+    n_numbers: int
+
+    @classmethod
+    def of(cls, former: Any, views: Views) -> FormerLabels | None:
+        """Look the samples up by their ids; where few are known, or ids only count the rows, place them.
+
+        None where there is no former model.
+        """
+        if former is None:
+            return None
+        if not isinstance(former, MultiViewClusterer):
+            raise wrong("like", "a fitted model", type(former).__name__)
+        check_is_fitted(former)
+        rows = {name: row for row, name in enumerate(former.ids_.tolist())}
+        found = np.array([rows.get(name, _UNKNOWN) for name in views.ids.tolist()])
+        known = found != _UNKNOWN
+        by_ids = known.sum() >= _SHARED * min(len(rows), len(views)) and not _only_counted(views.ids)
+        if by_ids:
+            labels = former._clusters()[found]
+        else:
+            judged = former.judge(views)
+            labels, known = judged.chances.argmax(axis=1), judged.novelty <= _USUAL
+        return cls(np.where(known, labels, _UNKNOWN), bool(by_ids), former.n_clusters_)
+
+    def numbers(self, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
+        """The number of each new cluster, of shape (clusters,), given the new labels of the same samples."""
+        shared = np.zeros((n_clusters, self.n_numbers), dtype=np.int64)
+        known = self.labels != _UNKNOWN
+        np.add.at(shared, (labels[known], self.labels[known]), 1)
+        alike = shared >= _ALIKE * np.maximum(shared.sum(axis=1, keepdims=True), shared.sum(axis=0))
+        shared = np.where(alike, shared, 0)
+        rows, columns = linear_sum_assignment(shared, maximize=True)
+        numbers = np.full(n_clusters, _UNKNOWN)
+        numbers[rows] = np.where(shared[rows, columns] > 0, columns, _UNKNOWN)
+        fresh = numbers == _UNKNOWN
+        numbers[fresh] = self.n_numbers + np.arange(fresh.sum())
+        return numbers
+
+
+def _only_counted(ids: NDArray[Any]) -> bool:
+    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
+    return ids.dtype.kind in "iu" and bool((ids == np.arange(len(ids))).all())
+
+
+def renumbered(fitted: Fitted, former: FormerLabels | None) -> Fitted:
+    """The same clusters under the numbers of a former model: centres, chances and all that is in their order."""
+    if former is None:
+        return fitted
+    labels, n_clusters = fitted.labels(), len(fitted.model.network.centers)
+    numbers = former.numbers(labels, n_clusters)
+    width = max(former.n_numbers, int(numbers.max()) + 1)
+    decisions, trust = dict(fitted.decisions), trust_in(fitted.decisions)
+    if trust is not None:
+        own = dict(zip(numbers.tolist(), trust.clusters, strict=True))
+        reasons = [
+            {**one, "clusters": sorted(numbers[one["clusters"]].tolist())} if "clusters" in one else one
+            for one in trust.reasons
+        ]
+        clusters = [own.get(number, _NOTHING) for number in range(width)]
+        decisions |= records(replace(trust, n_clusters=width, clusters=clusters, reasons=reasons))
+    decisions |= records(_decision(former, numbers, numbers[labels]))
+    return fitted._replace(model=_renumbered_model(fitted.model, numbers, width), decisions=decisions)
+
+
+def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> KeptNumbers:
+    known, given = former.labels != _UNKNOWN, set(numbers.tolist())
+    share = float((labels == former.labels)[known].mean()) if known.any() else 0.0
+    before = set(range(former.n_numbers))
+    evidence = {"samples": int(known.sum()), "share": share, "by_ids": former.by_ids}
+    return KeptNumbers(sorted(given & before), evidence, sorted(given - before), sorted(before - given))
+
+
+def _renumbered_model(model: Model, numbers: NDArray[np.int64], width: int) -> Model:
+    """A model whose clusters have other numbers; those that no cluster has are infinitely far from all samples."""
+    assert isinstance(model.method, URRLMethod)
+    network, config = model.network, model.method.config
+    centers = network.centers.detach()
+    wide = centers.new_full((width, centers.shape[1]), torch.inf)
+    wide[torch.from_numpy(numbers).to(wide.device)] = centers
+    network.centers = Parameter(wide)
+    method = replace(model.method, config=replace(config, n_clusters=width, hidden_dim=config.hidden_width))
+    known = model.calibration
+    if known is not None:
+        places = torch.from_numpy(numbers).to(known.labels)
+        again, shifts = np.zeros(width), np.zeros(width)
+        again[numbers], shifts[numbers] = known.again, known.shifts
+        known = replace(known, labels=places[known.labels.long()], again=again, shifts=shifts)
+    return replace(model, method=method, calibration=known)

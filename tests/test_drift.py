@@ -1,0 +1,168 @@
+"""Drift: samples of the same kind give no alarm, others do, in the right sentence; the tests beside those of scipy."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from scipy.stats import binom, chi2_contingency, fisher_exact
+
+from viewfuse import URRL
+from viewfuse.cli import main
+from viewfuse.errors import OutOfRangeWarning
+from viewfuse.fitted import drift
+from viewfuse.fitted.drift import Drift, DriftTest
+
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 1, "learning_rate": 2e-3}
+QUICK |= {"scaling": "standard", "random_state": 0}
+CENTRES = [np.random.default_rng(7).normal(scale=4.0, size=(4, width)) for width in (6, 9, 4)]
+NAMES = ("text", "image", "price")
+UNITS = (1.0, 1e4, 1e-3)
+SHARES = (0.4, 0.35, 0.25, 0.0)
+
+
+def drawn(n, rng, shares=SHARES, lost=(0.3, 0.3, 0.3)):
+    """Samples of kinds with these shares, in units of their own, views lost at random; text is never lost with all."""
+    kind = rng.choice(4, size=n, p=shares)
+    there = rng.random((n, 3)) >= lost
+    there[~there.any(axis=1), 0] = True
+    views = {}
+    for v, (name, centres) in enumerate(zip(NAMES, CENTRES, strict=True)):
+        values = 50 * UNITS[v] + UNITS[v] * (centres[kind] + rng.normal(size=(n, centres.shape[1])))
+        views[name] = np.where(there[:, v, None], values, np.nan)
+    return views
+
+
+def shifted(n, rng):
+    views = drawn(n, rng)
+    return {**views, "image": views["image"] + 1.2 * UNITS[1]}
+
+
+CHANGES = {
+    "shifted view": (shifted, "look in view 'image' like nothing in training"),
+    "lost view": (
+        lambda n, rng: drawn(n, rng, lost=(0.3, 1.0, 0.3)),
+        "view 'image' is missing for 100% of the samples",
+    ),
+    "new class": (lambda n, rng: drawn(n, rng, (0.3, 0.3, 0.2, 0.2)), "like nothing in training"),
+    "other shares": (lambda n, rng: drawn(n, rng, (0.2, 0.35, 0.45, 0.0)), "% of the samples, and "),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return URRL(3, **QUICK).fit(drawn(400, np.random.default_rng(0)))
+
+
+def share_with(check, draw, fits, draws):
+    """In which share of draws a check holds; each fit has its own training samples."""
+    return np.mean([check(model.drift(draw(150, rng))) for model, rng in fits for _ in range(draws)])
+
+
+def test_samples_of_the_same_kind_hardly_give_an_alarm(fitted):
+    found = share_with(bool, drawn, [(fitted, np.random.default_rng(1))], 8)
+    assert 8 * found <= binom.ppf(0.999, 8, 0.05)  # few draws of one fit cannot say more
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_other_samples_give_the_right_alarm(fitted, change):
+    draw, sentence = CHANGES[change]
+    fits = [(fitted, np.random.default_rng(2))]
+    found = share_with(lambda drift: any(sentence in one for one in drift.alarms), draw, fits, 4)
+    assert 4 * found >= binom.ppf(0.001, 4, 0.9)
+
+
+@pytest.mark.slow
+def test_alarms_of_many_fits_are_as_rare_and_as_certain_as_they_should_be():
+    rng = np.random.default_rng(100)
+    fits = [(URRL(3, **{**QUICK, "pretrain_epochs": 4}).fit(drawn(400, rng)), rng) for _ in range(15)]
+    assert share_with(bool, drawn, fits, 8) <= 0.05
+    for draw, sentence in CHANGES.values():
+        assert share_with(lambda drift, own=sentence: any(own in one for one in drift.alarms), draw, fits, 2) >= 0.9
+
+
+def test_the_training_samples_themselves_give_no_alarm(fitted):
+    assert not fitted.drift(drawn(400, np.random.default_rng(0)))
+
+
+def test_values_far_out_are_an_alarm(fitted):
+    views = drawn(100, np.random.default_rng(3))
+    views["price"][:30] *= 1e6
+    with pytest.warns(OutOfRangeWarning):
+        found = fitted.drift(views)
+    (test,) = (one for one in found.tests if one.name == "out_of_range")
+    count = round(100 * test.new)
+    assert test.p_value == pytest.approx(fisher_exact([[count, 100 - count], [0, 400]], alternative="greater").pvalue)
+    assert any("values far outside of those of training" in one for one in found.alarms)
+
+
+def test_one_sample_and_one_cluster_are_compared_too(fitted):
+    rng = np.random.default_rng(4)
+    assert not fitted.drift(drawn(1, rng))
+    alone = URRL(1, **{**QUICK, "pretrain_epochs": 1}).fit(drawn(60, rng))
+    assert {one.name for one in alone.drift(drawn(30, rng)).tests} == {"novelty", "out_of_range", "missing"}
+
+
+def test_shares_are_compared_as_chi_squared_does_it():
+    rng = np.random.default_rng(5)
+    before, now = rng.choice(3, size=900, p=(0.5, 0.3, 0.2)), rng.choice(3, size=500, p=(0.46, 0.3, 0.24))
+    effect, p_value = drift._permuted(before, now, 4)  # the last group is empty
+    counts = [[(own == c).sum() for c in range(3)] for own in (before, now)]
+    assert p_value == pytest.approx(chi2_contingency(counts).pvalue, abs=0.02)
+    apart = [abs((before == c).mean() - (now == c).mean()) for c in range(3)]
+    assert effect == pytest.approx(sum(apart) / 2)
+
+
+def test_the_farthest_tenth_is_compared_as_fisher_does_it():
+    rng = np.random.default_rng(6)
+    before, now = rng.exponential(size=90), rng.exponential(size=60) + (rng.random(60) < 0.1) * 5
+    edge = np.quantile([*before, *now], 0.9)
+    table = [[(now > edge).sum(), (now <= edge).sum()], [(before > edge).sum(), (before <= edge).sum()]]
+    assert drift._among_farthest(before, now) == pytest.approx(fisher_exact(table, alternative="greater").pvalue)
+
+
+def test_p_values_are_corrected_as_holm_does_it_and_small_effects_are_no_alarm():
+    given = [0.02, 0.001, 0.9, 0.011, 0.011]
+    tests = [DriftTest("confidence", "", 0.9, 0.8, 0.1 if p < 0.015 else 0.01, p) for p in given]
+    found = Drift(9, tuple(drift._judged(tests)))
+    for one, p in zip(found.tests, given, strict=True):
+        below = sorted(other for other in given if other <= p)
+        assert one.adjusted == pytest.approx(min(1, max((5 - i) * other for i, other in enumerate(below))))
+    assert [bool(one.sentence) for one in found.tests] == [False, True, False, True, True]
+    small = drift._judged([DriftTest("missing", "text", 0.3, 0.32, 0.04, 1e-9)])
+    assert not small[0].sentence
+
+
+def test_sentences_have_names_and_shares(fitted):
+    rng = np.random.default_rng(8)
+    named = copy.copy(fitted)
+    named.rename({c: f"kind {c}" for c in range(3)})
+    found = named.drift(drawn(400, rng, (0.9, 0.05, 0.05, 0.0)))
+    (test,) = (one for one in found.tests if one.name == "clusters")
+    assert (
+        test.sentence
+        == f"cluster {test.cluster} has {test.new:.0%} of the samples, and {test.training:.0%} in training"
+    )
+    assert test.cluster.startswith("kind ")
+    together = drift._on_missing(DriftTest("missing", "text", 0.3, 0.3, 0.4, 1e-4))
+    assert together.startswith("other views are missing together")
+
+
+def test_the_command_line_says_the_same(fitted, tmp_path):
+    fitted.save(tmp_path / "run" / "model")
+    views = shifted(150, np.random.default_rng(9))
+    for name, values in views.items():
+        pd.DataFrame(values, [f"s{i}" for i in range(150)]).to_csv(tmp_path / f"{name}.csv", float_format="%.9g")
+    files = [f"{name}={tmp_path / name}.csv" for name in views]
+    made = CliRunner().invoke(main, ["drift", str(tmp_path / "run"), *files])
+    assert made.exit_code == 0, made.output
+    assert "of the samples look in view 'image' like nothing in training" in made.output
+    facts = json.loads(CliRunner().invoke(main, ["drift", str(tmp_path / "run" / "model"), *files, "--json"]).stdout)
+    table = fitted.drift(views).as_table()
+    assert facts["samples"] == 150
+    assert [one["test"] for one in facts["tests"]] == table["test"].tolist()
+    assert [one["p_value"] for one in facts["tests"]] == pytest.approx(table["p_value"].tolist(), rel=1e-3)

@@ -1,0 +1,162 @@
+"""Fits that keep the numbers of a former one: clusters are matched, and all that is in their order moves together."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from viewfuse import URRL, load
+from viewfuse.cli import main
+from viewfuse.errors import SettingError
+from viewfuse.methods.numbering import FormerLabels
+
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 1, "learning_rate": 2e-3}
+QUICK |= {"scaling": "standard"}
+OFFSETS = np.array([[0, 0], [40, 0], [0, 40], [40, 40], [80, 0]]) + 1_000.0
+
+
+def kinds(sizes, seed=0, prefix="s"):
+    """Two views in their own units, every fifth sample without the second; and the kind of each sample."""
+    rng = np.random.default_rng(seed)
+    kind = np.repeat(np.arange(len(sizes)), sizes)[rng.permutation(sum(sizes))]
+    ids = [f"{prefix}{i}" for i in range(len(kind))]
+    one = pd.DataFrame(OFFSETS[kind] + rng.normal(size=(len(kind), 2)), ids).add_prefix("mm")
+    two = pd.DataFrame((OFFSETS[kind] + rng.normal(size=(len(kind), 2))) @ [[1, 1, 0], [0, 1, 2]], ids)
+    two.iloc[::5] = np.nan
+    return {"one": one, "two": two.add_prefix("kg")}, kind
+
+
+def taken(views, rows):
+    return {name: table[rows] for name, table in views.items()}
+
+
+def names_of(labels, kind):
+    """By kind the cluster of all of its samples."""
+    found = {k: set(labels[kind == k].tolist()) for k in np.unique(kind)}
+    assert all(len(own) == 1 for own in found.values()), found
+    return {int(k): own.pop() for k, own in found.items()}
+
+
+def most_shared(old, new, n_old, n_new):
+    """By trying all: the most samples that keep their number; clusters that are one share a quarter of each."""
+    both = {
+        (a, b): set(np.flatnonzero(old == a)) & set(np.flatnonzero(new == b))
+        for a in range(n_old)
+        for b in range(n_new)
+    }
+    kept = {
+        (a, b): len(own) if 4 * len(own) >= max((old == a).sum(), (new == b).sum()) else 0
+        for (a, b), own in both.items()
+    }
+    places = permutations([*range(n_old), *[None] * n_new], n_new)
+    return max(sum(kept.get((a, b), 0) for b, a in enumerate(place)) for place in places)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_as_many_samples_as_possible_keep_their_number(seed):
+    rng = np.random.default_rng(seed)
+    n_old, n_new = rng.integers(2, 5, size=2).tolist()
+    new = rng.integers(n_new, size=60)
+    old = np.where(rng.random(60) < 0.2, rng.integers(n_old, size=60), np.minimum(new, n_old - 1))
+    numbers = FormerLabels(old, True, n_old).numbers(new, n_new)
+    assert len(set(numbers.tolist())) == n_new
+    assert (numbers[new] == old).sum() == most_shared(old, new, n_old, n_new)
+
+
+def test_strays_do_not_hand_down_a_number():
+    old = np.repeat([0, 1, 2, -1], [50, 60, 2, 40])  # 2 is nearly gone
+    new = np.repeat([0, 1, 2], [50, 40, 62])  # and what is 2 now has a part of 1, and samples that were not there
+    assert FormerLabels(old, True, 3).numbers(new, 3).tolist() == [0, 1, 3]
+
+
+@pytest.fixture(scope="module")
+def first():
+    views, kind = kinds([30, 24, 20, 16])
+    return views, kind, URRL(4, random_state=0, **QUICK).fit(views)
+
+
+def test_a_second_fit_keeps_the_numbers_and_all_that_is_in_their_order(first):
+    views, kind, model = first
+    views, kind = taken(views, slice(None, None, -1)), kind[::-1]
+    plain = URRL(4, random_state=3, **QUICK).fit(views)
+    again = URRL(4, random_state=3, **QUICK).fit(views, like=model)
+    assert names_of(again.labels_, kind) == names_of(model.labels_[::-1], kind)
+    assert names_of(plain.labels_, kind) != names_of(model.labels_[::-1], kind)  # else this would show nothing
+    in_plain, in_order = names_of(plain.labels_, kind), {c: k for k, c in names_of(again.labels_, kind).items()}
+    place = [in_plain[in_order[c]] for c in range(4)]
+    np.testing.assert_array_equal(again.cluster_centers_, plain.cluster_centers_[place])
+    np.testing.assert_allclose(again.soft_labels_, plain.soft_labels_[:, place], atol=1e-6)
+    np.testing.assert_allclose(again.predict_proba(views), again.soft_labels_, atol=1e-6)
+    assert again.trust_.clusters == [plain.trust_.clusters[c] for c in place]
+    assert again.decisions_["numbers"]["chosen"] == [0, 1, 2, 3]
+    assert again.decisions_["numbers"]["evidence"] == {"samples": 90, "share": 1.0, "by_ids": True}
+
+
+def test_numbers_without_a_cluster_stay_empty_and_new_kinds_get_new_ones(first, tmp_path):
+    views, kind, model = first
+    before = names_of(model.labels_, kind)
+    both, kinds_now = kinds([30, 24, 20, 16, 25], seed=4, prefix="n")
+    there = kinds_now != 1
+    views, kind = taken(both, there), kinds_now[there]
+    again = URRL(4, random_state=1, **QUICK).fit(views, like=model)
+    assert names_of(again.labels_, kind) == {0: before[0], 2: before[2], 3: before[3], 4: 4}
+    numbers = again.decisions_["numbers"]
+    assert (numbers["new"], numbers["unused"], numbers["evidence"]["by_ids"]) == ([4], [before[1]], False)
+    assert f"cluster {before[1]} unused" in numbers["why"]
+    assert "cluster 4 new" in numbers["why"]
+    assert again.n_clusters_ == 5
+    assert (again.soft_labels_[:, before[1]] == 0).all()
+    np.testing.assert_allclose(again.soft_labels_.sum(axis=1), 1, atol=1e-5)
+    tree = again.explain(views).merges
+    assert sorted(tree[-1].first + tree[-1].second) == sorted({0, 1, 2, 3, 4} - {before[1]})
+    assert set(again.cut(4)) == {0, 1, 2, 3}
+    again.save(tmp_path / "model")
+    opened = load(tmp_path / "model")
+    np.testing.assert_array_equal(opened.predict(both), again.predict(both))
+    assert before[1] not in opened.predict(both)
+    third = URRL(5, random_state=2, **QUICK).fit(both, like=opened)
+    assert names_of(third.labels_, kinds_now) == {**names_of(again.labels_, kind), 1: 5}  # it was gone too long
+    assert third.validate(2).trust_.refits == 2
+
+
+def test_rows_that_are_only_counted_are_no_ids(first):
+    views, _, model = first
+    arrays = {name: table.to_numpy()[::-1] for name, table in views.items()}
+    model = URRL(4, random_state=0, **QUICK).fit(arrays)
+    turned = {name: array[::-1] for name, array in arrays.items()}
+    again = URRL(4, random_state=3, **QUICK).fit(turned, like=model)
+    np.testing.assert_array_equal(again.labels_, model.labels_[::-1])
+
+
+def test_only_fitted_models_lend_their_numbers(first):
+    with pytest.raises(SettingError, match="like must be a fitted model"):
+        URRL(4, **QUICK).fit(first[0], like="run")
+
+
+@pytest.mark.usefixtures("quick_map")
+def test_the_command_line_keeps_numbers_too(first, tmp_path):
+    views, kind, model = first
+    before, there = names_of(model.labels_, kind), kind != 1
+    model.save(tmp_path / "run" / "model")
+    for name, table in taken(views, there).items():
+        table.to_csv(tmp_path / f"{name}.csv")
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in QUICK.items()]
+    files = [str(tmp_path / f"{name}.csv") for name in views]
+    where = ["--out", str(tmp_path / "again"), "--like", str(tmp_path / "run"), "--random-state=3", "--clusters=3"]
+    made = CliRunner().invoke(main, ["fit", *files, *options, *where])
+    assert made.exit_code == 0, made.output
+    labels = pd.read_csv(tmp_path / "again" / "labels.csv", index_col="id")["label"]
+    found = names_of(labels[views["one"].index[there]].to_numpy(), kind[there])
+    assert {**found, 1: before[1]} == before
+    summary = json.loads((tmp_path / "again" / "summary.json").read_text())
+    assert summary["decisions"]["numbers"]["unused"] == [before[1]]
+    assert summary["cluster_sizes"][before[1]] == 0
+    page = (tmp_path / "again" / "report.html").read_text()
+    assert f"cluster {before[1]} unused" in page
+    assert "You asked for 3 clusters" in page
+    assert "hold no sample" not in page  # nothing is wrong with it
