@@ -108,7 +108,7 @@ def test_a_checkpoint_is_that_of_data_and_settings_but_not_of_the_machine(monkey
     monkeypatch.setattr(estimator, "fit_facts", lambda views, own, device: facts.append(own) or own)
     monkeypatch.setattr(estimator, "Checkpoint", lambda path, own: Checkpoint(tmp_path / "new", {}))
     URRL(3, checkpoint=tmp_path, verbose=True, n_jobs=2, noise=0.2)._checkpoint(
-        Views(tables()), [4, 5], torch.device("cpu")
+        Views(tables()), [4, 5], torch.device("cpu"), None
     )
     expected = URRL(3, noise=0.2).get_params() | {"random_state": [4, 5]}
     of_the_machine = ("device", "verbose", "checkpoint", "n_jobs", "outliers")

@@ -37,7 +37,6 @@ def write_files() -> None:
     }.items():  # fmt: skip
         frame.to_csv(f"{name}.csv", index_label="id")
     rna.to_csv("headless.csv", header=False)
-    rna.to_csv("semicolons.csv", sep=";", decimal=",")
     rna.to_csv("no_ids.csv", index=False)
     rna.to_csv("tabs.csv", sep="\t")
     rna.map(lambda x: f"{x:.2f}".replace(".", ",")).to_csv("commas.csv")
@@ -102,7 +101,6 @@ REFUSED = {
     "inspect rna.csv arrays.npz": "cannot be read together",
     "inspect rna.csv new/rna.csv": "two files are called alike",
     "inspect empty.csv": "is empty; it needs a header",
-    "inspect semicolons.csv": "is separated by ';'; save it with ','",
     "inspect tabs.csv": "is separated by tabs; call the file .tsv",
     "inspect commas.csv": "write 1.5 for one and a half",
     "inspect latin.csv": "save it as UTF-8",

@@ -113,13 +113,12 @@ def _written(label: Any) -> str:
 def _has_ids(y: Any, ids: NDArray[Any]) -> bool:
     """Whether labels have an index of ids, and samples have ids that are more than their numbers."""
     counted = ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
-    return np.ndim(y) == 1 and has_row_labels(y) and not counted
+    return has_row_labels(y) and np.ndim(y) == 1 and not counted
 
 
 def _in_order(y: Any, n: int) -> list[str]:
-    labels = y if hasattr(y, "__len__") and not isinstance(y, (str, bytes)) else [y]
-    found = np.empty(len(labels), dtype=object)
-    found[:] = [one[0] if np.shape(one) == (1,) else one for one in np.asarray(labels, dtype=object).tolist()]
+    labels = np.atleast_1d(np.asarray(y, dtype=object)).tolist()
+    found = [one[0] if np.shape(one) == (1,) else one for one in labels]
     if any(np.ndim(one) for one in found):
         raise DataError("y holds lists instead of labels; give one label per sample, -1 where it is not known")
     if len(found) != n:
