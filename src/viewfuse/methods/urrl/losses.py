@@ -14,8 +14,8 @@ from torch.nn import functional
 
 Number = TypeVar("Number", Tensor, float)
 HINT_WEIGHT = 1.0
-"""Of the hints, times the weight of the clustering loss. Ten times as much lost 5 points on 400 samples of Handwritten
-(5 % of the labels): the network learned these samples by heart."""
+"""Of the hints, times the weight of the clustering loss. With ten times as much a network of width 64 learned
+400 samples of Handwritten by heart (5 % of the labels, one draw, 5 points less): results/hints."""
 Sizes = Callable[[Tensor], Tensor]
 """From soft assignments of shape (..., batch, clusters) to the soft sizes of the clusters, which divide them."""
 
