@@ -42,6 +42,12 @@ def partly(truth, per_class=3):
     return known
 
 
+def test_labels_of_every_sample_are_warned_of_as_a_score_against_them_means_nothing():
+    with pytest.warns(SuspiciousDataWarning, match="y has the label of every sample, and the fit learns them all"):
+        Hints.of([0, 1, 1, 0, 2, 2, 1], IDS)
+    assert len(Hints.of([0, 1, 1, 0, 2, 2, -1], IDS)) == 6
+
+
 @pytest.mark.parametrize(
     "y",
     [

@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.usefixtures("few_starts"),
     pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning"),
     pytest.mark.filterwarnings("ignore:the hints name:viewfuse.SuspiciousDataWarning"),  # all of y, and one cluster
+    pytest.mark.filterwarnings("ignore:y has the label of every sample:viewfuse.SuspiciousDataWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
     pytest.mark.filterwarnings("ignore:can't perform this test:Warning"),
 ]

@@ -49,6 +49,13 @@ class Hints:
         classes = sorted({name for name in names if name}, key=_natural)
         if not classes:
             return None
+        if all(names) and len(classes) < len(names):
+            warn(
+                SuspiciousDataWarning(
+                    "y has the label of every sample, and the fit learns them all: a score against them means nothing; "
+                    "leave y out, or give the labels that you would know, and -1 elsewhere"
+                )
+            )
         place = {name: code for code, name in enumerate(classes)}
         return cls(tuple(classes), np.array([place.get(name, UNKNOWN) for name in names], dtype=np.int64))
 
