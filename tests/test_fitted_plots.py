@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from sklearn.exceptions import NotFittedError
 
 from conftest import make_blobs
 from run_folders import SPLITS
@@ -73,6 +74,12 @@ def test_clusters_and_missing_views(model, ax):
     assert image[0].all()
     assert [text.get_text() for text in ax.get_xticklabels()] == ["rna", "<b>protein", "image"]
     assert sum(int(text.get_text()) for text in ax.get_yticklabels()) == 40
+
+
+@pytest.mark.parametrize("plot", ["plot_map", "plot_clusters", "plot_missing", "plot_k"])
+def test_a_model_that_is_not_fitted_is_not_drawn(plot):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        getattr(URRL(), plot)()
 
 
 def test_k_is_drawn_where_it_was_chosen(model, ax, monkeypatch):

@@ -178,6 +178,8 @@ def test_samples_without_a_view_are_left_out_and_told():
 def test_memory_is_asked_for_by_what_reading_takes():
     plain = file_view("a", ["p", "q", "r"], range(5))
     assert FileSource([plain])._bytes_needed(0) == 3 * 5 * (8 + 4 + 8)
+    with pytest.raises(DataError, match="view 'a' has 5 columns, but 4 names of columns; give as many"):
+        FileSource([FileView(HERE, "a", np.zeros((3, 5), np.float32), range(4))])
     nameless = FileView(HERE, "a", np.zeros((3, 5), np.float32), range(5))
     assert FileSource([nameless])._bytes_needed(0) == 0
     wide = FileView(HERE, "a", np.zeros((3, 5)), range(5))

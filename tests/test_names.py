@@ -32,7 +32,7 @@ KINDS = {
     ],
     "timedeltas": list(pd.timedelta_range("1h", periods=3)),
     "intervals": [*pd.interval_range(0, 3), *pd.interval_range(pd.Timestamp("2020", tz="UTC"), periods=2)],
-    "periods": list(pd.period_range("2020-01", periods=3, freq="M")),
+    "periods": [*pd.period_range("2020-01", periods=3, freq="M"), pd.Period("2020-01-01", freq="min")],
     "others": [uuid.UUID(int=5), frozenset({1, "a"}), np.datetime64("2020-01-01T00:00:00.000000001")],
 }
 
