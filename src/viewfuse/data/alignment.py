@@ -195,6 +195,11 @@ def check_written(ids: NDArray[Any]) -> None:
             raise DataError(f"two ids are both written {str(name)!r}, {written(other)} and {written(name)}; {CURE}")
 
 
+def only_counted(ids: NDArray[Any]) -> bool:
+    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
+    return ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
+
+
 def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
     """Names as an array that loses nothing: 1 and "1" are two ids, a tuple is one, and so is a number of 64 bits."""
     if len({type(name) for name in names}) == 1 and not isinstance(names[0], tuple):

@@ -11,7 +11,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.alignment import has_row_labels
+from viewfuse.data.alignment import has_row_labels, only_counted
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Setting
@@ -119,8 +119,7 @@ def _written(label: Any) -> str:
 
 def _has_ids(y: Any, ids: NDArray[Any]) -> bool:
     """Whether labels have an index of ids, and samples have ids that are more than their numbers."""
-    counted = ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
-    return has_row_labels(y) and np.ndim(y) == 1 and not counted
+    return has_row_labels(y) and np.ndim(y) == 1 and not only_counted(ids)
 
 
 def _in_order(y: Any, n: int) -> list[str]:

@@ -17,6 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import Parameter
 
+from viewfuse.data.alignment import only_counted
 from viewfuse.data.views import Views
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.trusting import trust_in
@@ -67,7 +68,7 @@ class FormerLabels(NamedTuple):
         rows = {name: row for row, name in enumerate(former.ids_.tolist())}
         found = np.array([rows.get(name, _UNKNOWN) for name in views.ids.tolist()])
         known = found != _UNKNOWN
-        by_ids = known.sum() >= _SHARED * min(len(rows), len(views)) and not _only_counted(views.ids)
+        by_ids = known.sum() >= _SHARED * min(len(rows), len(views)) and not only_counted(views.ids)
         if by_ids:
             labels = former._clusters()[found]
         else:
@@ -88,11 +89,6 @@ class FormerLabels(NamedTuple):
         fresh = numbers == _UNKNOWN
         numbers[fresh] = self.n_numbers + np.arange(fresh.sum())
         return numbers
-
-
-def _only_counted(ids: NDArray[Any]) -> bool:
-    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
-    return ids.dtype.kind in "iu" and bool((ids == np.arange(len(ids))).all())
 
 
 def renumbered(fitted: Fitted, former: FormerLabels | None) -> Fitted:
