@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL, SettingError
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.methods.urrl.config import PAPER, Config
@@ -25,21 +26,24 @@ def blobs():
 
 def test_a_quick_fit_trains_under_one_scaling_although_nothing_is_clear(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", inf)
-    scaling = URRL(3, effort="quick", **SHORT, **TINY).fit(blobs).decisions_["scaling"]
+    scaling = URRL(3, **flat(**SHORT, **TINY), effort="quick").fit(blobs).decisions_["scaling"]
     assert len(scaling["evidence"]) == 1
     assert "others were not tried (effort='quick')" in scaling["why"]
 
 
 def test_a_thorough_fit_trains_three_networks_under_every_scaling_although_all_is_clear(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", -inf)
-    model = URRL(3, effort="thorough", **SHORT, **TINY).fit(blobs)
+    model = URRL(3, **flat(**SHORT, **TINY), effort="thorough").fit(blobs)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
     assert len(model.objectives_) == 3
     assert model.trust_.refits == 5  # and it is validated
     asked = {"effort": "thorough", "n_init": 1, "scaling": "standard"}
     monkeypatch.setattr(URRL, "validate", lambda self: self)
-    assert len(URRL(3, **asked, **SHORT, **TINY).fit(blobs).objectives_) == 1
-    one, paper = URRL(1, **asked, **SHORT, **TINY).fit(blobs), URRL.paper(3, **asked, **SHORT, **TINY).fit(blobs)
+    assert len(URRL(3, **flat(**SHORT, **TINY), **asked).fit(blobs).objectives_) == 1
+    one, paper = (
+        URRL(1, **flat(**SHORT, **TINY), **asked).fit(blobs),
+        URRL.paper(3, **asked, **SHORT, **TINY).fit(blobs),
+    )
     assert one.trust_.refits == 0  # of one cluster there is nothing to measure
     assert "trust" not in paper.decisions_
 
@@ -95,4 +99,4 @@ def test_many_clusters_get_wider_layers():
 @pytest.mark.parametrize(("name", "value"), [("effort", "much"), ("hidden_dim", "wide"), ("hidden_dim", 0)])
 def test_wrong_settings_are_named(blobs, name, value):
     with pytest.raises(SettingError, match=f"{name} must be"):
-        URRL(3, **{**TINY, name: value}).fit(blobs)
+        URRL(3, **flat(**{**TINY, name: value})).fit(blobs)

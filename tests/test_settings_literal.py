@@ -38,9 +38,16 @@ def test_the_defaults_are_those_of_the_documents():
     assert asdict(Config()) == DEFAULTS
     own = {"cluster_range": (1, 200), "scaling": "auto", "fill": "neighbors", "reduction": "auto", "n_init": "auto",
            "n_jobs": None, "outliers": "mark"}  # fmt: skip
-    other = {"ablation": None, "device": "auto", "random_state": None, "verbose": False, "checkpoint": None}
-    shared = {name: value for name, value in DEFAULTS.items() if name in URRL().get_params()}
-    assert URRL().get_params() == shared | {"n_clusters": "auto"} | own | other
+    other = {
+        "config": None,
+        "effort": "auto",
+        "device": "auto",
+        "random_state": None,
+        "verbose": False,
+        "checkpoint": None,
+    }
+    assert URRL().get_params() == {"n_clusters": "auto"} | own | other
+    assert URRL(5)._config() == Config(5)
 
 
 def test_the_method_as_printed_has_the_numbers_of_the_paper():

@@ -42,8 +42,9 @@ _RESULTS = (
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
-_METAVARS = {options.int_or_text: "INTEGER|auto", options.float_or_text: "FLOAT|auto"}
+_METAVARS = {options.int_or_text: "INTEGER|auto", options.float_or_text: "FLOAT|auto", str: "default|paper"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
+    "schedule": (str, "What auto means for epochs: default or paper."),
     "imputed_bias": (options.Number(), "Attention bias of views that are filled from donors."),
     "clustering_weight": (options.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
     "robustness_weight": (options.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
@@ -65,7 +66,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
 
 
 def _settings(function: Callable[..., None]) -> Callable[..., None]:
-    """One option per parameter of the estimator, under its name and with its default."""
+    """One option per field of `Config` that users may need, under its name and with its default."""
     for name, (kind, text) in _SETTINGS.items():
         flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
         shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
@@ -115,7 +116,6 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
 )
-@click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
 @options.random_state
 @click.option(
@@ -240,12 +240,14 @@ def _fit(
     keep: int | None, params: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
+    config = Config(**{name: params[name] for name in _SETTINGS})
     former, views = _former(like, params["device"]), inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL
 
     began = time.perf_counter()
-    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known, like=former)
+    own = {name: value for name, value in params.items() if name not in _SETTINGS}
+    model = URRL(**own, config=config, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known, like=former)
     judged = model.judge(alpha=alpha)
     summary = {
         "samples": len(views),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from math import ceil
 from numbers import Integral, Real
-from types import NoneType
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from viewfuse.errors import SettingError
 from viewfuse.utils.settings import wrong
 
+Init = TypeVar("Init", bound=Callable[..., None])
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SCHEDULES = ("default", "paper")
 EFFORTS = ("quick", "auto", "thorough")
@@ -19,13 +20,13 @@ STARTS = ("best", "ward")
 OUTPUTS = (*ORDINALS, "mean", "concat")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Config:
-    """Hyperparameters and module switches of URRL-IMVC (paper, appendix "Implementation Details").
+    """The network of URRL and its training: ``URRL(config=Config(joint_epochs=0))`` (paper, "Implementation Details").
 
     Attributes
     ----------
-    n_clusters : number of cluster centres, d_c in the paper.
+    n_clusters : number of cluster centres, d_c in the paper; of a fit that is the parameter of `URRL`.
     n_neighbors : length of every neighbour list, the sample itself included; k in the paper.
     donor_depth : Algorithm 1 searches ``n_neighbors`` entries of each list for donors of a missing view. Where
         that finds no donor, so many are searched; a number up to ``n_neighbors`` is the algorithm as printed.
@@ -34,8 +35,8 @@ class Config:
         than 50 clusters.
     n_heads : attention heads of the view encoder; the neighbour encoders have one.
     feedforward_ratio : width of a Transformer block's feed-forward part over the block's width.
-    effort : how much is spent: "quick" trains a quarter as long, under one scaling; "thorough" twice as long, under
-        every scaling; "auto" stops where nothing more is gained.
+    effort : of a fit that is the parameter of `URRL`, too: "quick" trains a quarter as long, under one scaling;
+        "thorough" twice as long, under every scaling; "auto" stops where nothing more is gained.
     schedule : what "auto" means for the epochs: "default" is by the effort, "paper" trains as long as the paper.
     pretrain_epochs, joint_epochs : E_p and E_j; "auto" is sized by the number of samples, see `epochs`.
     batch_size, learning_rate, weight_decay : of Adam.
@@ -121,17 +122,13 @@ class Config:
         fits = self.embedding_dim % self.n_heads == 0
         _require(self, "embedding_dim", fits, f"a multiple of {self.n_heads}, the number of attention heads")
 
-    @classmethod
-    def with_ablation(cls, shared: Mapping[str, Any], ablation: Any) -> Config:
-        """The settings of an estimator, and others that only `ablation` can set."""
-        if not isinstance(ablation, (Mapping, NoneType)):
-            raise wrong("ablation", "None or a dict of settings", ablation)
-        extra = dict(ablation or {})
-        unknown = sorted(set(extra) - {f.name for f in fields(cls)} | set(extra) & set(shared), key=str)
-        if unknown:
-            allowed = [f.name for f in fields(cls) if f.name not in shared]
-            raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")
-        return cls(**shared, **extra)
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
+
+    def changed(self) -> dict[str, Any]:
+        """What is not as usual."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in own.items() if value != getattr(Config, name)}
 
     @property
     def hidden_width(self) -> int:
@@ -246,6 +243,47 @@ _JOINT_FACTORS = {"quick": 3.0, "auto": 3.0, "thorough": 2.0}
 """Over 21 sets three times the rate is as accurate as twice, and early stopping ends it sooner."""
 _MANY_CLUSTERS = 50
 """From 15 to 27 clusters wider layers gained nothing over ten masks; with a hundred clusters three points."""
+
+
+OF_ESTIMATOR = ("n_clusters", "effort")
+"""Fields that are parameters of the estimator, which sets them."""
+OLD_NAMES = frozenset({one.name for one in fields(Config)}.difference(OF_ESTIMATOR) | {"ablation"})
+"""Parameters that `URRL` itself had in version 0.2; saved models of that time have them."""
+
+
+def with_old(config: Config | None, old: Mapping[str, Any]) -> Config | None:
+    """A configuration with parameters that version 0.2 gave to `URRL` itself."""
+    flat, ablation = {name: value for name, value in old.items() if name != "ablation"}, old.get("ablation") or {}
+    if not isinstance(ablation, Mapping):
+        raise wrong("ablation", "a dict of fields of Config", ablation)
+    return replace(config or Config(), **flat, **ablation) if old else config
+
+
+def opened_params(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an estimator from those of a saved model, which version 0.2 saved by its own names."""
+    own = {name: value for name, value in saved.items() if name not in OLD_NAMES}
+    config = None if own.get("config") is None else Config(**own["config"])
+    return {**own, "config": with_old(config, {name: saved[name] for name in OLD_NAMES.intersection(saved)})}
+
+
+def with_old_names(config: Config | None, old: Mapping[str, Any]) -> Config | None:
+    """As `with_old`; warns where the caller of our caller spelled them so."""
+    found = with_old(config, old)
+    if old:
+        new = f"{', '.join(old)} moved into Config; write URRL(config={found!r})"
+        warnings.warn(f"{new}: the old spelling works in this version only", FutureWarning, stacklevel=3)
+    return found
+
+
+def takes_old_names(init: Init) -> Init:
+    """An ``__init__`` that takes parameters of version 0.2 as well, in this version only; its signature is without."""
+
+    @wraps(init)
+    def taken(self: Any, *args: Any, config: Config | None = None, **params: Any) -> None:
+        old = {name: params.pop(name) for name in list(params) if name in OLD_NAMES}
+        init(self, *args, config=with_old_names(config, old), **params)
+
+    return cast(Init, taken)
 
 
 _POSITIVE_INTEGERS = (
