@@ -145,4 +145,4 @@ def test_the_paper_decides_nothing_else_from_the_data():
     assert list(found["clusters"]["evidence"]) == ["network"]  # k-means is no rival
     config = model._config()
     assert not any((config.watched, config.settles, config.pretrained_as_needed, config.calibration))
-    assert (config.usual_trainings, config.joint_factor, config.hidden_width) == (1, 1.0, 256)
+    assert (config.usual_trainings, config.joint_factor(9), config.hidden_width) == (1, 1.0, 256)

@@ -84,9 +84,11 @@ def test_pretraining_is_never_cut_short_by_a_thorough_fit():
 
 
 def test_the_joint_stage_learns_faster_but_in_the_paper():
-    assert [Config(effort=effort).joint_factor for effort in ("quick", "auto", "thorough")] == [3.0, 3.0, 2.0]
+    efforts = [Config(effort=effort) for effort in ("quick", "auto", "thorough")]
+    assert [config.joint_factor(1_000) for config in efforts] == [3.0, 3.0, 2.0]
+    assert [config.joint_factor(999) for config in efforts] == [2.0, 2.0, 2.0]
     paper = Config(n_clusters=3, **PAPER)
-    assert paper.joint_factor == 1.0
+    assert paper.joint_factor(999) == paper.joint_factor(1_000) == 1.0
     assert paper.hidden_width == 256
 
 

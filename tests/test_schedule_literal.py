@@ -62,7 +62,7 @@ def told(monkeypatch):
 
 def test_epochs_looks_files_and_progress_of_a_fit(events, told, tmp_path):
     model = URRL(3, **flat(**TINY, learning_rate=1e-3), checkpoint=tmp_path).fit(make_blobs(60, 3)[0])
-    joint = Config().joint_factor
+    joint = 2.0
     looks = (5, 6, 7, 9, 11, 12, 13, 15)  # after 1.5, 3, 4.5, ... epochs of the stage, rounded
     expected = [("pre-training", epoch, 1.0) for epoch in range(3)] + ["pre-training-3-0", ("look", 3)]
     for epoch in range(3, 15):
