@@ -12,10 +12,9 @@ from scipy import sparse
 from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, Views
 from viewfuse.fitted import novelty
-from viewfuse.fitted.novelty import Surroundings
+from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.reduction.frontend import fit_reduction
-from viewfuse.reduction.unseen import unseen_by_others, unseen_shares
 
 QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=2, joint_epochs=0), "scaling": "standard"}
 

@@ -28,7 +28,7 @@ from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.selection.messages import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import plain, tell
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -313,4 +313,4 @@ def _draw(out: Path, places: Places, model: URRL, views: Views) -> None:
         lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"])
     for why in dict.fromkeys(filter(None, lacking.values())):
         names = " and no ".join(name for name, reason in lacking.items() if reason == why)
-        tell(f"there is no {names}: {options.plain(why)}")
+        tell(f"there is no {names}: {plain(why)}")

@@ -188,8 +188,8 @@ class _Job:
     def _facts(self) -> dict[str, Any]:
         """All on which the results depend."""
         own = {"n_clusters": self.n_clusters, "random_state": self.seed, "batch_size": self.batch_size}
-        own |= {"bank": self.bank, "steps": self.steps, "embedding": self.embedding, **self.params}
-        own["config"] = repr(own.get("config") or Config())
+        own |= {"bank": self.bank, "steps": self.steps, "embedding": self.embedding}
+        own |= {name: repr(x) if isinstance(x, Config) else x for name, x in self.params.items()}
         data = {"rows": len(self.shards), "views": list(self.shards.layout.names), "shards": self.shards.digest()}
         versions = {"version of viewfuse": __version__, "version of torch": str(torch.__version__)}
         return {**own, **data, **versions, "device": self.processes.device.type}
