@@ -34,8 +34,9 @@ RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
 LEVEL = 0.05
 """The chance that data without clusters are split at all."""
-HALF, _STRONGEST = 0.4, 4
-"""A split has so much of the mean strength of the four strongest; with one of 15 sets left out 0.4 to 0.5 are best."""
+HALF, _ALONE, _STRONGEST = 0.4, 0.55, 4
+"""A split has so much of the mean strength of the four strongest, and more where one view alone shows it; with one of 15
+sets left out 0.35 to 0.4 and 0.55 to 0.7 are best (results/clusters)."""
 _WEAK = 0.45
 """A split is stronger than this share of the agreement in Gaussians. Networks bend what they see; data without clusters
 were split with up to 0.42 of it (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0."""
@@ -84,7 +85,7 @@ def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch
         said = evidence(look.take(rows), np.isin(rows, own.right), _DRAWS, generator)
         found[place] = {"parent": own.parent, "side": own.side, **_record(said, names), "level": level}
         found[place]["sizes"] = [len(own.left), len(own.right)]
-        found[place]["stands"] = _stands(found[place], _bar(list(found.values())))
+        found[place]["stands"] = _stands(found[place], _strongest(list(found.values())))
         waiting += below.get(place, []) if found[place]["stands"] else []
     return _pruned([found[place] | {"place": place} for place in sorted(found)])
 
@@ -101,12 +102,13 @@ def _record(said: Evidence, names: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bar(found: Sequence[Mapping[str, Any]]) -> float:
-    """How strong a split must be, from all that were tested."""
-    return HALF * float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
+def _strongest(found: Sequence[Mapping[str, Any]]) -> float:
+    """How strong splits can be: the mean of the strongest of all that were tested."""
+    return float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
 
 
-def _stands(one: Mapping[str, Any], bar: float) -> bool:
+def _stands(one: Mapping[str, Any], strongest: float) -> bool:
+    bar = (_ALONE if one["alone"] else HALF) * strongest
     return bool(one["strength"] >= max(bar, _WEAK * one["null"]) and one["p_value"] < one["level"])
 
 
@@ -115,12 +117,12 @@ def _pruned(found: Splits) -> Splits:
 
     The bar rises while stronger splits are found.
     """
-    bar, kept = _bar(found) if found else 0.0, dict[int, int]()
+    strongest, kept = _strongest(found) if found else 0.0, dict[int, int]()
     out: Splits = []
     for one in found:
         if one["parent"] in kept or one["parent"] < 0:
             parent = kept.get(one["parent"], -1)
-            stands = _stands(one, bar)
+            stands = _stands(one, strongest)
             if stands:
                 kept[one["place"]] = len(out)
             out.append({**{name: one[name] for name in one if name != "place"}, "parent": parent, "stands": stands})
