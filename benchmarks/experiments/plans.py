@@ -233,9 +233,11 @@ def expand(
     for number, condition in enumerate(plan.conditions):
         if condition.method not in methods and ALL not in methods and (methods or condition.on_request):
             continue
+        if entry.incomplete and condition.views:  # a part of the views leaves samples without any
+            continue
         # Methods by others have one setting: they run once.
         for setting in (settings or plan.settings) if condition.method == OURS else ("",):
-            for rate, seed in product(plan.missing_rates, range(plan.seeds if seeds is None else seeds)):
+            for rate, seed in product(entry.rates(plan.missing_rates), range(plan.seeds if seeds is None else seeds)):
                 runs.append(_run(plan, entry, number, setting, rate, seed))
     return runs
 

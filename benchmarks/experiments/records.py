@@ -30,6 +30,8 @@ class Record:
     seconds : those of the runs that were trained together, over their number
     settings : hyperparameters as JSON
     chosen_scaling : the one that was kept; empty for methods that choose none, and for runs that did not write it down
+    by_views : of a set whose gaps are real, by number of views how many samples have so many and their accuracy, as
+        JSON
     """
 
     plan: str
@@ -45,6 +47,7 @@ class Record:
     seconds: float
     settings: str
     chosen_scaling: str = ""
+    by_views: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,15 +86,18 @@ def _from_facts(facts: Mapping[str, Any]) -> Record:
     given = facts["settings"] or facts.get("params")
     settings = "" if given is None else as_json(given)
     chosen = facts.get("decisions", {}).get("scaling", {}).get("chosen", "")
-    plain = {f.name: facts[f.name] for f in fields(Record) if f.name not in ("settings", "chosen_scaling")}
-    return Record(**plain, settings=settings, chosen_scaling=chosen)
+    by_views = as_json(facts["by_views"]) if "by_views" in facts else ""
+    plain = {f.name: facts[f.name] for f in fields(Record) if f.name not in ("settings", "chosen_scaling", "by_views")}
+    return Record(**plain, settings=settings, chosen_scaling=chosen, by_views=by_views)
 
 
 def _from_csv(path: Path) -> list[Record]:
     numbers = {f.name: {"float": float, "int": int}.get(str(f.type), str) for f in fields(Record)}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [{"chosen_scaling": "", **row} for row in csv.DictReader(file)]  # older files do without
+            rows = [
+                {"chosen_scaling": "", "by_views": "", **row} for row in csv.DictReader(file)
+            ]  # older files do without
         found = [Record(**{name: kind(unmarked(row[name])) for name, kind in numbers.items()}) for row in rows]
     except (KeyError, ValueError, TypeError, AttributeError, UnicodeDecodeError) as error:
         columns = ", ".join(numbers)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import TypeVar
 
 from benchmarks.experiments.catalogue import title_of
@@ -85,8 +87,37 @@ def make_tables(records: Sequence[Record]) -> list[ResultTable]:
         own = [record for record in records if record.plan == plan]
         above = _means(plan, own) or _choices(plan, own)
         name, title = (f"{plan}-by-rate", f"{plan}: by missing rate") if above else (plan, plan)
-        tables += [*above, _table(name, title, by_rate(plan, own))]
+        tables += [*above, _table(name, title, by_rate(plan, own)), *_by_views(plan, own)]
     return tables
+
+
+def _by_views(plan: str, records: Sequence[Record]) -> list[ResultTable]:
+    """Accuracy by the number of views that a sample has, of sets whose gaps are real; none where there are no such."""
+    own = [record for record in records if record.by_views]
+    if not own:
+        return []
+    lines = [alike for dataset in dict.fromkeys(one.dataset for one in own)
+             for alike in _alike([one for one in own if one.dataset == dataset])]  # fmt: skip
+    columns: dict[str, Callable[[list[Record]], str]] = {
+        "data set": lambda alike: title_of(alike[0].dataset),
+        "condition": lambda alike: alike[0].condition,
+        "method": lambda alike: _METHOD_NAMES[alike[0].method],
+        "setting": lambda alike: alike[0].setting,
+        "all": lambda alike: str(scores(alike)["acc"]),
+    }
+    numbers = sorted({int(number) for one in own for number in json.loads(one.by_views)})
+    for number in numbers:
+        columns[f"{number} view{'s' * (number > 1)}"] = partial(_views_cell, str(number))
+    title = f"{plan}: accuracy, %, of samples with so many views; brackets: how many samples"
+    return [_filled(f"{plan}-by-views", title, columns, lines)]
+
+
+def _views_cell(number: str, alike: Sequence[Record]) -> str:
+    found = [json.loads(one.by_views).get(number) for one in alike]
+    if None in found:
+        return ""
+    values = [accuracy for _, accuracy in found]
+    return f"{Score(mean(values), stdev(values) if len(values) > 1 else nan)} ({found[0][0]})"
 
 
 def _means(plan: str, records: Sequence[Record]) -> list[ResultTable]:
