@@ -130,7 +130,7 @@ def test_settings_stand_once_and_come_back(tmp_path):
 def test_runs_and_tables_from_before_are_still_read(tmp_path):
     write_records(tmp_path / "r.csv", SETS)
     assert read_records(tmp_path / "r.csv") == SETS
-    lines = [line.rsplit(",", 2)[0] for line in (tmp_path / "r.csv").read_text().splitlines()]
+    lines = [line.rsplit(",", 3)[0] for line in (tmp_path / "r.csv").read_text().splitlines()]
     assert lines[0].endswith("settings")
     (tmp_path / "r.csv").write_text("\n".join(lines))
     assert {one.chosen_scaling for one in read_records(tmp_path / "r.csv")} == {""}

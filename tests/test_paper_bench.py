@@ -109,7 +109,7 @@ def test_every_plan_of_the_package_expands(name):
         assert len({run.folder for run in runs}) == len(runs)
         ours = [run for run in runs if run.method == "urrl"]
         conditions = [one for one in plan.conditions if one.method == "urrl"]
-        rates = 1 if CATALOGUE[key].incomplete else len(plan.missing_rates)
+        rates = 1 if CATALOGUE[key].gaps else len(plan.missing_rates)
         assert len(ours) == len(conditions) * len(plan.settings) * rates * 2
         assert all(run.missing_number < run.n_views for run in runs)
 

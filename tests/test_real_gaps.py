@@ -14,8 +14,11 @@ from benchmarks.experiments.records import read_records, write_records
 from benchmarks.experiments.run_folders import mark_done, write_run
 from benchmarks.experiments.scoring import matched, scored
 from viewfuse import DataError
+from viewfuse.missing import Gaps
 
-HOLED = DataSet("holed", "Holed", 30, (5, 3, 4), 3, 0, in_paper=False, incomplete=14)
+HOLED = DataSet(
+    "holed", "Holed", 30, (5, 3, 4), 3, 0, in_paper=False, gaps=Gaps(30, 3, complete=16, missing=18, patterns=5)
+)
 PLAN = plans.Plan("own", "Own", ("holed",), (0.25, 0.5), 2, ("default",),
                   (plans.Condition("raw", method="kmeans-mean"), plans.Condition(method="sure", views=2)))  # fmt: skip
 
@@ -55,7 +58,9 @@ def test_a_set_with_gaps_runs_once_with_its_own_mask(file, known):
 
 def test_a_set_with_other_gaps_is_refused(file):
     other = DataSet("holed", "Holed", 30, (5, 3, 4), 3, 1, in_paper=False)
-    with pytest.raises(DataError, match="samples that lack views: 14 instead of 0"):
+    with pytest.raises(
+        DataError, match="gaps: 53 % of samples complete, 20 % of cells missing, 5 patterns instead of none"
+    ):
         catalogue.load(file.parent, other)
 
 

@@ -32,6 +32,7 @@ class Record:
     chosen_scaling : the one that was kept; empty for methods that choose none, and for runs that did not write it down
     by_views : of a set whose gaps are real, by number of views how many samples have so many and their accuracy, as
         JSON
+    n_views : how many views the method was given; 0 for runs that did not write it down
     """
 
     plan: str
@@ -48,6 +49,7 @@ class Record:
     settings: str
     chosen_scaling: str = ""
     by_views: str = ""
+    n_views: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ def _from_facts(facts: Mapping[str, Any]) -> Record:
     settings = "" if given is None else as_json(given)
     chosen = facts.get("decisions", {}).get("scaling", {}).get("chosen", "")
     by_views = as_json(facts["by_views"]) if "by_views" in facts else ""
-    plain = {f.name: facts[f.name] for f in fields(Record) if f.name not in ("settings", "chosen_scaling", "by_views")}
-    return Record(**plain, settings=settings, chosen_scaling=chosen, by_views=by_views)
+    derived = {"settings": settings, "chosen_scaling": chosen, "by_views": by_views, "n_views": facts.get("n_views", 0)}
+    return Record(**{f.name: facts[f.name] for f in fields(Record) if f.name not in derived}, **derived)
 
 
 def _from_csv(path: Path) -> list[Record]:
@@ -96,9 +98,9 @@ def _from_csv(path: Path) -> list[Record]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [
-                {"chosen_scaling": "", "by_views": "", **row} for row in csv.DictReader(file)
+                {"chosen_scaling": "", "by_views": "", "n_views": 0, **row} for row in csv.DictReader(file)
             ]  # older files do without
-        found = [Record(**{name: kind(unmarked(row[name])) for name, kind in numbers.items()}) for row in rows]
+        found = [Record(**{name: kind(unmarked(str(row[name]))) for name, kind in numbers.items()}) for row in rows]
     except (KeyError, ValueError, TypeError, AttributeError, UnicodeDecodeError) as error:
         columns = ", ".join(numbers)
         raise DataError(f"{path} is no table of runs ({error}); it needs the columns {columns}") from None

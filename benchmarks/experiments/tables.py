@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from benchmarks.experiments.catalogue import title_of
 from benchmarks.experiments.choices import AUTO, SIMPLE, ChoiceComparison, Summary, comparisons, summaries
-from benchmarks.experiments.plans import METHODS
+from benchmarks.experiments.plans import METHODS, gaps_of
 from benchmarks.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from benchmarks.experiments.records import METRICS, Record, Score, scores
 from viewfuse.io.csv_text import as_csv
+from viewfuse.missing import Gaps
 from viewfuse.utils.atomic import write_file
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ _METHOD_NAMES = {
     "kmeans-knn": "k-means, KNN filled",
 }
 """Of all methods that run here; what has another name is a printed figure."""
+GAPS = "complete samples, missing cells, patterns"
+"""What stands beside every missing rate, as the same rate means other gaps under other protocols."""
 _METRIC_NAMES = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
 
 
@@ -62,6 +65,7 @@ class Line:
     missing_rate : as text; `MEAN` for the mean over several
     ours : per metric; empty where the line is the paper's alone
     paper : per metric what the paper prints, and of which data set
+    gaps : what the first mask leaves, in the words of `GAPS`
     """
 
     dataset: str
@@ -72,6 +76,7 @@ class Line:
     ours: dict[str, Score]
     paper: dict[str, Figure]
     runs: int
+    gaps: str = ""
 
     def difference(self, metric: str) -> float | None:
         """Ours less the paper's; None where either is not there, or where the paper's is of other data."""
@@ -143,6 +148,7 @@ def _choice_columns(compared: Sequence[ChoiceComparison]) -> dict[str, Callable[
     columns: dict[str, Callable[[ChoiceComparison], str]] = {
         "data set": lambda one: title_of(one.dataset),
         "missing rate": lambda one: f"{one.missing_rate:g}",
+        GAPS: lambda one: _gaps(one.first),
     }
     for choice in dict.fromkeys(choice for one in compared for choice in (AUTO, *one.fixed)):
         columns[choice] = partial(_choice_cell, choice)
@@ -229,7 +235,20 @@ def _line(own: Sequence[Record], rate: str, ours: dict[str, Score], figures: Seq
     if len({figure.dataset for figure in figures}) > 1:
         paper = [figure for figure in paper if figure.dataset == first.dataset]
     names = first.dataset, rate, first.condition, first.method, first.setting
-    return Line(*names, ours, {figure.metric: figure for figure in paper}, len(own))
+    return Line(
+        *names, ours, {figure.metric: figure for figure in paper}, len(own), "" if rate == MEAN else _gaps(first)
+    )
+
+
+def _gaps(one: Record) -> str:
+    return short(gaps_of(one.plan, one.dataset, one.missing_rate, one.method, one.condition, one.n_views))
+
+
+def short(gaps: Gaps | None) -> str:
+    """Under the heading `GAPS`."""
+    if gaps is None:
+        return ""
+    return f"{gaps.complete / gaps.samples:.0%}, {gaps.missing / gaps.samples / gaps.views:.0%}, {gaps.patterns}"
 
 
 def _papers_own(dataset: str, rate: str, figures: Iterable[Figure]) -> list[Line]:
@@ -247,6 +266,7 @@ def _table(name: str, title: str, lines: Sequence[Line]) -> ResultTable:
     columns: dict[str, Callable[[Line], str]] = {
         "data set": lambda line: title_of(line.dataset),
         "missing rate": lambda line: line.missing_rate,
+        GAPS: lambda line: line.gaps,
         "condition": lambda line: line.condition,
         "method": lambda line: _METHOD_NAMES.get(line.method, f"{line.method} (paper)"),
         "setting": lambda line: line.setting,

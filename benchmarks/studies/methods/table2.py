@@ -17,7 +17,9 @@ from statistics import mean, stdev
 from benchmarks import RESULTS
 from benchmarks.experiments import published
 from benchmarks.experiments.catalogue import CATALOGUE
+from benchmarks.experiments.plans import gaps_of
 from benchmarks.experiments.records import read_records
+from benchmarks.experiments.tables import GAPS, short
 
 HERE = RESULTS / "methods"
 RATES = (0.0, 0.25, 0.5, 0.75)
@@ -78,7 +80,9 @@ def table(dataset: str, rates: Sequence[float], runs: Runs, printed: dict[tuple[
     """One data set; with the paper's column where the paper has it."""
     of_paper = any(one == dataset for one, _ in printed)
     header = ["", *(f"{rate:.0%}" for rate in rates), "mean", *["paper"] * of_paper]
+    gaps = [short(gaps_of("table2", dataset, rate, "urrl", "")) for rate in rates]
     lines = [f"**{CATALOGUE[dataset].title}**\n", row(header), row(["---"] * len(header))]
+    lines.append(row([GAPS, *gaps, "", *[""] * of_paper]))
     for method, name in METHODS.items():
         own = [runs.get((dataset, method, rate), []) for rate in rates]
         if not any(own):
