@@ -38,6 +38,7 @@ DATA = ("handwritten", "tcga_brca150", "caltech7x200_reextracted", "citeseq_inho
 """Sets of at most six views, whose patterns can all be tried."""
 TRAINED_ON = {"complete": 0.0, "half": 0.5}
 """Share of the training samples that lack views."""
+_TRAINED = {"complete": "trained on complete samples", "half": "half of the training samples incomplete"}
 _HELD_OUT = 0.2
 SEEDS = 3
 OURS, KMEANS, CLASSIFIER = "URRL", "k-means, KNN filled", "classifier with labels, KNN filled"
@@ -213,11 +214,13 @@ def draw_patterns(path: Path, found: Sequence[Placed]) -> None:
             here = [one for one in found if (one.dataset, one.trained_on) == (dataset, on)]
             for place, (method, color, marker) in enumerate(styles):
                 _draw_method(axes, [one for one in here if one.method == method], color, marker, (place - 1) / 6)
-            axes.set_title(f"{title_of(dataset)}, trained on {on} samples", fontsize=10)
+            axes.set_title(f"{title_of(dataset)}, {_TRAINED[on]}", fontsize=10)
             axes.set(xlabel="views of a held-out sample", ylabel="accuracy, %" if not column else None)
             axes.set_xticks(sorted({one.n_views for one in here}))
         lines = grid[0][0].get_lines()
-        figure.legend(lines, methods, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        figure.legend(
+            lines, methods, loc="outside lower center", ncols=3 if len(sets) > 1 else 1, frameon=False, fontsize=9
+        )
 
 
 def _draw_method(axes: Any, own: Sequence[Placed], color: Any, marker: str, shift: float) -> None:

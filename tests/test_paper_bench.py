@@ -472,7 +472,7 @@ def test_other_data_stand_beside_the_papers_without_a_difference():
 
 def test_signs_are_escaped_where_a_format_needs_it():
     table = tables.ResultTable("t", "t", ("a",), (("x & y_1 ± 5 %",),))
-    assert r"x \& y\_1 $\pm$ 5 \%" in tables.as_latex(table)
+    assert r"x \& y\_1 $\pm$ 5 \%" in tables.FORMATS["tex"](table)
     assert "| x & y_1 ± 5 % |" in tables.as_markdown(table)
     assert str(tables.Score(1.0, nan)) == "1.00"
 

@@ -17,6 +17,7 @@ from benchmarks.experiments.plans import METHODS, gaps_of
 from benchmarks.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from benchmarks.experiments.records import METRICS, Record, Score, scores
 from viewfuse.io.csv_text import as_csv
+from viewfuse.io.latex_text import as_latex
 from viewfuse.missing import Gaps
 from viewfuse.utils.atomic import write_file
 
@@ -328,25 +329,9 @@ def as_markdown(table: ResultTable) -> str:
     return "\n".join([f"**{table.title}**", "", *lines, ""])
 
 
-def as_latex(table: ResultTable) -> str:
-    """A tabular for the package booktabs."""
-    rows = [" & ".join(_escaped(cell) for cell in row) + r" \\" for row in (table.header, *table.rows)]
-    layout = "l" * len(table.header)
-    return "\n".join([
-        f"% {table.title}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", rows[0], r"\midrule", *rows[1:],
-        r"\bottomrule", r"\end{tabular}", "",
-    ])  # fmt: skip
-
-
-def _escaped(cell: str) -> str:
-    for sign in "&%_#$":
-        cell = cell.replace(sign, rf"\{sign}")
-    return cell.replace("±", r"$\pm$")
-
-
 FORMATS: dict[str, Callable[[ResultTable], str]] = {
     "txt": as_text,
     "csv": lambda table: as_csv([table.header, *table.rows]),
     "md": as_markdown,
-    "tex": as_latex,
+    "tex": lambda table: as_latex(table.header, table.rows, table.title),
 }
