@@ -35,8 +35,8 @@ RANGE = (1, MOST_GROUPS)
 LEVEL = 0.05
 """The chance that data without clusters are split at all."""
 HALF, _ALONE, _STRONGEST = 0.4, 0.55, 4
-"""A split has so much of the mean strength of the four strongest, and more where one view alone shows it; with one of 15
-sets left out 0.35 to 0.4 and 0.55 to 0.7 are best (results/clusters)."""
+"""A split has so much of the mean strength of the four strongest, and more where one view alone shows it; with one of
+15 sets left out 0.35 to 0.4 and 0.55 to 0.7 are best (results/clusters)."""
 _WEAK = 0.45
 """A split is stronger than this share of the agreement in Gaussians. Networks bend what they see; data without clusters
 were split with up to 0.42 of it (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0."""
