@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.data.hints import UNKNOWN, Hints, range_with
+from viewfuse.data.known.hints import UNKNOWN, Hints, range_with
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.hints import class_numbers, doubtful, known_centers, share_of_hints

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import id_array
+from viewfuse.data.categories import category_of
 from viewfuse.data.sparse_tables import is_sparse, nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
@@ -65,8 +67,24 @@ class FileView:
         if isinstance(self.columns, range):
             raise DataError(f"{self.path} has no names of columns, which would be the ids; give it a header of ids")
         check_ids(self.path, self.ids or ())
+        text = [name for name in map(category_of, self.columns) if name is not None]
+        if text:
+            raise DataError(f"{self.path}: the sample in column {text[0]!r} has text; give numbers, or turn the table")
         values = self.values.T.tocsr() if is_sparse(self.values) else self.values.T
         return replace(self, values=values, columns=list(self.ids or ()), ids=list(self.columns))
+
+    def with_ids(self, pattern: str | None) -> FileView:
+        """The view with the part of each id that a pattern matches: its first group, or all of it."""
+        if pattern is None:
+            return self
+        try:
+            found = [re.search(pattern, str(name)) for name in self.ids or ()]
+        except re.error as error:
+            raise SettingError(Setting("id_pattern"), f" {pattern!r} is no regular expression ({error})") from None
+        for name, one in zip(self.ids or (), found, strict=True):
+            if one is None:
+                raise DataError(f"{self.path}: id {name!r} does not match ", Setting("id_pattern"), f" {pattern!r}")
+        return replace(self, ids=[one[min(1, one.re.groups)] for one in found if one is not None])
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ _INPUTS = (
     click.option("--only", multiple=True, metavar="COLUMN",
                  help="Read no other column of a table that has it; a name or a pattern such as q*. Repeatable."),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column of tables out. Repeatable."),
+    click.option("--id-pattern", metavar="REGEX", help="Ids are what it matches, such as [ACGT]+ of AAACGT-1."),
     click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
     click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),
 )  # fmt: skip
@@ -137,7 +138,7 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
-        own = ("id_column", "header", "transpose", "only", "drop", "allow_disjoint", "trusted")
+        own = ("id_column", "header", "transpose", "only", "drop", "id_pattern", "allow_disjoint", "trusted")
         plain = {name: rest.pop(name) for name in own}
         reading = Reading(blocks=pairs("--block", block), use=pairs("--use", use), **plain)
         names, files = zip(*map(_named, rest.pop("files")), strict=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
-from viewfuse.data.hints import Hints, check_alone, number_with, range_with
+from viewfuse.data.known.hints import Hints, check_alone, number_with, range_with
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress

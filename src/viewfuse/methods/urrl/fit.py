@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.hints import Hints
+from viewfuse.data.known.hints import Hints
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
