@@ -97,7 +97,7 @@ def test_mistakes_are_named(y, fault):
 
 
 def test_hints_about_no_sample_are_counted():
-    with pytest.warns(SuspiciousDataWarning, match="2 hints, such as that of 'x', are about no sample"):
+    with pytest.warns(SuspiciousDataWarning, match="2 labels of y, such as that of 'x', are about no sample"):
         assert len(Hints.of({"s1": "a", "x": "a", "y": "b"}, IDS)) == 1
 
 

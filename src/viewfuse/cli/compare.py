@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, ViewfuseError
+from viewfuse.io.labels import read_labels
 from viewfuse.methods.registry import ESTIMATORS, method_names
 from viewfuse.utils.console import tell
 from viewfuse.utils.settings import wrong

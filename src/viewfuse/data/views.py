@@ -28,7 +28,7 @@ from viewfuse.errors import DataError
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
 
-_ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets")
+_ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets", "batch")
 
 
 class Views:
@@ -69,6 +69,7 @@ class Views:
     offsets : tuple, per view what its columns are measured from: 0.0, as they were given, or a float64 array of shape
         (columns,) where some would lose digits that tell samples apart as float32, such as time stamps. `in_units`
         adds it to the arrays.
+    batch : array of shape (samples,), the name of each sample's batch, as `fit` and `predict` set it; None without any.
     """
 
     names: tuple[str, ...]
@@ -77,6 +78,7 @@ class Views:
     ids: NDArray[Any]
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]
+    batch: NDArray[Any] | None = None
 
     def __init__(
         self,
@@ -167,7 +169,8 @@ class Views:
         if isinstance(rows, (int, np.integer)):
             rows = [range(len(self))[rows]]
         arrays = tuple(take(a, rows) for a in self.arrays)
-        return self.replace(arrays=arrays, mask=self.mask[rows], ids=self.ids[rows])
+        batch = None if self.batch is None else self.batch[rows]
+        return self.replace(arrays=arrays, mask=self.mask[rows], ids=self.ids[rows], batch=batch)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         raise DataError("Views are several tables, not one array; use .arrays")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.alignment import id_array
 from viewfuse.data.categories import category_of
+from viewfuse.data.known.batches import with_batch
 from viewfuse.data.sparse_tables import is_sparse, nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
@@ -112,7 +113,13 @@ class FileSource:
     order : ids that come first, in this order
     mask : boolean array of shape (samples, views); False marks a view as missing
     labels : known labels of the samples, which nothing but a comparison looks at
+
+    Attributes
+    ----------
+    batch : None, or what `with_batch` takes
     """
+
+    batch: str | dict[str, str] | None
 
     def __init__(
         self,
@@ -125,7 +132,7 @@ class FileSource:
     ) -> None:
         for view in views:
             _check_view_shape(view)
-        self.views, self.labels, self._mask = views, labels, mask
+        self.views, self.labels, self._mask, self.batch = views, labels, mask, None
         self._rows: list[NDArray[np.int64] | None]
         if all(view.ids is None for view in views):
             n = _common_length(views)
@@ -169,13 +176,14 @@ class FileSource:
         kept = self._with_a_view(mask, [values for values, _ in pairs], self.ids[rows])
         arrays = (values if isinstance(kept, slice) else values[kept] for values, _ in pairs)
         try:
-            return Views(
+            found = Views(
                 dict(zip(self.names, arrays, strict=True)),
                 mask=mask[kept],
                 ids=self.ids[rows][kept],
                 columns=[view.columns for view in self.views],
                 allow_disjoint=placed,
             )
+            return with_batch(found, self.batch)
         except DataError as error:
             raise type(error)(f"{self._files()}: ", *error.parts) from None
 
@@ -328,7 +336,9 @@ def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
         return source
     places = {name: [i for i, (view, *_) in enumerate(heads) if view == name] for name in names}
     parts = [_part(table, name, own) for name, own in places.items() if own]
-    return FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
+    found = FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
+    found.batch = source.batch
+    return found
 
 
 def _part(table: FileView, name: str, places: Sequence[int]) -> FileView:

@@ -232,7 +232,7 @@ class URRL(NestedLevels, MultiViewClusterer):
             **{**own, "scaling": PAPER_SCALING, "reduction": "none", "n_init": 1, "ablation": ablation, **params},
         )
 
-    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None, batch: Any = None) -> Self:
         """Train on the samples and cluster them.
 
         Parameters
@@ -244,6 +244,7 @@ class URRL(NestedLevels, MultiViewClusterer):
         like : a fitted model, by default none, whose clusters lend their numbers: clusters are matched one to one by
             the samples that both have, or else by where `like` places the new ones. The rest gets new numbers, and
             numbers without a cluster stay empty, see ``decisions_["numbers"]``.
+        batch : the batch of each sample, by id or in order, or the name of a column, see ``decisions_["batches"]``
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
@@ -251,7 +252,7 @@ class URRL(NestedLevels, MultiViewClusterer):
         check_reduction(self.reduction)
         check_outliers(self.outliers)
         worker_count(self.n_jobs)
-        views = self._checked_views(X, y)
+        views = self._checked_views(X, y, batch)
         hints = Hints.of(y, views.ids)
         check_alone(hints, like)
         config = replace(config, n_clusters=number_with(hints, config.n_clusters, asked=not self._chooses()))
