@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flat import flat
 from test_explanation import run
 from viewfuse import URRL, Views, load
 from viewfuse.data.known.batches import with_batch
@@ -13,7 +14,7 @@ from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.fitted.batches import two_way
 from viewfuse.metrics import clustering_accuracy
 
-SMALL = {"embedding_dim": 32, "hidden_dim": 64, "pretrain_epochs": 15, "joint_epochs": 5, "scaling": "standard"}
+SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=15, joint_epochs=5, scaling="standard")
 
 
 def made(shares, seed=1):

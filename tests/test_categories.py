@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flat import flat
 from viewfuse import URRL, Views, load, read_views
 from viewfuse.data.categories import FEWEST, MOST_VALUES
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
@@ -82,7 +83,7 @@ def fitted(frame, n=24, **params):
     rng = np.random.default_rng(0)
     other = pd.DataFrame(rng.normal(size=(n, 3)), index=frame.index)
     settings = {"pretrain_epochs": 1, "joint_epochs": 0, "random_state": 0, "scaling": "standard", **params}
-    return URRL(2, **settings).fit({"shop": frame, "other": other}), other
+    return URRL(2, **flat(**settings)).fit({"shop": frame, "other": other}), other
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,9 @@ def test_the_brand_alone_tells_two_groups_apart():
     image, text = (rng.normal(size=(n, 16)) + 3 * kind * rng.normal(size=16) for _ in range(2))
     image[rng.random(n) < 0.3] = np.nan
     small = {"embedding_dim": 32, "hidden_dim": 64, "pretrain_epochs": 15, "joint_epochs": 0}
-    model = URRL(3, scaling="minmax", random_state=0, **small).fit({"table": table, "image": image, "text": text})
+    model = URRL(3, scaling="minmax", random_state=0, **flat(**small)).fit(
+        {"table": table, "image": image, "text": text}
+    )
     counts = pd.crosstab(group, model.labels_).to_numpy()
     assert counts.max(axis=1).sum() >= 0.97 * n
     assert len(set(counts.argmax(axis=1))) == 3
