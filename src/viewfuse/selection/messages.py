@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from viewfuse.data.filling import in_words as cells_in_words
 from viewfuse.selection.decisions import (
     KINDS,
+    BatchEffects,
     CellFilling,
     ClusterNumber,
     ClusterSource,
@@ -183,6 +184,13 @@ def _(decision: KnownClasses, spell: Spell = str) -> str:
 
 
 @words.register
+def _(decision: BatchEffects, spell: Spell = str) -> str:
+    before, after = (decision.evidence[name] for name in ("before", "after"))
+    alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
+    return f"{len(decision.chosen)} taken out; clusters follow them by {after:.2f} of 1, before by {before:.2f}{alone}"
+
+
+@words.register
 def _(decision: KeptNumbers, spell: Spell = str) -> str:
     found, parts = decision.evidence, (("kept", decision.chosen), ("new", decision.new), ("unused", decision.unused))
     source = f"{found['samples']:,} samples that {'both have' if found['by_ids'] else 'the former model placed'}"
@@ -284,17 +292,13 @@ def advice_of(trust: Trust, spell: Spell = str) -> str:
 
 def _batch(facts: Mapping[str, Any], spell: Spell) -> Reason:
     information = f"adjusted mutual information {facts['information']:.2f}, p {facts['p']:.3f}"
-    return Reason(
-        f"The clusters follow {facts['column']} ({information}).",
-        f"Remove the effect of {facts['column']} from the views first, or compare the clusters within each.",
-    )
+    cure = f"Fit again with {facts['column']} as {written(Setting('batch'), spell)}, or compare clusters within each."
+    return Reason(f"The clusters follow {facts['column']} ({information}).", cure)
 
 
 def _continuum(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    return Reason(
-        "The data hold together hardly better than a Gaussian: they may be a continuum.",
-        "Use the embedding as coordinates instead of the clusters as kinds.",
-    )
+    cure = "Use the embedding as coordinates instead of the clusters as kinds."
+    return Reason("The data hold together hardly better than a Gaussian: they may be a continuum.", cure)
 
 
 def _dissolves(facts: Mapping[str, Any], spell: Spell) -> Reason:
@@ -314,24 +318,20 @@ def _outliers(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 def _one_view(facts: Mapping[str, Any], spell: Spell) -> Reason:
     numbers = f"{facts['agreement']:.2f} there, at most {facts['others']:.2f} in others"
-    return Reason(
-        f"One view decides: only neighbours in {facts['view']} are in the same clusters ({numbers}).",
-        "Check the units and the quality of the other views.",
-    )
+    what = f"One view decides: only neighbours in {facts['view']} are in the same clusters ({numbers})."
+    return Reason(what, "Check the units and the quality of the other views.")
 
 
 def _unequal(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    return Reason(
-        f"The clusters are very unequal: the largest has {facts['most']:,} samples, the smallest {facts['least']:,}.",
-        "Check whether the small ones are real, and the large ones whole: compare one cluster more and one less.",
-    )
+    cure = "Check whether the small ones are real, and the large ones whole: compare one cluster more and one less."
+    sizes = f"the largest has {facts['most']:,} samples, the smallest {facts['least']:,}"
+    return Reason(f"The clusters are very unequal: {sizes}.", cure)
 
 
 def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
     if facts["same"]:
-        return Reason(
-            f"k-means on the filled views finds the same clusters ({facts['shared']:.0%} of the samples).", ""
-        )
+        share = f"{facts['shared']:.0%} of the samples"
+        return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
     ours, theirs = (f"{facts[name]:.2f}" for name in ("ours", "theirs"))
     better = "as well" if ours == theirs else "better" if facts["ours"] > facts["theirs"] else "worse"
     how = f"{better}: {ours} against {theirs}"
