@@ -24,6 +24,7 @@ from viewfuse.selection.decisions import (
     SavedSentence,
     ScalingChoice,
     Trust,
+    Update,
     ViewReduction,
 )
 from viewfuse.utils.settings import Setting, Spell, written
@@ -80,9 +81,8 @@ def _(decision: CellFilling, spell: Spell = str) -> str:
 
 _STEPS = {
     "none": "principal components", "standard": "principal components of standardised columns",
-    "log1p": "logarithms, principal components",
-    "log": "equal row sums, logarithms, principal components", "terms": "tf-idf, unit length, singular vectors",
-    "weighted": "logarithms, unit length, singular vectors",
+    "log1p": "logarithms, principal components", "log": "equal row sums, logarithms, principal components",
+    "terms": "tf-idf, unit length, singular vectors", "weighted": "logarithms, unit length, singular vectors",
 }  # fmt: skip
 
 
@@ -191,6 +191,15 @@ def _(decision: KeptNumbers, spell: Spell = str) -> str:
 
 
 @words.register
+def _(decision: Update, spell: Spell = str) -> str:
+    n_new, n_old, moved = decision.chosen, decision.evidence["samples"], len(decision.moved)
+    parts = [f"{n_new:,} new samples joined {n_old:,}; {moved:,} of these moved"]
+    for word, own in (("new", [one["label"] for one in decision.founded]), ("empty", list(decision.empty))):
+        parts += [f"{listed(own)} {'are' if own[1:] else 'is'} {word}"] if own else []
+    return "; ".join(parts + [f"{len(decision.waiting):,} samples fit nowhere yet"] * bool(decision.waiting))
+
+
+@words.register
 def _(decision: MeanConfidence, spell: Spell = str) -> str:
     mean = f"{decision.chosen:.2f} on average"
     if not decision.evidence:
@@ -220,25 +229,23 @@ def _(decision: ClusterNumber, spell: Spell = str) -> str:
 
 
 _WHY_SO_MANY = {
-    "few": ", as there are too few samples to look for more",
+    "clusters": "", "few": ", as there are too few samples to look for more",
     "one": ", as samples fall apart no more clearly than those of a Gaussian of the same covariance",
     "continuum": ": a continuum, in which samples at the borders lie as densely as all others; cut it where you like, "
     "by asking for a number",
-    "clusters": "",
-}
+}  # fmt: skip
 _ENDS = {
-    "": "",
-    "largest": "; this is the end of the range, and the data say more",
+    "": "", "largest": "; this is the end of the range, and the data say more",
     "smallest": "; this is the beginning of the range, and the data say fewer",
-}
+}  # fmt: skip
 
 
 def _on_splits(decision: ClusterNumber) -> str:
     standing = [one for one in decision.splits if one["stands"]]
     if decision.kind != "clusters" or not standing:
         return ""
-    worst = max(one["p_value"] for one in standing)
-    splits = "1 split of the tree stands" if len(standing) == 1 else f"{len(standing)} splits of the tree stand"
+    worst, count = max(one["p_value"] for one in standing), len(standing)
+    splits = "1 split of the tree stands" if count == 1 else f"{count} splits of the tree stand"
     found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst)}), and neighbours in "
     found += "views left out agree"
     lonely = sum(bool(one.get("alone")) or _seen_once(one["held_out"]) for one in standing)
@@ -276,25 +283,22 @@ def reasons_of(trust: Trust, spell: Spell = str) -> list[Reason]:
 def advice_of(trust: Trust, spell: Spell = str) -> str:
     """The one thing to do first."""
     own = next((one.advice for one in reasons_of(trust, spell) if one.advice), "")
-    if trust.chosen == "high" or trust.n_clusters == 1:
+    if own or trust.chosen == "high" or trust.n_clusters == 1:
         return own
     usual = "Repeat the fit (`validate`) before you rely on them, or try another number of clusters."
-    return own or ("Check these clusters in another way, or try another number of clusters." if trust.refits else usual)
+    return "Check these clusters in another way, or try another number of clusters." if trust.refits else usual
 
 
 def _batch(facts: Mapping[str, Any], spell: Spell) -> Reason:
     information = f"adjusted mutual information {facts['information']:.2f}, p {facts['p']:.3f}"
-    return Reason(
-        f"The clusters follow {facts['column']} ({information}).",
-        f"Remove the effect of {facts['column']} from the views first, or compare the clusters within each.",
-    )
+    what = f"The clusters follow {facts['column']} ({information})."
+    cure = f"Remove the effect of {facts['column']} from the views first, or compare the clusters within each."
+    return Reason(what, cure)
 
 
 def _continuum(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    return Reason(
-        "The data hold together hardly better than a Gaussian: they may be a continuum.",
-        "Use the embedding as coordinates instead of the clusters as kinds.",
-    )
+    what = "The data hold together hardly better than a Gaussian: they may be a continuum."
+    return Reason(what, "Use the embedding as coordinates instead of the clusters as kinds.")
 
 
 def _dissolves(facts: Mapping[str, Any], spell: Spell) -> Reason:
@@ -314,28 +318,24 @@ def _outliers(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 def _one_view(facts: Mapping[str, Any], spell: Spell) -> Reason:
     numbers = f"{facts['agreement']:.2f} there, at most {facts['others']:.2f} in others"
-    return Reason(
-        f"One view decides: only neighbours in {facts['view']} are in the same clusters ({numbers}).",
-        "Check the units and the quality of the other views.",
-    )
+    what = f"One view decides: only neighbours in {facts['view']} are in the same clusters ({numbers})."
+    return Reason(what, "Check the units and the quality of the other views.")
 
 
 def _unequal(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    return Reason(
-        f"The clusters are very unequal: the largest has {facts['most']:,} samples, the smallest {facts['least']:,}.",
-        "Check whether the small ones are real, and the large ones whole: compare one cluster more and one less.",
-    )
+    what = f"The clusters are very unequal: the largest has {facts['most']:,} samples, the smallest {facts['least']:,}."
+    cure = "Check whether the small ones are real, and the large ones whole: compare one cluster more and one less."
+    return Reason(what, cure)
 
 
 def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    what = "k-means on the filled views"
     if facts["same"]:
-        return Reason(
-            f"k-means on the filled views finds the same clusters ({facts['shared']:.0%} of the samples).", ""
-        )
+        return Reason(f"{what} finds the same clusters ({facts['shared']:.0%} of the samples).", "")
     ours, theirs = (f"{facts[name]:.2f}" for name in ("ours", "theirs"))
     better = "as well" if ours == theirs else "better" if facts["ours"] > facts["theirs"] else "worse"
     how = f"{better}: {ours} against {theirs}"
-    return Reason(f"k-means on the filled views does not find these clusters; neighbours agree with ours {how}.", "")
+    return Reason(f"{what} does not find these clusters; neighbours agree with ours {how}.", "")
 
 
 def listed(labels: list[Any]) -> str:
