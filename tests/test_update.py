@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import copy
+import json
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from viewfuse import URRL, load
+from viewfuse.cli import main
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods import updating
 from viewfuse.methods.joining import joined_ids
@@ -210,3 +218,93 @@ def test_an_update_in_words():
     made = Update(1200, {"samples": 3000, "stayed": 0.999}, [("a", 0, 1)], founded, [2], ["b", "c"])
     said = "1,200 new samples joined 3,000; 1 of these moved; clusters 4 and 5 are new; cluster 2 is empty"
     assert words(made) == f"{said}; 2 samples fit nowhere yet"
+
+
+def written(folder, kinds, seed, first=0):
+    """Files of samples, one per view."""
+    folder.mkdir()
+    for name, view in drawn(kinds, seed, first).items():
+        view.dropna(how="all").to_csv(folder / f"{name}.csv", index_label="id")
+    return [str(folder / f"{name}.csv") for name in ("text", "image", "price")]
+
+
+OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in QUICK.items()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    files = written(folder / "week1", OLD, 0)
+    done = CliRunner().invoke(main, ["fit", *files, "--clusters=3", *OPTIONS, "--out", str(folder / "run")])
+    assert done.exit_code == 0, done.output
+    return folder / "run"
+
+
+def test_the_command_keeps_the_former_version_and_reports_read_both(run, tmp_path):
+    place = shutil.copytree(run, tmp_path / "shop")
+    (place / "notes.txt").write_text("mine")
+    before = {path.relative_to(run): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    files = written(tmp_path / "week2", [0, 1, 2, 1] + [3] * 20, 1, 150)
+    done = CliRunner().invoke(main, ["update", str(place), *files, "--json"])
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert (facts["samples"], facts["new"], facts["founded"]) == (174, 24, [3])
+    old = place / "versions" / "shop-1"
+    assert facts["former version"] == str(old)
+    assert {name: (old / name).read_bytes() for name in before} == before
+    assert (place / "notes.txt").read_text() == "mine"
+    labels = pd.read_csv(place / "labels.csv", index_col="id")
+    model = load(place / "model", device="cpu")
+    assert labels["label"].tolist() == model.labels_.tolist()
+    assert json.loads((place / "summary.json").read_text())["cluster_sizes"] == np.bincount(model.labels_).tolist()
+    moved, was = pd.read_csv(place / "moved.csv"), pd.read_csv(run / "labels.csv", index_col="id")["label"]
+    now = labels["label"]
+    literal = [(name, was[name], now[name]) for name in was.index if was[name] != now[name]]
+    assert list(moved.itertuples(index=False, name=None)) == literal
+    assert "3" in (place / "report.html").read_text()
+    both = CliRunner().invoke(main, ["report", str(old), str(place), "--out", str(tmp_path / "both.html")])
+    assert both.exit_code == 0, both.output
+    again = CliRunner().invoke(main, ["update", str(place), *files])
+    assert (again.exit_code, "among the training samples already" in again.output) == (2, True)
+    assert sorted(path.name for path in (place / "versions").iterdir()) == ["shop-1"]
+
+
+def test_a_model_alone_can_be_updated_twice(run, tmp_path):
+    place = shutil.copytree(run / "model", tmp_path / "model")
+    for week in (2, 3):
+        files = written(tmp_path / f"week{week}", [0, 1, 2] * 4, week, 150 * week)
+        done = CliRunner().invoke(main, ["update", str(place), *files])
+        assert done.exit_code == 0, done.output
+        assert "12 new samples joined" in done.output
+    assert [len(load(place / "versions" / f"model-{n}", device="cpu").ids_) for n in (1, 2)] == [150, 162]
+    assert len(load(place, device="cpu").ids_) == 174
+
+
+@pytest.mark.fault
+def test_a_kill_during_an_update_leaves_the_old_or_the_new_run(run, tmp_path):
+    """At twenty moments, evenly over the time that the command takes."""
+    files = written(tmp_path / "week2", [0, 1, 2, 1] + [3] * 20, 1, 150)
+    seen = set()
+
+    def begun(name):
+        place = shutil.copytree(run, tmp_path / name)
+        command = [sys.executable, "-m", "viewfuse", "update", str(place), *files, "--device=cpu"]
+        return place, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    began = time.monotonic()
+    place, process = begun("whole")
+    assert process.wait() == 0
+    seconds = time.monotonic() - began
+    for number in range(20):
+        place, process = begun(f"run{number}")
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds * (0.5 + 0.03 * number))
+        process.kill()
+        process.wait()
+        model, labels = load(place / "model", device="cpu"), pd.read_csv(place / "labels.csv")
+        summary = json.loads((place / "summary.json").read_text())
+        assert len(model.ids_) == len(labels) == summary["samples"]
+        assert labels["label"].tolist() == model.labels_.tolist()
+        assert (place / "versions").is_dir() == (len(model.ids_) == 174)
+        seen.add(len(model.ids_))
+    assert seen <= {150, 174}
