@@ -17,8 +17,8 @@ from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.readers import open_source
 from viewfuse.methods.registry import ESTIMATORS, method_names
-from viewfuse.plots.pictures import PictureStyle
-from viewfuse.utils.console import tell
+from viewfuse.plots.style import PictureStyle
+from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
 
 
@@ -236,4 +236,4 @@ def _matched(views: Views, path: Path) -> list[str | None]:
 
 
 def _tell(line: str) -> None:
-    tell(options.plain(line))
+    tell(plain(line))

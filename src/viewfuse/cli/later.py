@@ -12,13 +12,14 @@ from viewfuse.cli import options
 from viewfuse.errors import DataError
 from viewfuse.io.writers import Sheet, named_rows, write_sheets
 from viewfuse.io.writers import as_json as json_text
-from viewfuse.plots.pictures import FORMATS, PictureStyle, draw_map, why_not_drawn
+from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import Places
+from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import read_run, read_table
 from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import plain, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +67,7 @@ def _write(run: Path, names: Mapping[int, str]) -> None:
     write_file(run / "summary.json", json_text(summary, indent=1).encode())
     finished = read_run(run)
     if (why := why_not_drawn(_draw, finished)) is not None:
-        tell(f"map.png has the former names: {options.plain(why)}")
+        tell(f"map.png has the former names: {plain(why)}")
     write_report([run], run / "report.html", spell=options.spelling(fit))
 
 
