@@ -83,7 +83,11 @@ def row(*cells: str) -> str:
 
 
 def made_tables() -> Iterator[tuple[str, str]]:
-    for file in [*sorted(RESULTS.glob("paper/*.csv")), *RESULTS.glob("real/*.csv"), RESULTS / "decisions/decisions.csv"]:
+    for file in [
+        *sorted(RESULTS.glob("paper/*.csv")),
+        *RESULTS.glob("real/*.csv"),
+        RESULTS / "decisions/decisions.csv",
+    ]:
         for table in make_tables(records(file)):
             yield str(file.parent.relative_to(RESULTS) / f"{table.name}.md"), as_markdown(table)
     yield "clusters/clusters.md", "\n".join(as_markdown(table) for table in cluster_tables(choices()))
