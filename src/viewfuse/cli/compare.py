@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
+from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
 from viewfuse.methods.registry import ESTIMATORS, method_names
 from viewfuse.plots.style import PictureStyle

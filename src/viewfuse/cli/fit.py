@@ -13,11 +13,11 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.cli.score import read_labels
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.clusters import representatives
+from viewfuse.io.labels import read_labels
 from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config
@@ -159,7 +159,7 @@ def command(
     params["reduction"] = options.with_log1p(params["reduction"], log1p)
     out = _place(out, resume)
     may_exist = force or resume is not None or _is_unfinished(out)
-    with options.new_folder(out, may_exist, inputs, is_stale=_results_in(out)) as folder:
+    with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
         check_run_folder(out)
         with _kept(out / _CHECKPOINT, force):
             known = None if hints is None else read_labels(hints)
@@ -222,7 +222,7 @@ def check_run_folder(out: Path) -> None:
     check_model_folder(out / "model")
 
 
-def _results_in(out: Path) -> Callable[[str], bool]:
+def results_in(out: Path) -> Callable[[str], bool]:
     """Which names an earlier run gave, so that nothing of it is left beside the new results."""
     try:
         listed = parsed((out / _SUMMARY).read_bytes())["files"]

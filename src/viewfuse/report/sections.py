@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from viewfuse.data.categories import category_of
 from viewfuse.io.writers import as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
@@ -181,12 +182,17 @@ def _view_table(label: int, view: str, features: Sequence[Feature], most: float)
         [
             cell(one.feature),
             cell(_difference(one.difference, most), f"{one.difference:.4f}", number=True),
-            cell(number(one.mean), f"{one.mean:.7g}", number=True),
-            cell(number(one.mean_of_others), f"{one.mean_of_others:.7g}", number=True),
+            cell(_mean(one, one.mean), f"{one.mean:.7g}", number=True),
+            cell(_mean(one, one.mean_of_others), f"{one.mean_of_others:.7g}", number=True),
         ]
         for one in features
     ]
     return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Here", "Elsewhere"), rows)
+
+
+def _mean(one: Feature, mean: float) -> str:
+    """A mean; of the value of a category, the share of samples that have it."""
+    return number(mean) if category_of(one.feature) is None else percent(mean)
 
 
 def _difference(value: float, most: float) -> Html:

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.hints import Hints
+from viewfuse.data.known.hints import Hints
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import History, TrainState
+from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
 from viewfuse.fitted.novelty import Surroundings
 from viewfuse.methods.urrl.config import Config
@@ -37,7 +38,7 @@ from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_tria
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import Calibration, mean_confidence
-from viewfuse.selection.decisions import ScalingChoice, Trust
+from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
@@ -149,7 +150,7 @@ def fit_models(
     chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     found = [one.best() for one in chosen]
-    return [_with_hints(one, source, hints) for one, source in zip(found, sources, strict=True)] if hints else found
+    return [_with_known(one, source, hints) for one, source in zip(found, sources, strict=True)]
 
 
 def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
@@ -242,15 +243,19 @@ class _Chosen(NamedTuple):
             clusters,
             mean_confidence(soft, model.calibration),
             *([outliers] if outliers.chosen else []),
-            *([] if model.calibration is None else [_trust(model, soft, trial.reference, outliers.chosen)]),
+            *([] if model.calibration is None else [trust_of(model, soft, outliers.chosen, trial.reference)]),
         )
         return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
 
 
-def _with_hints(fitted: Fitted, source: Source, hints: Hints) -> Fitted:
-    """What was fitted, with what became of the hints among its decisions."""
-    found = known_classes(hints, fitted.labels(), fitted.model.stored.neighbor_ids, source.reduced.ids)
-    return fitted._replace(decisions={**fitted.decisions, **records(found)})
+def _with_known(fitted: Fitted, source: Source, hints: Hints | None) -> Fitted:
+    """What was fitted, with what became of hints and batches among its decisions."""
+    found: list[Decision] = []
+    if hints is not None:
+        found.append(known_classes(hints, fitted.labels(), fitted.model.stored.neighbor_ids, source.reduced.ids))
+    if source.before is not None:
+        found.append(batch_effects(source.reduced, source.before, fitted.labels()))
+    return fitted._replace(decisions={**fitted.decisions, **records(*found)})
 
 
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
@@ -258,15 +263,18 @@ def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
     return assigned(trial.run.method, trial.run.network, embedding).cpu().numpy()
 
 
-def _trust(model: Model, soft: NDArray[np.float32], reference: NDArray[np.int64], n_outliers: int) -> Trust:
-    """Whether the clusters would be found again, and what else to know of them."""
+def trust_of(
+    model: Model, soft: NDArray[np.float32], n_outliers: int, reference: NDArray[np.int64] | None = None
+) -> Trust:
+    """Whether the clusters would be found again, and what else to know of them; `reference` are those of k-means."""
     labels, ids, n_clusters = soft.argmax(axis=1), model.stored.neighbor_ids, soft.shape[1]
     found = estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
     if n_clusters == 1:
         return found
-    ours, theirs = (torch.from_numpy(own).to(ids.device) for own in (labels, reference))
-    scores = [macro_agreement(own, ids, n_clusters) for own in (ours, theirs)]
-    simple = on_kmeans(matched_share(labels, reference), *scores)
+    ours, simple = torch.from_numpy(labels).to(ids.device), None
+    if reference is not None:
+        partitions = ours, torch.from_numpy(reference).to(ids.device)
+        simple = on_kmeans(matched_share(labels, reference), *(macro_agreement(x, ids, n_clusters) for x in partitions))
     others = on_sizes(labels, n_clusters), on_views(ours, ids, model.names), on_outliers(n_outliers, len(labels))
     return with_reasons(found, simple, *others)
 
