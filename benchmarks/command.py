@@ -13,7 +13,7 @@ from viewfuse.cli import Verbs, options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.console import is_live, tell
+from viewfuse.utils.console import is_live, plain, tell
 
 if TYPE_CHECKING:
     from benchmarks.experiments.records import Record
@@ -171,7 +171,7 @@ def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:
 
 
 def _tell(line: str) -> None:
-    tell(options.plain(line))
+    tell(plain(line))
 
 
 def _log(what: str) -> None:

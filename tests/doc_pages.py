@@ -164,7 +164,7 @@ def parsed(words: list[str]) -> None:
 
 def asked(words: list[str]) -> str:
     """A request to a service with a model of two views of two and three columns."""
-    from viewfuse import URRL
+    from viewfuse import URRL, Config
     from viewfuse.serve.app import create_app
     from viewfuse.serve.opened import open_folder
 
@@ -173,7 +173,9 @@ def asked(words: list[str]) -> str:
         "rna": pd.DataFrame(drawn.normal(size=(20, 2)), columns=["gene1", "gene2"]),
         "protein": drawn.normal(size=(20, 3)),
     }
-    URRL(3, pretrain_epochs=1, joint_epochs=0, scaling="standard", random_state=0).fit(views).save("served")
+    URRL(3, config=Config(pretrain_epochs=1, joint_epochs=0), scaling="standard", random_state=0).fit(views).save(
+        "served"
+    )
     answer = Client(create_app(open_folder(Path("served"), "cpu"))).post(
         urlsplit(words[0]).path, words[words.index("-d") + 1].encode()
     )

@@ -153,7 +153,9 @@ class Learner:
         named = self.network.named_parameters()
         trained = [weights for name, weights in named if joint or name != "centers"]
         self.adam = Adam(
-            trained, lr=config.learning_rate * (config.joint_factor if joint else 1.0), weight_decay=config.weight_decay
+            trained,
+            lr=config.rate * (config.joint_factor(len(mask)) if joint else 1.0),
+            weight_decay=config.weight_decay,
         )
 
     def run_epoch(self, epoch):

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from conftest import make_blobs
-from viewfuse import URRL
+from viewfuse import URRL, Config
 
-TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 6, "joint_epochs": 0, "scaling": "standard"}
+TINY = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=6, joint_epochs=0), "scaling": "standard"}
 
 
 def frames(n: int = 40) -> dict[str, pd.DataFrame]:

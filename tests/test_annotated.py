@@ -23,12 +23,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import viewfuse
-from viewfuse import URRL, DataError, SettingError, Views, read_views
+from viewfuse import URRL, Config, DataError, SettingError, Views, read_views
 from viewfuse.io.writers import Results, annotate
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
-TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 2, "joint_epochs": 0, "scaling": "standard",
-        "random_state": 0, "device": "cpu"}  # fmt: skip
+TINY = {
+    "config": Config(embedding_dim=4, hidden_dim=8, pretrain_epochs=2, joint_epochs=0),
+    "scaling": "standard",
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 def cells(values, names, columns=None):

@@ -13,6 +13,7 @@ from scipy.cluster.hierarchy import linkage
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
+from flat import flat
 from viewfuse import URRL, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.engine.training import Training
@@ -33,7 +34,7 @@ def blobs(n=60, k=3, seed=0, far=2.5):
 
 @pytest.fixture(scope="module")
 def model():
-    return URRL(**TINY, cluster_range=(2, 6), learning_rate=3e-3).fit(blobs()[0])
+    return URRL(**flat(**TINY, learning_rate=3e-3), cluster_range=(2, 6)).fit(blobs()[0])
 
 
 def test_the_number_of_clusters_is_found(model):
@@ -48,7 +49,7 @@ def test_the_number_of_clusters_is_found(model):
 
 def test_nothing_but_one_cluster_is_found_in_noise():
     views = Views([np.random.default_rng(0).normal(size=(60, 5)), np.random.default_rng(1).normal(size=(60, 7))])
-    found = URRL(**TINY, cluster_range=(1, 4)).fit(views)
+    found = URRL(**flat(**TINY), cluster_range=(1, 4)).fit(views)
     assert (found.n_clusters_, set(found.labels_.tolist())) == (1, {0})
     assert [one["again"] for one in found.trust_.clusters] == [1.0]
     assert found.explain(views).merges == ()
@@ -93,18 +94,18 @@ def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch
 
 def test_of_many_samples_some_are_looked_at(monkeypatch):
     monkeypatch.setattr(choosing_k, "_ROWS", 30)
-    (first, *_) = URRL(**{**TINY, "pretrain_epochs": 1}).choose(blobs()[0])["splits"]
+    (first, *_) = URRL(**flat(**{**TINY, "pretrain_epochs": 1})).choose(blobs()[0])["splits"]
     assert sum(first["sizes"]) <= 30
 
 
 def test_too_few_samples_are_one_cluster():
-    assert URRL(**TINY).choose({"a": np.eye(6)})["why"].endswith("too few samples to look for more")
+    assert URRL(**flat(**TINY)).choose({"a": np.eye(6)})["why"].endswith("too few samples to look for more")
 
 
 def test_numbers_can_still_be_searched():
     views = Views(blobs(n=30)[0])
     search = GridSearchCV(
-        URRL(**{**TINY, "pretrain_epochs": 1, "joint_epochs": 0}),
+        URRL(**flat(**{**TINY, "pretrain_epochs": 1, "joint_epochs": 0})),
         {"n_clusters": [2, 3]},
         cv=2,
         scoring=lambda own, X: -own.n_clusters_,
@@ -122,7 +123,7 @@ def test_wrong_numbers_are_refused():
 
 def test_clear_clusters_are_found_again_and_parts_of_noise_are_not(model):
     assert min(one["again"] for one in model.trust_.clusters) > 0.75
-    noise = URRL(4, **TINY).fit([np.random.default_rng(v).normal(size=(120, 6)) for v in range(2)])
+    noise = URRL(4, **flat(**TINY)).fit([np.random.default_rng(v).normal(size=(120, 6)) for v in range(2)])
     assert max(one["again"] for one in noise.trust_.clusters) < 0.75
     assert [in_a_word(one) for one in (0.8, 0.6, 0.2, np.nan)] == ["found again", "partly", "dissolves", "unknown"]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from bad_files.corpus import BAD, BOMBS
 from bad_files.traps import found_files
 from viewfuse.cli import main
-from viewfuse.io.isolated import client, jobs
+from viewfuse.io.isolated import jobs, process
 
 PEAK = """
 import resource, sys
@@ -82,14 +82,14 @@ def answer(path, folder, monkeypatch) -> str:
     return line
 
 
-@pytest.mark.skipif(not client.POSSIBLE, reason="on this system files are read in place")
+@pytest.mark.skipif(not process.POSSIBLE, reason="on this system files are read in place")
 @pytest.mark.parametrize("path", [path for path in found_files() if ".h5" not in path.name], ids=lambda path: path.stem)
 def test_what_crashed_a_library_is_one_line(path, tmp_path, monkeypatch):
     line = answer(path, tmp_path, monkeypatch)
     assert "crash, SIG" in line or "is no readable" in line
 
 
-@pytest.mark.skipif(not client.POSSIBLE, reason="on this system files are read in place")
+@pytest.mark.skipif(not process.POSSIBLE, reason="on this system files are read in place")
 def test_what_never_ends_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "_SECONDS", 1)
     path = next(path for path in found_files() if ".h5ad" in path.name)
@@ -97,10 +97,10 @@ def test_what_never_ends_is_one_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.fault
-@pytest.mark.skipif(not client.POSSIBLE, reason="on this system files are read in place")
+@pytest.mark.skipif(not process.POSSIBLE, reason="on this system files are read in place")
 @pytest.mark.parametrize("path", found_files(), ids=lambda path: path.stem)
 def test_everything_that_was_found_is_answered_in_five_seconds(path, tmp_path, monkeypatch):
-    client.start([".h5ad", ".parquet", ".mat"])
+    process.start([".h5ad", ".parquet", ".mat"])
     began = time.monotonic()
     answer(path, tmp_path, monkeypatch)
     assert time.monotonic() - began <= 5

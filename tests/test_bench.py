@@ -229,7 +229,7 @@ def test_memory_of_this_process_is_known():
 
 def test_same_losses_on_handwritten():
     table = scaled_table([view[::20] for view in child.handwritten()[0]])
-    settings = Config(n_clusters=10, clustering_weight=0.1)
+    settings = Config(n_clusters=10, clustering_weight=0.1).sized(len(table))
     run = OurTraining(table, settings, 0, CPU)
     both = losses_of_both(run.runs[0].network, run.stored, torch.arange(64), settings)
     assert both["ours"] == pytest.approx(both["plain"], rel=1e-3, abs=1e-7)

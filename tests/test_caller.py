@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from viewfuse import URRL, EmptyCellsWarning, IgnoredColumnsWarning, OutOfRangeWarning
+from viewfuse import URRL, Config, EmptyCellsWarning, IgnoredColumnsWarning, OutOfRangeWarning
 
 VERBS = ("predict", "predict_proba", "transform", "impute", "uncertain", "complete")
 KINDS = (EmptyCellsWarning, IgnoredColumnsWarning, OutOfRangeWarning)
 SILENT = {("complete", OutOfRangeWarning), ("complete", EmptyCellsWarning), ("impute", OutOfRangeWarning)}
-QUICK = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "standard"}
+QUICK = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=0), "scaling": "standard"}
 
 
 @pytest.fixture(scope="module")

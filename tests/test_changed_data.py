@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sharded_data import quick_fit, rows, write_shards
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.distributed import fit_large as fit_module
 from viewfuse.distributed import row_buckets
 from viewfuse.distributed.label_files import LabelFiles
@@ -23,8 +23,12 @@ from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError
 
-TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard",
-        "random_state": 0, "device": "cpu"}  # fmt: skip
+TINY = {
+    "config": Config(embedding_dim=4, hidden_dim=8, pretrain_epochs=1, joint_epochs=1),
+    "scaling": "standard",
+    "random_state": 0,
+    "device": "cpu",
+}
 ALONE = Processes(0, 1, torch.device("cpu"))
 
 

@@ -13,6 +13,7 @@ import pytest
 from safetensors import SafetensorError, safe_open
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL
 from viewfuse.datasets import load_handwritten
 from viewfuse.engine import checkpoint as module
@@ -35,7 +36,7 @@ def at_every_epoch(monkeypatch):
 
 @pytest.fixture(scope="module")
 def whole(views):
-    return URRL(3, **TINY, **LENGTH).fit(views)
+    return URRL(3, **flat(**TINY, **LENGTH)).fit(views)
 
 
 class Killed(BaseException):
@@ -60,10 +61,10 @@ def kill_after(epochs, model, views, monkeypatch):
 
 @pytest.mark.parametrize("epochs", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 3))])
 def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, monkeypatch, epochs):
-    kill_after(epochs, URRL(3, **TINY, **LENGTH, checkpoint=tmp_path), views, monkeypatch)
+    kill_after(epochs, URRL(3, **flat(**TINY, **LENGTH), checkpoint=tmp_path), views, monkeypatch)
     counted = []
     monkeypatch.setattr(Epoch, "run", lambda *args, go=Epoch.run: counted.append(go(*args)) or counted[-1])
-    resumed = URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+    resumed = URRL(3, **flat(**TINY, **LENGTH), checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert np.array_equal(resumed.soft_labels_, whole.soft_labels_)
     assert resumed.history_["total"] == whole.history_["total"]
@@ -80,10 +81,10 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
     monkeypatch.setattr("viewfuse.engine.callbacks._STILL", 0.0)
     monkeypatch.setattr("viewfuse.engine.callbacks._PATIENCE", np.inf)
     settings = {**TINY, "scaling": "standard"}
-    whole = URRL(3, **settings).fit(views)
+    whole = URRL(3, **flat(**settings)).fit(views)
     for epochs in (4, 2):
-        kill_after(epochs, URRL(3, **settings, checkpoint=tmp_path), views, monkeypatch)
-    resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
+        kill_after(epochs, URRL(3, **flat(**settings), checkpoint=tmp_path), views, monkeypatch)
+    resumed = URRL(3, **flat(**settings), checkpoint=tmp_path).fit(views)
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
     (best,) = tmp_path.glob("joint-*-0-best-*.safetensors")  # older ones are gone
@@ -97,11 +98,11 @@ def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tm
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 16))
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
     settings = {**TINY, "scaling": "standard"}
-    whole = URRL(3, **settings).fit(views)
+    whole = URRL(3, **flat(**settings)).fit(views)
     lasted = whole.decisions_["joint_stage"]["lasted"]
     assert 4 <= lasted < 16  # two looks at least
-    kill_after(lasted + 1, URRL(3, **settings, checkpoint=tmp_path), views, monkeypatch)
-    resumed = URRL(3, **settings, checkpoint=tmp_path).fit(views)
+    kill_after(lasted + 1, URRL(3, **flat(**settings), checkpoint=tmp_path), views, monkeypatch)
+    resumed = URRL(3, **flat(**settings), checkpoint=tmp_path).fit(views)
     assert resumed.decisions_["joint_stage"] == whole.decisions_["joint_stage"]
     assert np.array_equal(resumed.embedding_, whole.embedding_)
 
@@ -113,7 +114,7 @@ SHORT = {**TINY, "scaling": "standard", "pretrain_epochs": 1, "joint_epochs": 1}
 def finished(views, tmp_path_factory):
     """The folder of a fit that was kept to its end."""
     folder = tmp_path_factory.mktemp("finished")
-    URRL(3, **SHORT, checkpoint=folder).fit(views)
+    URRL(3, **flat(**SHORT), checkpoint=folder).fit(views)
     return folder
 
 
@@ -127,15 +128,15 @@ def test_other_data_settings_and_versions_are_refused(views, kept):
     with pytest.raises(
         CheckpointDiffers, match=r"keeps another fit: noise was 0\.05, is 0\.1; give what was given then"
     ):
-        URRL(3, **SHORT, noise=0.1, checkpoint=kept).fit(views)
+        URRL(3, **flat(**SHORT, noise=0.1), checkpoint=kept).fit(views)
     other = [view.copy() for view in views]
     other[1][0, 0] += 1e-3
     with pytest.raises(CheckpointDiffers, match=r"digest of the data was [0-9a-f]+, is "):
-        URRL(3, **SHORT, checkpoint=kept).fit(other)
+        URRL(3, **flat(**SHORT), checkpoint=kept).fit(other)
     facts = json.loads((kept / "fit.json").read_text())
     (kept / "fit.json").write_text(json.dumps({**facts, "version of torch": "1.0"}))
     with pytest.raises(CheckpointDiffers, match=r"version of torch was 1\.0, is "):
-        URRL(3, **SHORT, checkpoint=kept).fit(views)
+        URRL(3, **flat(**SHORT), checkpoint=kept).fit(views)
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a checkpoint", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
@@ -143,7 +144,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(views, kept, damage):
     (file,) = kept.glob("pre-training-*.safetensors")
     file.write_bytes(damage)
     with pytest.raises(CheckpointDiffers, match=f"{file.name} cannot be read .*; delete the folder to train anew"):
-        URRL(3, **SHORT, checkpoint=kept).fit(views)
+        URRL(3, **flat(**SHORT), checkpoint=kept).fit(views)
 
 
 def test_a_full_disk_is_named(views, tmp_path, monkeypatch):
@@ -152,14 +153,14 @@ def test_a_full_disk_is_named(views, tmp_path, monkeypatch):
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(CannotWrite, match=r"\.safetensors .* cannot be written: No space left on device .*; free some"):
-        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+        URRL(3, **flat(**TINY, **LENGTH), checkpoint=tmp_path).fit(views)
 
 
 def test_files_of_another_fit_are_refused_even_if_nothing_says_whose_they_are(views, kept):
     (kept / "fit.json").unlink()
     others = [view * 2 + 1 for view in views]
     with pytest.raises(CheckpointDiffers, match="is of another fit; delete the folder"):
-        URRL(3, **SHORT, checkpoint=kept).fit(others)
+        URRL(3, **flat(**SHORT), checkpoint=kept).fit(others)
 
 
 def test_changed_bits_are_noticed(views, kept):
@@ -168,14 +169,14 @@ def test_changed_bits_are_noticed(views, kept):
     content[-40] ^= 1
     path.write_bytes(content)
     with pytest.raises(CheckpointDiffers, match="its checksum is wrong"):
-        URRL(3, **SHORT, checkpoint=kept).fit(views)
+        URRL(3, **flat(**SHORT), checkpoint=kept).fit(views)
 
 
 @pytest.mark.parametrize("text", ["[]", "[1]", "3", "null", "[" * 100_000])
 def test_facts_that_are_none_are_refused(views, tmp_path, text):
     (tmp_path / "fit.json").write_text(text)
     with pytest.raises(CheckpointDiffers):
-        URRL(3, **TINY, **LENGTH, checkpoint=tmp_path).fit(views)
+        URRL(3, **flat(**TINY, **LENGTH), checkpoint=tmp_path).fit(views)
 
 
 def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, monkeypatch):
@@ -189,10 +190,12 @@ def test_ctrl_c_waits_for_the_end_of_the_epoch_and_keeps_it(views, tmp_path, mon
     with monkeypatch.context() as patch:
         patch.setattr(Epoch, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
+            URRL(3, **flat(**TINY, **LENGTH), scaling="standard", checkpoint=tmp_path).fit(views)
     assert signal.getsignal(signal.SIGINT) is before
-    resumed = URRL(3, **TINY, **LENGTH, scaling="standard", checkpoint=tmp_path).fit(views)
-    assert np.array_equal(resumed.embedding_, URRL(3, **TINY, **LENGTH, scaling="standard").fit(views).embedding_)
+    resumed = URRL(3, **flat(**TINY, **LENGTH), scaling="standard", checkpoint=tmp_path).fit(views)
+    assert np.array_equal(
+        resumed.embedding_, URRL(3, **flat(**TINY, **LENGTH), scaling="standard").fit(views).embedding_
+    )
 
 
 def test_a_worker_stops_where_its_fit_is_interrupted(tmp_path):
@@ -216,11 +219,11 @@ def test_a_worker_stops_where_its_fit_is_interrupted(tmp_path):
 
 def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(views, tmp_path, monkeypatch):
     settings = {**TINY, "scaling": "standard", "cluster_range": (2, 4), "pretrain_epochs": 3, "joint_epochs": 2}
-    whole = URRL(**settings).fit(views)
-    kill_after(3, URRL(**settings, checkpoint=tmp_path), views, monkeypatch)
+    whole = URRL(**flat(**settings)).fit(views)
+    kill_after(3, URRL(**flat(**settings), checkpoint=tmp_path), views, monkeypatch)
     counted = []
     monkeypatch.setattr(Epoch, "run", lambda *args, go=Epoch.run: counted.append(go(*args)) or counted[-1])
-    resumed = URRL(**settings, checkpoint=tmp_path).fit(views)
+    resumed = URRL(**flat(**settings), checkpoint=tmp_path).fit(views)
     assert len(counted) == 2  # the joint stage; pre-training was done
     assert np.array_equal(resumed.embedding_, whole.embedding_)
     assert resumed.decisions_ == whole.decisions_

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL
 from viewfuse.methods.urrl import trials
 from viewfuse.selection import rules
@@ -25,7 +26,7 @@ def blobs():
 
 
 def test_clear_clusters_need_one_training(blobs):
-    model = URRL(3, pretrain_epochs=15, joint_epochs=1, **SMALL).fit(blobs[0])
+    model = URRL(3, **flat(pretrain_epochs=15, joint_epochs=1, **SMALL)).fit(blobs[0])
     scaling = model.decisions_["scaling"]
     assert len(scaling["evidence"]) == 1
     assert scaling["clear"]
@@ -45,14 +46,14 @@ def always_clear(monkeypatch):
 @pytest.mark.usefixtures("always_clear")
 @pytest.mark.parametrize("n_init", [1, 2])
 def test_pretraining_ends_where_clusters_are_clear(blobs, n_init):
-    model = URRL(3, n_init=n_init, **SMALL).fit(blobs[0])
+    model = URRL(3, **flat(**SMALL), n_init=n_init).fit(blobs[0])
     assert model.decisions_["pretraining"]["why"] == "pre-training: 2 of 5 epochs, as the clusters are clear by then"
     assert model.history_["epoch"] == [1, 2]
 
 
 def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", inf)
-    model = URRL(3, pretrain_epochs=1, joint_epochs=0, **SMALL).fit(blobs[0])
+    model = URRL(3, **flat(pretrain_epochs=1, joint_epochs=0, **SMALL)).fit(blobs[0])
     assert len(model.decisions_["scaling"]["evidence"]) > 1
     assert not model.decisions_["scaling"]["clear"]
 
@@ -68,7 +69,7 @@ def test_the_network_is_taught_better_clusters(blobs, monkeypatch):
     views, groups = blobs
     wanted = np.where(groups == 2, 0, groups + 1)  # other numbers than those of the network
     only_good(monkeypatch, wanted)
-    model = URRL(3, pretrain_epochs=5, joint_epochs=0, scaling="standard", **SMALL).fit(views)
+    model = URRL(3, **flat(pretrain_epochs=5, joint_epochs=0, **SMALL), scaling="standard").fit(views)
     assert (model.labels_ == wanted).mean() > 0.9
     assert np.array_equal(model.predict(views), model.labels_)
 
@@ -113,7 +114,7 @@ def test_merged_clusters_are_not_better():
 
 @pytest.mark.usefixtures("always_clear")
 def test_nothing_was_spared_where_there_is_one_scaling_only(blobs):
-    model = URRL(3, scaling="standard", **SMALL).fit(blobs[0])
+    model = URRL(3, **flat(**SMALL), scaling="standard").fit(blobs[0])
     assert not model.decisions_["scaling"]["clear"]
     assert model.decisions_["scaling"]["why"] == "scaling: standard, as asked"
 
@@ -122,5 +123,5 @@ def test_clusters_that_were_taught_are_not_clear(blobs, monkeypatch):
     """The network finds others than k-means, and is taught: that both have the same clusters then tells nothing."""
     only_good(monkeypatch, np.repeat([0, 1, 2], 20))
     monkeypatch.setattr(trials, "centers_of", lambda embedding, labels, k: embedding[:3])
-    model = URRL(3, pretrain_epochs=5, joint_epochs=0, **SMALL).fit(blobs[0])
+    model = URRL(3, **flat(pretrain_epochs=5, joint_epochs=0, **SMALL)).fit(blobs[0])
     assert len(model.decisions_["scaling"]["evidence"]) > 1

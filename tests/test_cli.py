@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ from click.testing import CliRunner
 from scipy import sparse
 
 from conftest import make_blobs
-from viewfuse import read_views
+from viewfuse import Config, read_views
 from viewfuse.cli import MORE, VERBS, main, options
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
@@ -203,8 +204,11 @@ def test_every_parameter_of_the_estimator_has_its_option():
 
     offered = {option.name: option.default for option in command.params}
     for name, value in URRL().get_params().items():
-        if name not in ("n_clusters", "ablation", "random_state", "verbose", "checkpoint"):
+        if name not in ("n_clusters", "config", "random_state", "verbose", "checkpoint"):
             assert offered[name] == value, name
+    fields = {name: value for name, value in asdict(Config()).items() if name in offered}
+    assert (len(fields), fields["schedule"]) == (17, "default")  # with those that URRL has itself
+    assert all(offered[name] == value for name, value in fields.items() if name != "n_clusters")
 
 
 @pytest.mark.usefixtures("quick_map")

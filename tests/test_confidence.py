@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL, BadModelFile, load
 from viewfuse.fitted.manifest import checksum
 from viewfuse.neighbors.samples import index_training_set
@@ -23,14 +24,14 @@ QUICK |= {"scaling": "standard", "random_state": 0}
 @pytest.fixture(scope="module")
 def clear():
     views, labels, *_ = make_blobs(60, 3)
-    return URRL(3, **QUICK).fit(views), views, labels
+    return URRL(3, **flat(**QUICK)).fit(views), views, labels
 
 
 @pytest.fixture(scope="module")
 def noise():
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(120, width)) for width in (8, 12)]
-    return URRL(4, **QUICK).fit(views), views
+    return URRL(4, **flat(**QUICK)).fit(views), views
 
 
 def test_clear_groups_are_nearly_certain(clear):
@@ -52,7 +53,10 @@ def test_labels_are_those_of_the_best_probability(clear, noise):
 
 
 def test_one_cluster_is_certain():
-    assert URRL(1, **QUICK | {"pretrain_epochs": 1}).fit(make_blobs(30, 2)[0]).soft_labels_.tolist() == [[1.0]] * 30
+    assert (
+        URRL(1, **flat(**QUICK | {"pretrain_epochs": 1})).fit(make_blobs(30, 2)[0]).soft_labels_.tolist()
+        == [[1.0]] * 30
+    )
 
 
 def test_clusters_are_matched_whatever_their_numbers():
@@ -141,4 +145,4 @@ def test_the_paper_decides_nothing_else_from_the_data():
     assert list(found["clusters"]["evidence"]) == ["network"]  # k-means is no rival
     config = model._config()
     assert not any((config.watched, config.settles, config.pretrained_as_needed, config.calibration))
-    assert (config.usual_trainings, config.joint_factor, config.hidden_width) == (1, 1.0, 256)
+    assert (config.usual_trainings, config.joint_factor(9), config.hidden_width) == (1, 1.0, 256)

@@ -34,11 +34,12 @@ def test_neighbour_lists_are_as_deep_as_the_method_keeps_them():
     for config in (Config(), Config(n_neighbors=20), Config(knn_imputation=False)):
         method = URRLMethod(config)
         grown = cost.fit_bytes(10_001, [4], config) - cost.fit_bytes(10_000, [4], config)
-        assert grown == 4 * 4 + 8 * method.neighbor_depth + 1 + 4 * config.embedding_dim + 6_000
+        assert grown == 4 * 4 + 8 * method.neighbor_depth + 1 + 4 * 256 + 6_000
 
 
 def test_memory_counts_all_that_is_held():
-    config, few = Config(), cost.fit_bytes(300, [17, 20], Config())
+    config = Config().sized(300)
+    few = cost.fit_bytes(300, [17, 20], config)
     parameters = cost.n_parameters([17, 20], config)
     assert few > 16 * parameters + 300 * 4 * 37
     passing = 64 * 2**20 + 300 * 6_000  # of which there is no more with several
@@ -60,7 +61,7 @@ def test_memory_is_near_what_was_measured(n_samples, widths, megabytes):
 
 @pytest.mark.parametrize(
     ("n_samples", "widths", "n_scalings", "seconds"),
-    [(*HANDWRITTEN, 3, 130), (169, [13] * 3, 1, 20), (544, [23] * 2, 1, 20)],
+    [(*HANDWRITTEN, 3, 130), (169, [13] * 3, 1, 4), (544, [23] * 2, 1, 4)],
     ids=["handwritten", "3sources", "bbcsport"],
 )
 def test_seconds_stay_near_what_the_constants_were_set_by(n_samples, widths, n_scalings, seconds):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import reference_selection as literal
 from conftest import make_blobs
+from flat import flat
 from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
 from viewfuse.data import scaling as mixing
@@ -91,12 +92,12 @@ def test_a_view_that_tells_nothing_counts_nowhere():
     assert one == [macro_agreement(torch.from_numpy(labels), torch.from_numpy(inside), 2)]
 
 
-@pytest.mark.parametrize("params", [{"n_neighbors": 20}, {"ablation": {"donor_depth": 3}}])
+@pytest.mark.parametrize("params", [{"n_neighbors": 20}, {"donor_depth": 3}])
 def test_the_scores_do_not_hang_on_the_lists_of_the_method(params):
     data = Views(make_blobs(60, 3, missing=0.3)[0])
     lists = []
     for own in ({}, params):
-        config = URRL(3, **own)._config()
+        config = URRL(3, **flat(**own))._config()
         values, present = [torch.tensor(a) for a in data.arrays], torch.tensor(np.array(data.mask))
         lists.append(index_samples(values, present, config).neighbor_ids)
     labels = torch.arange(60) % 3
@@ -276,7 +277,7 @@ def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
     monkeypatch.setattr("viewfuse.engine.callbacks._FALL", inf)
     diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage: ended early, the clustering loss is not finite"):
-        model = URRL(3, random_state=0, scaling="standard", **SMALL).fit(data)
+        model = URRL(3, **flat(**SMALL), random_state=0, scaling="standard").fit(data)
     assert (model.predict(data) == model.labels_).all()
 
 
@@ -295,7 +296,7 @@ def decided():
         return (
             data,
             groups,
-            URRL(3, pretrain_epochs=10, joint_epochs=1, random_state=0, **SMALL | {"hidden_dim": 16}).fit(data),
+            URRL(3, **flat(pretrain_epochs=10, joint_epochs=1, **SMALL | {"hidden_dim": 16}), random_state=0).fit(data),
         )
 
 
@@ -321,7 +322,7 @@ def test_an_estimator_tells_what_it_decided(decided, tmp_path):
 
 def test_a_scaling_that_was_asked_for_is_not_decided(decided):
     data = decided[0]
-    model = URRL(3, scaling="standard", pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    model = URRL(3, **flat(pretrain_epochs=1, joint_epochs=1, **SMALL), scaling="standard", random_state=0).fit(data)
     assert model.decisions_["scaling"]["why"] == "scaling: standard, as asked"
     with pytest.raises(
         SettingError, match="scaling must be one of auto, minmax, standard, view, mixed, none; got 'max'"
@@ -356,7 +357,9 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     monkeypatch.setattr(fit_module, "train_jointly", seen)
     monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)  # so that all views are scaled as a whole
-    model = URRL(3, pretrain_epochs=2, joint_epochs=1, n_init=2, random_state=0, **SMALL | {"batch_size": 64}).fit(data)
+    model = URRL(
+        3, **flat(pretrain_epochs=2, joint_epochs=1, **SMALL | {"batch_size": 64}), n_init=2, random_state=0
+    ).fit(data)
     scaling = model.decisions_["scaling"]
     assert set(scaling["evidence"]) == {"mixed", "standard", "minmax"}
     assert [run.network is model._model.network for run in went_on].count(True) == 1
@@ -368,7 +371,7 @@ def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     data = make_blobs(60, 3, missing=0.3)[0]
     model = URRL(
-        3, scaling="mixed", pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL | {"batch_size": 64}
+        3, **flat(pretrain_epochs=1, joint_epochs=0, **SMALL | {"batch_size": 64}), scaling="mixed", random_state=0
     ).fit(data)
     names = ", ".join(model.view_names_)
     assert model.decisions_["scaling"]["why"] == f"scaling: mixed, as asked; one scale for all columns of {names}"
@@ -432,7 +435,7 @@ def test_trainings_with_different_scalings_share_no_seed(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     monkeypatch.setattr(rules, "CLEAR", inf)
     data, runs = make_blobs(60, 3, missing=0.3)[0], pretrained(monkeypatch)
-    URRL(3, pretrain_epochs=1, joint_epochs=0, n_init=2, random_state=5, **SMALL | {"batch_size": 64}).fit(data)
+    URRL(3, **flat(pretrain_epochs=1, joint_epochs=0, **SMALL | {"batch_size": 64}), n_init=2, random_state=5).fit(data)
     assert len(runs) == 6
     assert len({run.seed for run in runs}) == 6
     assert runs[0].seed == 5
@@ -443,7 +446,7 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
     monkeypatch.setattr("viewfuse.data.scaling.views_as_a_whole", lambda views: (True, *(False,) * 5))
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(120, 6)) for _ in range(6)]
-    model = URRL(3, pretrain_epochs=3, joint_epochs=0, random_state=0, **SMALL).fit(views)
+    model = URRL(3, **flat(pretrain_epochs=3, joint_epochs=0, **SMALL), random_state=0).fit(views)
     assert model.trust_.level == "none"
 
 
@@ -451,7 +454,7 @@ def test_the_verdict_compares_the_training_that_was_kept_with_all_starts(monkeyp
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     monkeypatch.setattr(rules, "CLEAR", inf)
     data, runs = make_blobs(32, 4, missing=0.3)[0], pretrained(monkeypatch)
-    model = URRL(4, pretrain_epochs=1, joint_epochs=0, random_state=0, **SMALL | {"batch_size": 64}).fit(data)
+    model = URRL(4, **flat(pretrain_epochs=1, joint_epochs=0, **SMALL | {"batch_size": 64}), random_state=0).fit(data)
     shares = stability(model.labels_, [run.clusters.numpy() for run in runs])
     wanted = [(shares[model.labels_ == c].mean() - 0.25) / 0.75 for c in range(4)]
     assert model._model.calibration.again == pytest.approx(wanted, abs=1e-6)
@@ -468,12 +471,12 @@ def test_a_scaling_that_diverges_is_left_out(monkeypatch):
 
     record = Training.record
     monkeypatch.setattr(Training, "record", spoiled)
-    model = URRL(3, pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    model = URRL(3, **flat(pretrain_epochs=2, joint_epochs=1, **SMALL), random_state=0).fit(data)
     scaling = model.decisions_["scaling"]
     assert (scaling["chosen"], scaling["diverged"]) == ("minmax", ["standard"])
     assert scaling["why"] == "scaling: minmax, the only one that could be trained; training diverged with standard"
     with pytest.raises(Diverged, match="not finite in epoch 1, step 1"):
-        URRL(3, scaling="standard", pretrain_epochs=2, joint_epochs=1, random_state=0, **SMALL).fit(data)
+        URRL(3, **flat(pretrain_epochs=2, joint_epochs=1, **SMALL), scaling="standard", random_state=0).fit(data)
 
 
 def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monkeypatch):
@@ -488,7 +491,7 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
     data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
     gc.freeze()  # for good: conftest.py has frozen most of it anyway
     for scaling in ("standard", "auto"):
-        URRL(3, scaling=scaling, pretrain_epochs=1, joint_epochs=1, random_state=0, **SMALL).fit(data)
+        URRL(3, **flat(pretrain_epochs=1, joint_epochs=1, **SMALL), scaling=scaling, random_state=0).fit(data)
     assert alive[0] == alive[1] > 0
 
 
@@ -535,7 +538,7 @@ def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
     data, runs = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0], pretrained(monkeypatch)
     monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
-    model = URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(data)
+    model = URRL(3, **flat(pretrain_epochs=5, joint_epochs=1, **SMALL), random_state=0).fit(data)
     kept = [run for run in runs if run.network is model._model.network]
     assert [run.history["stage"].count("pre-training") for run in kept] == [5]
     assert {len(run.history["epoch"]) for run in runs if run is not kept[0]} == {2}
@@ -552,7 +555,7 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
     monkeypatch.setattr(Training, "record", spoiled)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     with pytest.raises(Diverged, match="not finite in epoch 3"):
-        URRL(3, pretrain_epochs=5, joint_epochs=1, random_state=0, **SMALL).fit(
+        URRL(3, **flat(pretrain_epochs=5, joint_epochs=1, **SMALL), random_state=0).fit(
             make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
         )
 
@@ -565,7 +568,7 @@ def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_e
     monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 1))
     rng = np.random.default_rng(0)
     kinds = apart * np.repeat(np.arange(3), 40)[:, None]
-    model = URRL(3, random_state=0, **SMALL | {"batch_size": 40}).fit(
+    model = URRL(3, **flat(**SMALL | {"batch_size": 40}), random_state=0).fit(
         [kinds + rng.normal(size=(120, width)) for width in (6, 8)]
     )
     decision = model.decisions_["pretraining"]

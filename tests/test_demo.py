@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import demo
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.datasets import load_handwritten
 
 
@@ -18,7 +18,9 @@ from viewfuse.datasets import load_handwritten
 def test_the_demo_writes_its_table_and_files(tmp_path, monkeypatch, capsys):
     views, digits = load_handwritten()
     monkeypatch.setattr(demo, "load_handwritten", lambda: ([view[::40] for view in views], digits[::40]))
-    monkeypatch.setattr(demo, "URRL", partial(URRL, pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=8))
+    monkeypatch.setattr(
+        demo, "URRL", partial(URRL, config=Config(pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=8))
+    )
     demo.main(tmp_path / "out")
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("accuracy", "NMI", "ARI", "seconds", "k-means after KNN imputation", "URRL"))

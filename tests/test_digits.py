@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
+from flat import flat
 from sharded_data import quick_fit, write_shards, written
 from viewfuse import URRL, Views, read_chunks, read_views
 from viewfuse.cli import main
@@ -159,7 +160,7 @@ def test_what_is_refused_is_what_loses_its_order(scale, offset):
 
 def quick(n_clusters=3, **options):
     sizes = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 1}
-    return URRL(n_clusters, **{**sizes, "scaling": "standard", "random_state": 0, "device": "cpu"} | options)
+    return URRL(n_clusters, **flat(**{**sizes, "scaling": "standard", "random_state": 0, "device": "cpu"} | options))
 
 
 def test_new_samples_may_be_alike():

@@ -15,7 +15,7 @@ import reference
 import reference_step
 from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
 from sharded_data import write_shards, written
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.distributed import row_buckets, training
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.pass_zero import run_pass_zero
@@ -34,8 +34,9 @@ ALONE = Processes(0, 1, torch.device("cpu"))
 N, BANK, WIDTHS, PER_BUCKET = 70, 30, (3, 2), 30
 GROUP, GROUPS, STEPS, SEED, RATE, WEIGHT = 4, 3, 4, 5, 0.4, 0.8
 SMALL = {
-    "n_neighbors": 3, "embedding_dim": 8, "hidden_dim": 6, "pretrain_epochs": 1, "joint_epochs": 1, "noise": 0.3,
-    "feature_dropout": 0.2, "robustness_weight": 0.5, "scaling": "standard", "device": "cpu", "random_state": 0,
+    "config": Config(n_neighbors=3, embedding_dim=8, hidden_dim=6, pretrain_epochs=1, joint_epochs=1, noise=0.3,
+                     feature_dropout=0.2, robustness_weight=0.5),
+    "scaling": "standard", "device": "cpu", "random_state": 0,
 }  # fmt: skip
 
 
@@ -240,8 +241,8 @@ def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
 def test_a_large_fit_finds_what_a_fit_in_memory_finds(tmp_path):
     views, mask, labels, ids = unlike_rows(150, sizes=(0.4, 0.35, 0.25))
     data = write_shards(tmp_path / "data", as_table(views, mask, ids), 2)
-    options = {"pretrain_epochs": 8, "joint_epochs": 2, "hidden_dim": 16, "embedding_dim": 16, "scaling": "standard"}
-    options |= {"learning_rate": 2e-3, "device": "cpu", "random_state": 0}
+    config = Config(pretrain_epochs=8, joint_epochs=2, hidden_dim=16, embedding_dim=16, learning_rate=2e-3)
+    options = {"config": config, "scaling": "standard", "device": "cpu", "random_state": 0}
     fit_large(data, tmp_path / "out", 3, bank=90, steps=4, batch_size=64, **options)
     table = written(tmp_path / "out")
     large = dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))

@@ -29,7 +29,7 @@ from test_distributed_literal import (
     prepared,
     unlike_rows,
 )  # fmt: skip
-from viewfuse import __version__
+from viewfuse import Config, __version__
 from viewfuse.distributed import fit_large as fit_module
 from viewfuse.distributed import prepared_rows, row_buckets, shards, training
 from viewfuse.distributed import processes as processes_module
@@ -287,7 +287,7 @@ def job(kind="cpu", size=1, **options):
     own = type("NinetyRows", (), {"__len__": lambda self: 90})()
     own.layout, own.paths, own.digest, own.ignored = LAYOUT, ["a", "b"], lambda: "abc", []
     processes = SimpleNamespace(device=torch.device(kind), size=size, is_first=True, from_first=lambda value: value)
-    return _Job(own, Path("out"), processes, 3, 7, True, {"noise": 0.1}, **options)
+    return _Job(own, Path("out"), processes, 3, 7, True, {"config": Config(noise=0.1)}, **options)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cpu", (20_000, 250, 1_024)), ("cuda", (100_000, 2_500, 4_096))])
@@ -313,8 +313,8 @@ def test_all_on_which_results_depend():
     own.size(30, 4, 128)
     assert own._facts() == {
         "n_clusters": 3, "random_state": 7, "batch_size": 128, "bank": 30, "steps": 4, "embedding": True,
-        "noise": 0.1, "rows": 90, "views": ["v0", "v1"], "shards": "abc", "version of viewfuse": __version__,
-        "version of torch": str(torch.__version__), "device": "cpu",
+        "config": "Config(noise=0.1)", "rows": 90, "views": ["v0", "v1"], "shards": "abc",
+        "version of viewfuse": __version__, "version of torch": str(torch.__version__), "device": "cpu",
     }  # fmt: skip
 
 
@@ -379,7 +379,13 @@ def test_the_fit_of_the_bank_has_a_checkpoint_and_the_seed_of_the_run(tmp_path, 
     reader = SimpleNamespace(bank=lambda: (["x", "y"], np.arange(10, dtype=np.float32).reshape(2, 5)))
     folder = tmp_path / "checkpoint"
     assert own._start(reader, SimpleNamespace(tell=told.append)) == (folder / "start", "cpu")
-    options = {"checkpoint": folder / "fit", "verbose": True, "noise": 0.1, "random_state": 7, "device": "cpu"}
+    options = {
+        "checkpoint": folder / "fit",
+        "verbose": True,
+        "config": Config(noise=0.1),
+        "random_state": 7,
+        "device": "cpu",
+    }
     views = [[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]], [[3.0, 4.0], [8.0, 9.0]]]
     assert events == [(3, options), (["x", "y"], views), folder / "start"]
     assert told == ["fitting 2 of 90 rows"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sharded_data import rows, write_shards
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.distributed import training
 from viewfuse.distributed.pass_zero import run_pass_zero
 from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
@@ -37,7 +37,7 @@ def prepared(tmp_path_factory):
     run_pass_zero(shards, folder / "rows", buckets, ALONE)
     reader = BucketReader(folder / "rows", buckets, 10)
     ids, values = reader.bank()
-    short = {"pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard", "hidden_dim": 8, "embedding_dim": 8}
+    short = {"config": Config(pretrain_epochs=1, joint_epochs=1, hidden_dim=8, embedding_dim=8), "scaling": "standard"}
     model = URRL(3, **short, device="cpu", random_state=0).fit(shards.layout.views(values, ids))._model
     found = PreparedRows(folder / "prepared", [4, 6], model.stored.neighbor_ids.shape[2])
     found.prepare(reader, shards.layout, model, ALONE)

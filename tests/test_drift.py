@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import binom, chi2_contingency, fisher_exact
 
+from flat import flat
 from viewfuse import URRL
 from viewfuse.cli import main
 from viewfuse.errors import OutOfRangeWarning
@@ -55,7 +56,7 @@ CHANGES = {
 
 @pytest.fixture(scope="module")
 def fitted():
-    return URRL(3, **QUICK).fit(drawn(400, np.random.default_rng(0)))
+    return URRL(3, **flat(**QUICK)).fit(drawn(400, np.random.default_rng(0)))
 
 
 def share_with(check, draw, fits, draws):
@@ -79,7 +80,7 @@ def test_other_samples_give_the_right_alarm(fitted, change):
 @pytest.mark.slow
 def test_alarms_of_many_fits_are_as_rare_and_as_certain_as_they_should_be():
     rng = np.random.default_rng(100)
-    fits = [(URRL(3, **{**QUICK, "pretrain_epochs": 4}).fit(drawn(400, rng)), rng) for _ in range(15)]
+    fits = [(URRL(3, **flat(**{**QUICK, "pretrain_epochs": 4})).fit(drawn(400, rng)), rng) for _ in range(15)]
     assert share_with(bool, drawn, fits, 8) <= 0.05
     for draw, sentence in CHANGES.values():
         assert share_with(lambda drift, own=sentence: any(own in one for one in drift.alarms), draw, fits, 2) >= 0.9
@@ -103,7 +104,7 @@ def test_values_far_out_are_an_alarm(fitted):
 def test_one_sample_and_one_cluster_are_compared_too(fitted):
     rng = np.random.default_rng(4)
     assert not fitted.drift(drawn(1, rng))
-    alone = URRL(1, **{**QUICK, "pretrain_epochs": 1}).fit(drawn(60, rng))
+    alone = URRL(1, **flat(**{**QUICK, "pretrain_epochs": 1})).fit(drawn(60, rng))
     assert {one.name for one in alone.drift(drawn(30, rng)).tests} == {"novelty", "out_of_range", "missing"}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL, SettingError
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.methods.urrl.config import PAPER, Config
@@ -25,21 +26,24 @@ def blobs():
 
 def test_a_quick_fit_trains_under_one_scaling_although_nothing_is_clear(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", inf)
-    scaling = URRL(3, effort="quick", **SHORT, **TINY).fit(blobs).decisions_["scaling"]
+    scaling = URRL(3, **flat(**SHORT, **TINY), effort="quick").fit(blobs).decisions_["scaling"]
     assert len(scaling["evidence"]) == 1
     assert "others were not tried (effort='quick')" in scaling["why"]
 
 
 def test_a_thorough_fit_trains_three_networks_under_every_scaling_although_all_is_clear(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", -inf)
-    model = URRL(3, effort="thorough", **SHORT, **TINY).fit(blobs)
+    model = URRL(3, **flat(**SHORT, **TINY), effort="thorough").fit(blobs)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
     assert len(model.objectives_) == 3
     assert model.trust_.refits == 5  # and it is validated
     asked = {"effort": "thorough", "n_init": 1, "scaling": "standard"}
     monkeypatch.setattr(URRL, "validate", lambda self: self)
-    assert len(URRL(3, **asked, **SHORT, **TINY).fit(blobs).objectives_) == 1
-    one, paper = URRL(1, **asked, **SHORT, **TINY).fit(blobs), URRL.paper(3, **asked, **SHORT, **TINY).fit(blobs)
+    assert len(URRL(3, **flat(**SHORT, **TINY), **asked).fit(blobs).objectives_) == 1
+    one, paper = (
+        URRL(1, **flat(**SHORT, **TINY), **asked).fit(blobs),
+        URRL.paper(3, **asked, **SHORT, **TINY).fit(blobs),
+    )
     assert one.trust_.refits == 0  # of one cluster there is nothing to measure
     assert "trust" not in paper.decisions_
 
@@ -80,9 +84,11 @@ def test_pretraining_is_never_cut_short_by_a_thorough_fit():
 
 
 def test_the_joint_stage_learns_faster_but_in_the_paper():
-    assert [Config(effort=effort).joint_factor for effort in ("quick", "auto", "thorough")] == [3.0, 3.0, 2.0]
+    efforts = [Config(effort=effort) for effort in ("quick", "auto", "thorough")]
+    assert [config.joint_factor(1_000) for config in efforts] == [3.0, 3.0, 2.0]
+    assert [config.joint_factor(999) for config in efforts] == [2.0, 2.0, 2.0]
     paper = Config(n_clusters=3, **PAPER)
-    assert paper.joint_factor == 1.0
+    assert paper.joint_factor(999) == paper.joint_factor(1_000) == 1.0
     assert paper.hidden_width == 256
 
 
@@ -95,4 +101,4 @@ def test_many_clusters_get_wider_layers():
 @pytest.mark.parametrize(("name", "value"), [("effort", "much"), ("hidden_dim", "wide"), ("hidden_dim", 0)])
 def test_wrong_settings_are_named(blobs, name, value):
     with pytest.raises(SettingError, match=f"{name} must be"):
-        URRL(3, **{**TINY, name: value}).fit(blobs)
+        URRL(3, **flat(**{**TINY, name: value})).fit(blobs)

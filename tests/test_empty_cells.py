@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.impute import KNNImputer
 
 from conftest import make_blobs
-from viewfuse import URRL, baselines, metrics, read_views
+from viewfuse import URRL, Config, baselines, metrics, read_views
 from viewfuse.cli import main
 from viewfuse.data import filling, knn_imputer
 from viewfuse.data.checks import suspicious_columns
@@ -25,7 +25,7 @@ from viewfuse.errors import DataError, EmptyCellsWarning, SettingError
 from viewfuse.missing import apply_mask, paper_mask
 
 NAN = np.nan
-TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 4, "joint_epochs": 0, "scaling": "standard"}
+TINY = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=4, joint_epochs=0), "scaling": "standard"}
 
 
 def with_empty_cells(views, share=0.05, seed=0):

@@ -16,8 +16,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import (
     URRL,
+    Config,
     DataError,
     EmptyClusterWarning,
     OutOfRangeWarning,
@@ -38,13 +40,13 @@ SMALL = {
 
 
 def small(n_clusters=3, **params):
-    return URRL(n_clusters, **{**SMALL, "random_state": 0, **params})
+    return URRL(n_clusters, **flat(**{**SMALL, "random_state": 0, **params}))
 
 
 def tiny(n_clusters=3, **params):
     """What hardly learns anything."""
     short = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "standard"}
-    return URRL(n_clusters, **{**short, "random_state": 0, **params})
+    return URRL(n_clusters, **flat(**{**short, "random_state": 0, **params}))
 
 
 @pytest.fixture(scope="module")
@@ -226,23 +228,14 @@ def test_empty_clusters_are_counted_and_warned_of():
         ({"device": "warp"}, SettingError, "device 'warp' cannot be used here"),
         ({"random_state": -1}, SettingError, "random_state must be"),
         ({"random_state": "x"}, SettingError, "random_state must be"),
-        (
-            {"ablation": {"n_clusters": 4}},
-            SettingError,
-            r"ablation cannot set \['n_clusters'\]; it can set \['donor_depth'",
-        ),
-        ({"ablation": "KNNI"}, SettingError, "ablation must be None or a dict"),
+        ({"config": {"noise": 0}}, SettingError, r"config must be None or a Config, such as .*; got \{'noise': 0\}$"),
+        ({"config": Config(n_clusters=4)}, SettingError, "give n_clusters=4 to URRL itself, and not to its Config"),
+        ({"config": Config(4, effort="quick")}, SettingError, "give n_clusters=4 and effort='quick' to URRL itself"),
         ({"device": "meta"}, SettingError, "only cpu and cuda are supported"),
-        ({"ablation": {"magic": 4}}, SettingError, r"ablation cannot set \['magic'\]"),
-        (
-            {"ablation": {"n_heads": 5}},
-            SettingError,
-            "embedding_dim must be a multiple of 5, the number of attention heads",
-        ),
     ],
 )
 def test_wrong_parameters_are_refused_in_one_sentence(data, change, error, words):
-    model = small(**change)
+    model = small().set_params(**change)
     with pytest.raises(error, match=words):
         model.fit(data[0])
     assert not hasattr(model, "labels_")
@@ -339,7 +332,7 @@ def test_labels_say_whose_they_are(few):
 
 
 def test_ablation_switches_reach_the_network(few):
-    model = tiny(joint_epochs=1, ablation={"clustering_module": False, "distance_code": False}).fit(few[0])
+    model = tiny(joint_epochs=1, clustering_module=False, distance_code=False).fit(few[0])
     assert model.history_["stage"] == ["pre-training"]
     assert model._model.network.neighbor_encoders[0].out_width == 5
 

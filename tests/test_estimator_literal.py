@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from flat import flat
 from viewfuse import URRL, OutOfRangeWarning, Views
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.methods import base
@@ -18,7 +19,7 @@ from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
 from viewfuse.selection.decisions import ClusterNumber
 
-SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "ablation": {"n_heads": 2}}
+SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "n_heads": 2}
 BRIEF = {**SMALL, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "standard", "random_state": 7}
 
 
@@ -39,7 +40,7 @@ def tables(n=40):
 
 @pytest.fixture(scope="module")
 def model():
-    return URRL(3, **BRIEF).fit(tables())
+    return URRL(3, **flat(**BRIEF)).fit(tables())
 
 
 def handed_on(monkeypatch, chosen=None, **params):
@@ -58,7 +59,7 @@ def handed_on(monkeypatch, chosen=None, **params):
     monkeypatch.setattr(estimator, "fit_models", fit)
     monkeypatch.setattr(estimator, "threads_for", lambda count: 10 * count)
     with pytest.raises(Stop):
-        URRL(**{**SMALL, **params}, random_state=7, device="cpu").fit(tables())
+        URRL(**flat(**{**SMALL, **params}), random_state=7, device="cpu").fit(tables())
     return seen
 
 
@@ -107,11 +108,11 @@ def test_a_checkpoint_is_that_of_data_and_settings_but_not_of_the_machine(monkey
     facts = []
     monkeypatch.setattr(estimator, "fit_facts", lambda views, own, device: facts.append(own) or own)
     monkeypatch.setattr(estimator, "Checkpoint", lambda path, own: Checkpoint(tmp_path / "new", {}))
-    URRL(3, checkpoint=tmp_path, verbose=True, n_jobs=2, noise=0.2)._checkpoint(
+    URRL(3, config=Config(noise=0.2), checkpoint=tmp_path, verbose=True, n_jobs=2)._checkpoint(
         Views(tables()), [4, 5], torch.device("cpu"), None
     )
-    expected = URRL(3, noise=0.2).get_params() | {"random_state": [4, 5]}
-    of_the_machine = ("device", "verbose", "checkpoint", "n_jobs", "outliers")
+    expected = asdict(Config(3, noise=0.2)) | URRL(3).get_params() | {"random_state": [4, 5]}
+    of_the_machine = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")
     assert facts == [{name: x for name, x in expected.items() if name not in of_the_machine}]
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import reference
 from conftest import make_blobs
+from flat import flat
 from test_neighbors import incomplete_data
 from test_network import network_for
 from training_tools import index_samples
@@ -45,7 +46,7 @@ def differences_of(views, labels, n_clusters, top=TOP):
 
 
 def tiny(n_clusters=3, **params):
-    return URRL(n_clusters, **{"pretrain_epochs": 4, "joint_epochs": 2, **TINY, **params})
+    return URRL(n_clusters, **flat(**{"pretrain_epochs": 4, "joint_epochs": 2, **TINY, **params}))
 
 
 def model_of(values, mask, wanted) -> Model:

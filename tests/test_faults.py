@@ -12,8 +12,8 @@ PROGRAM = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
 from conftest import make_blobs
-from viewfuse import URRL
-model = URRL(3, pretrain_epochs=4, joint_epochs=4, random_state=0).fit(make_blobs(200, 3)[0])
+from viewfuse import URRL, Config
+model = URRL(3, config=Config(pretrain_epochs=4, joint_epochs=4), random_state=0).fit(make_blobs(200, 3)[0])
 print(hashlib.sha256(model.embedding_.tobytes() + model.labels_.tobytes()).hexdigest())
 """
 

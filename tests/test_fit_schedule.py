@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 import reference
 import reference_selection as literal
 from conftest import make_blobs
+from flat import flat
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
 from viewfuse.engine.callbacks import Progress
@@ -182,8 +183,8 @@ def watched_fit(monkeypatch):
     views[1][::5] = np.nan
 
     def fit(**params):
-        small = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "ablation": {"n_heads": 2}}
-        return URRL(3, random_state=2, **small, **params).fit(views), ended, references
+        small = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "n_heads": 2}
+        return URRL(3, **flat(**small, **params), random_state=2).fit(views), ended, references
 
     return fit
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from conftest import make_blobs
 from run_folders import SPLITS
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.errors import DataError, SettingError
 from viewfuse.plots import places
 
@@ -20,7 +20,9 @@ from viewfuse.plots import places
 def model():
     views, _, _ = make_blobs(40, 3)
     named = dict(zip(["rna", "<b>protein", "image"], views, strict=True))
-    return URRL(3, pretrain_epochs=3, joint_epochs=1, hidden_dim=16, embedding_dim=8, random_state=0).fit(named)
+    return URRL(
+        3, config=Config(pretrain_epochs=3, joint_epochs=1, hidden_dim=16, embedding_dim=8), random_state=0
+    ).fit(named)
 
 
 @pytest.fixture

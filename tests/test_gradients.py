@@ -10,10 +10,10 @@ import torch
 
 from conftest import make_blobs
 from test_methods import BRIEF
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.methods.registry import estimator_of
 
-SMALL = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "minmax"}
+SMALL = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=1), "scaling": "minmax"}
 MODELS = {
     "URRL": lambda: URRL(3, **SMALL, random_state=0),
     "URRL that chooses k": lambda: URRL(cluster_range=(2, 3), **SMALL, random_state=0),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.data.hints import UNKNOWN, Hints, range_with
@@ -109,7 +110,7 @@ def test_the_number_of_clusters_is_at_least_that_of_the_classes():
     assert range_with(None, (1, 9)) == (1, 9)
     truth, views = groups()
     with pytest.warns(SuspiciousDataWarning, match="the hints name 3 classes, so there are 3 clusters, not 2"):
-        assert URRL(2, **TINY).fit(views, partly(truth)).n_clusters_ == 3
+        assert URRL(2, **flat(**TINY)).fit(views, partly(truth)).n_clusters_ == 3
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_known_samples():
@@ -170,7 +171,7 @@ def test_centres_start_at_known_classes_and_leave_room_for_others():
 
 
 def fitted(views, y=None, **params):
-    return URRL(3, **{**TINY, **params}, random_state=0).fit(views, y)
+    return URRL(3, **flat(**{**TINY, **params}), random_state=0).fit(views, y)
 
 
 def test_without_a_known_label_nothing_changes_to_the_bit():
@@ -211,7 +212,7 @@ def test_a_fit_with_hints_names_its_clusters_and_doubts_a_wrong_one(tmp_path):
 def test_fit_predict_takes_hints_too():
     truth, views = groups()
     y = partly(truth)
-    model = URRL(3, **TINY, random_state=0)
+    model = URRL(3, **flat(**TINY), random_state=0)
     with pytest.raises(SettingError, match="like and hints both give clusters their numbers"):
         model.fit(views, y, like=model)
     assert np.array_equal(model.fit_predict(views, y), fitted(views, y).labels_)

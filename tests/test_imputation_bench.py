@@ -13,6 +13,7 @@ from benchmarks.experiments import imputation
 from benchmarks.experiments.catalogue import CATALOGUE, DataSet, Loaded
 from benchmarks.experiments.imputation import Filling, bench_imputation, compared, filled_by_donors, table_of
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL, DataError, SettingError
 from viewfuse.baselines import filled_by_mean, filled_by_nearest, knn_filled
 from viewfuse.data.views import Views
@@ -33,7 +34,7 @@ def tiny(monkeypatch):
         return Loaded(TINY, views, labels)
 
     monkeypatch.setattr(imputation, "load", load)
-    monkeypatch.setattr(imputation, "URRL", lambda k, **given: URRL(k, **given).set_params(**SMALL))
+    monkeypatch.setattr(imputation, "URRL", lambda k, **given: URRL(k, **given, **flat(**SMALL)))
     return views
 
 
@@ -85,7 +86,7 @@ def test_nearest_samples_fill_in_the_units_of_the_data():
 
 def test_donors_of_wide_views_give_values_that_were_not_reduced():
     views, _, mask = make_blobs(40, 2, widths=(300, 4))
-    model = URRL(2, **SMALL, random_state=0, device="cpu").fit(views)
+    model = URRL(2, **flat(**SMALL), random_state=0, device="cpu").fit(views)
     filled, explained = filled_by_donors(model, Views(views)), model.explain(views)
     row = int(np.flatnonzero(~mask[:, 0])[0])
     assert len(explained.donors[row, 0])
@@ -97,7 +98,7 @@ def test_a_view_without_donors_is_filled_with_the_mean():
     views = make_blobs(20, 2, widths=(3, 4), missing=0.0)[0]
     views[0][::2], views[1][1::2] = np.nan, np.nan
     with pytest.warns(UserWarning, match="no sample has this view and another one"):
-        model = URRL(2, **SMALL, random_state=0, device="cpu").fit(views)
+        model = URRL(2, **flat(**SMALL), random_state=0, device="cpu").fit(views)
     assert np.array_equal(filled_by_donors(model, Views(views))[0], filled_by_mean(views)[0])
 
 

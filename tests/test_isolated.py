@@ -5,6 +5,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -18,13 +20,14 @@ from fuzz.seeds import write_seeds
 from viewfuse import DataError, NotEnoughMemory, SuspiciousDataWarning, read_chunks, read_views
 from viewfuse.io import safety as spool
 from viewfuse.io import writers
-from viewfuse.io.isolated import client, jobs, server
-from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
+from viewfuse.io.isolated import client, jobs, process, server
+from viewfuse.io.isolated.jobs import ReadJob
+from viewfuse.io.isolated.process import ENDINGS
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileView
 
-pytestmark = pytest.mark.skipif(not client.POSSIBLE, reason="this system cannot pass files between processes")
+pytestmark = pytest.mark.skipif(not process.POSSIBLE, reason="this system cannot pass files between processes")
 
 
 @pytest.fixture(scope="module")
@@ -129,13 +132,13 @@ def test_the_end_of_a_reader_is_one_line(tmp_path, number, words, monkeypatch):
 @pytest.fixture
 def _forked(monkeypatch):
     """Files are read by processes that are forked from this one as it is, monkeypatches and all."""
-    monkeypatch.setattr(client, "_server", None)  # the usual one waits: it takes a second to start
-    monkeypatch.setattr(client, "_ReaderProcess", ForkedServer)
+    monkeypatch.setattr(process, "_server", None)  # the usual one waits: it takes a second to start
+    monkeypatch.setattr(process, "ReaderProcess", ForkedServer)
     yield
-    client.stop()
+    process.stop()
 
 
-class ForkedServer(client._ReaderProcess):
+class ForkedServer(process.ReaderProcess):
     """A server that is this process as it is now, monkeypatches and all."""
 
     def __init__(self, soon):
@@ -172,12 +175,12 @@ def test_real_limits_end_a_reader(tmp_path, monkeypatch):
 
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     monkeypatch.setattr(jobs, "_SECONDS", 1)
-    monkeypatch.setattr(client, "_ReaderProcess", ForkedServer)
+    monkeypatch.setattr(process, "ReaderProcess", ForkedServer)
     for fault, error, words in (
         (swell, NotEnoughMemory, "trusted=True reads it without limits"),
         (hang, DataError, "1 s of computing"),
     ):
-        client.stop()
+        process.stop()
         monkeypatch.setattr(server, "parse", fault)
         began = time.monotonic()
         with pytest.raises(error, match=words):
@@ -198,20 +201,20 @@ def test_warnings_come_along(tmp_path):
 def test_a_server_that_has_gone_is_started_again(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
-    client._server._process.kill()
-    client._server._process.wait()
+    process._server._process.kill()
+    process._server._process.wait()
     assert read_views(tmp_path / "a.npz").widths == (2,)
 
 
 def test_nobody_works_on_when_somebody_waits_no_longer(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
-    process = client._server._process
+    reader = process._server._process
     monkeypatch.setattr(client, "_listen", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         read_views(tmp_path / "a.npz")
-    assert client._server is None
-    assert process.poll() is not None
+    assert process._server is None
+    assert reader.poll() is not None
 
 
 def test_threads_and_forked_processes_read_too(tmp_path):
@@ -263,3 +266,10 @@ def test_what_comes_back_is_checked():
         with pytest.raises((DataError, ValueError)):
             found.array(facts | lie)
     packed.close()
+
+
+@pytest.mark.parametrize("words", ["--help", "--version"])
+def test_the_command_line_says_what_it_can_do_without_numpy(words):
+    code = "import sys; from viewfuse.cli import main; main(sys.argv[1:], standalone_mode=False)"
+    code += "; sys.exit(bool({'numpy', 'pandas', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code, words], capture_output=True, check=False).returncode == 0

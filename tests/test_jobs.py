@@ -21,6 +21,7 @@ import job_functions as known
 import viewfuse
 from benchmarks.command import main as benchmarks
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL
 from viewfuse.cli.options import on_engine
 from viewfuse.engine.callbacks import Progress
@@ -227,13 +228,13 @@ def same(model, other):
 @pytest.fixture(scope="module")
 def whole(views):
     """A fit whose trainings ran in turn."""
-    return URRL(3, **TWICE).fit(views)
+    return URRL(3, **flat(**TWICE)).fit(views)
 
 
 def test_a_fit_is_the_same_for_every_number_of_jobs(views, whole, monkeypatch):
     heard = []
     monkeypatch.setattr(Progress, "advance", lambda self, loss: heard.append(loss) or count(self))
-    assert same(URRL(3, **TWICE, n_jobs=2).fit(views), whole)
+    assert same(URRL(3, **flat(**TWICE), n_jobs=2).fit(views), whole)
     assert len(heard) == 2 * (4 + 3)
 
 
@@ -245,9 +246,9 @@ def test_all_scalings_are_tried_side_by_side_with_the_same_result(views):
     rng = np.random.default_rng(0)
     noise = [view + 9 * rng.normal(size=view.shape) for view in views]
     settings = {**TINY, "n_init": 2, "pretrain_epochs": 2, "joint_epochs": 1}
-    model = URRL(3, **settings, n_jobs=2).fit(noise)
+    model = URRL(3, **flat(**settings), n_jobs=2).fit(noise)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
-    assert same(model, URRL(3, **settings).fit(noise))
+    assert same(model, URRL(3, **flat(**settings)).fit(noise))
 
 
 INTERRUPTED = """
@@ -304,9 +305,9 @@ def test_a_fit_goes_on_from_a_checkpoint_with_another_number_of_jobs(views, whol
     with monkeypatch.context() as patch:
         patch.setattr("viewfuse.methods.urrl.fit.train_jointly", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            URRL(3, **settings, n_jobs=2 if n_jobs is None else None).fit(views)
+            URRL(3, **flat(**settings), n_jobs=2 if n_jobs is None else None).fit(views)
     assert len(list(tmp_path.glob("pre-training-*.safetensors"))) == 2
-    assert same(URRL(3, **settings, n_jobs=n_jobs).fit(views), whole)
+    assert same(URRL(3, **flat(**settings), n_jobs=n_jobs).fit(views), whole)
 
 
 def interrupt(*_, **__):
@@ -399,7 +400,7 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path):
 def test_a_real_ray_gives_the_same(views, whole):
     pytest.importorskip("ray", reason="needs Ray, which is not installed: pip install -e '.[ray]'")
     with on_engine("ray", None, "cpu"):
-        assert same(URRL(3, **TWICE).fit(views), whole)
+        assert same(URRL(3, **flat(**TWICE)).fit(views), whole)
         with pytest.raises(ZeroDivisionError, match=r"^no root of -1(\n|$)"):
             run_jobs(known.root, [(4,), (-1,), (-2,), (9,)])
         array, tensor = np.arange(400_000.0), torch.arange(9.0)

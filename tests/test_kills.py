@@ -17,7 +17,7 @@ import torch
 from click.testing import CliRunner
 
 from conftest import make_blobs
-from viewfuse import URRL, load
+from viewfuse import URRL, Config, load
 from viewfuse.cli import main
 from viewfuse.engine import checkpoint
 
@@ -101,8 +101,8 @@ def test_a_hundred_kills_during_fit(data, tmp_path):
 def test_fifty_kills_and_resumes_of_a_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN", 0.0)
     views, rng = make_blobs(60, 3, missing=0.3)[0], np.random.default_rng(0)
-    settings = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "random_state": 0, "device": "cpu"}
-    settings |= {"pretrain_epochs": 6, "joint_epochs": 6}
+    config = Config(embedding_dim=8, hidden_dim=8, batch_size=16, pretrain_epochs=6, joint_epochs=6)
+    settings = {"config": config, "random_state": 0, "device": "cpu"}
     whole, place, found = URRL(3, **settings).fit(views), tmp_path / "checkpoint", tmp_path / "found.npz"
 
     def fit() -> None:
@@ -127,7 +127,9 @@ def test_fifty_kills_and_resumes_of_a_fit(tmp_path, monkeypatch):
 def test_a_hundred_kills_during_save(tmp_path):
     views = make_blobs(30, 2, widths=(4,), missing=0)[0]
     models = [
-        URRL(2, pretrain_epochs=1, joint_epochs=1, random_state=s, scaling="standard", device="cpu").fit(views)
+        URRL(2, config=Config(pretrain_epochs=1, joint_epochs=1), random_state=s, scaling="standard", device="cpu").fit(
+            views
+        )
         for s in (0, 1)
     ]
     known = {model.embedding_.tobytes() for model in models}
@@ -166,7 +168,9 @@ def _save_often(model: URRL, place: Path, times: int, barrier) -> None:
 def test_five_hundred_races_of_two_writers(tmp_path):
     views = make_blobs(30, 2, widths=(4,), missing=0)[0]
     models = [
-        URRL(2, pretrain_epochs=1, joint_epochs=1, random_state=s, scaling="standard", device="cpu").fit(views)
+        URRL(2, config=Config(pretrain_epochs=1, joint_epochs=1), random_state=s, scaling="standard", device="cpu").fit(
+            views
+        )
         for s in (0, 1)
     ]
     known = {model.embedding_.tobytes() for model in models}

@@ -16,8 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from sklearn.base import clone
 
 from conftest import make_blobs
+from flat import flat
 from sharded_data import rows, write_shards, written
 from viewfuse import URRL
 
@@ -297,7 +299,7 @@ def fitted(request):
     views, _, mask = make_blobs(90, 3, widths=(4, 5, 3), missing=0.6)
     named = {"abc"[v]: np.where(mask[:, [v]], view, np.nan) for v, view in enumerate(views)}
     sizes = {"hidden_dim": 16, "embedding_dim": 8, "pretrain_epochs": 8, "joint_epochs": 2, "scaling": "standard"}
-    return URRL(3, **sizes, imputed_bias=request.param, device="cpu", random_state=0).fit(named), named
+    return URRL(3, **flat(**sizes, imputed_bias=request.param), device="cpu", random_state=0).fit(named), named
 
 
 def test_a_model_places_its_training_samples_where_training_left_them(fitted):
@@ -317,7 +319,7 @@ def test_order_changes_nothing(fitted):
     shuffled = model.transform({name: named[name][order] for name in reversed(named)})
     assert np.abs(shuffled - model.embedding_[order]).max() <= 1e-6 * scale
     frames = {name: pd.DataFrame(view, columns=[f"c{i}" for i in range(view.shape[1])]) for name, view in named.items()}
-    again = URRL(**{**model.get_params(), "pretrain_epochs": 1}).fit(frames)
+    again = clone(model).set_params(config__pretrain_epochs=1).fit(frames)
     turned = {name: frame[frame.columns[::-1]] for name, frame in frames.items()}
     assert np.abs(again.transform(turned) - again.embedding_).max() <= 1e-6 * np.abs(again.embedding_).max()
 

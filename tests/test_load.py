@@ -14,13 +14,14 @@ from sklearn.metrics import silhouette_score
 from sklearn.model_selection import GridSearchCV
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL, Views
 
 QUICK = {"pretrain_epochs": 2, "joint_epochs": 2, "scaling": "standard", "hidden_dim": 8, "embedding_dim": 4}
 
 
 def quick(**changes: object) -> URRL:
-    return URRL(3, **QUICK, random_state=0, device="cpu", **changes)
+    return URRL(3, **flat(**QUICK, **changes), random_state=0, device="cpu")
 
 
 @pytest.fixture(scope="module")

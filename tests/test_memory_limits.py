@@ -38,7 +38,12 @@ def limited_call(n, widths, extra, call, said):
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(n, width)) + 5.0 * (np.arange(n) % 3)[:, None] for width in widths]
-    quick = {"pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard", "reduction": "none", "device": "cpu"}
+    quick = {
+        "config": Config(pretrain_epochs=1, joint_epochs=1),
+        "scaling": "standard",
+        "reduction": "none",
+        "device": "cpu",
+    }
     model = URRL(3, **quick, random_state=0).fit([view[:60] for view in views])
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + extra * 10**6

@@ -14,11 +14,11 @@ from sklearn.metrics import adjusted_rand_score
 import viewfuse
 from conftest import make_blobs
 from test_methods import BRIEF
-from viewfuse import DataError, Diverged, SettingError, Views
+from viewfuse import Config, DataError, Diverged, SettingError, Views
 from viewfuse.methods.registry import ESTIMATORS, estimator_of
 
 N = 24
-SMALL = {"urrl": {"pretrain_epochs": 1, "joint_epochs": 1, "hidden_dim": 8, "embedding_dim": 8}, **BRIEF}
+SMALL = {"urrl": {"config": Config(pretrain_epochs=1, joint_epochs=1, hidden_dim=8, embedding_dim=8)}, **BRIEF}
 NAMES = list(SMALL)
 NETWORKS = [name for name in BRIEF if not name.startswith("kmeans") and name not in ("nemo", "pimvc")]
 PLACING = [name for name in NAMES if name != "nemo"]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.fitted.model import Model
 
-SMALL = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "minmax"}
+SMALL = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=0), "scaling": "minmax"}
 
 
 @pytest.fixture(scope="module")

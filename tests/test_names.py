@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from dateutil.tz import tzoffset
 
-from viewfuse import URRL, DataError, Views, load
+from viewfuse import URRL, Config, DataError, Views, load
 from viewfuse.fitted.manifest import check_storable, decode, encode
 
 KINDS = {
@@ -81,7 +81,7 @@ def test_a_model_knows_its_samples_again(tmp_path):
     index = pd.date_range("2020-10-25", periods=8, freq="h", tz="Europe/Berlin")
     columns = pd.interval_range(0, 2)
     frame = pd.DataFrame(values, index=index, columns=columns)
-    quick = {"pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard", "hidden_dim": 8, "embedding_dim": 4}
+    quick = {"config": Config(pretrain_epochs=1, joint_epochs=1, hidden_dim=8, embedding_dim=4), "scaling": "standard"}
     model = URRL(2, **quick, device="cpu").fit({"a": frame})
     model.save(tmp_path / "model")
     back = load(tmp_path / "model")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from conftest import make_blobs
-from viewfuse import URRL, read_chunks, read_views
+from viewfuse import URRL, Config, read_chunks, read_views
 from viewfuse.cli import main, options
 from viewfuse.data.alignment import read_alike
 from viewfuse.data.checks import data_warnings
@@ -22,7 +22,7 @@ from viewfuse.data.columns import match_columns
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
 
-TINY = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 4, "joint_epochs": 0, "scaling": "standard"}
+TINY = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=4, joint_epochs=0), "scaling": "standard"}
 
 
 def run(*arguments):

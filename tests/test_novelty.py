@@ -10,14 +10,13 @@ import torch
 from scipy import sparse
 
 from conftest import make_blobs
-from viewfuse import URRL, SettingError, Views
+from viewfuse import URRL, Config, SettingError, Views
 from viewfuse.fitted import novelty
-from viewfuse.fitted.novelty import Surroundings
+from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.reduction.frontend import fit_reduction
-from viewfuse.reduction.unseen import unseen_by_others, unseen_shares
 
-QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 2, "joint_epochs": 0, "scaling": "standard"}
+QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=2, joint_epochs=0), "scaling": "standard"}
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +135,7 @@ def test_an_estimator_names_outliers_and_goes_on_after_it_was_saved(tmp_path):
     assert again.decisions_["outliers"] == model.decisions_["outliers"]
 
 
-SMALL = {"embedding_dim": 8, "hidden_dim": 8, "scaling": "standard", "pretrain_epochs": 1, "joint_epochs": 0}
+SMALL = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=0), "scaling": "standard"}
 
 
 @pytest.fixture(scope="module")

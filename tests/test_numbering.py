@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.errors import SettingError
@@ -77,14 +78,14 @@ def test_strays_do_not_hand_down_a_number():
 @pytest.fixture(scope="module")
 def first():
     views, kind = kinds([30, 24, 20, 16])
-    return views, kind, URRL(4, random_state=0, **QUICK).fit(views)
+    return views, kind, URRL(4, **flat(**QUICK), random_state=0).fit(views)
 
 
 def test_a_second_fit_keeps_the_numbers_and_all_that_is_in_their_order(first):
     views, kind, model = first
     views, kind = taken(views, slice(None, None, -1)), kind[::-1]
-    plain = URRL(4, random_state=3, **QUICK).fit(views)
-    again = URRL(4, random_state=3, **QUICK).fit(views, like=model)
+    plain = URRL(4, **flat(**QUICK), random_state=3).fit(views)
+    again = URRL(4, **flat(**QUICK), random_state=3).fit(views, like=model)
     assert names_of(again.labels_, kind) == names_of(model.labels_[::-1], kind)
     assert names_of(plain.labels_, kind) != names_of(model.labels_[::-1], kind)  # else this would show nothing
     in_plain, in_order = names_of(plain.labels_, kind), {c: k for k, c in names_of(again.labels_, kind).items()}
@@ -103,7 +104,7 @@ def test_numbers_without_a_cluster_stay_empty_and_new_kinds_get_new_ones(first, 
     both, kinds_now = kinds([30, 24, 20, 16, 25], seed=4, prefix="n")
     there = kinds_now != 1
     views, kind = taken(both, there), kinds_now[there]
-    again = URRL(4, random_state=1, **QUICK).fit(views, like=model)
+    again = URRL(4, **flat(**QUICK), random_state=1).fit(views, like=model)
     assert names_of(again.labels_, kind) == {0: before[0], 2: before[2], 3: before[3], 4: 4}
     numbers = again.decisions_["numbers"]
     assert (numbers["new"], numbers["unused"], numbers["evidence"]["by_ids"]) == ([4], [before[1]], False)
@@ -119,7 +120,7 @@ def test_numbers_without_a_cluster_stay_empty_and_new_kinds_get_new_ones(first, 
     opened = load(tmp_path / "model")
     np.testing.assert_array_equal(opened.predict(both), again.predict(both))
     assert before[1] not in opened.predict(both)
-    third = URRL(5, random_state=2, **QUICK).fit(both, like=opened)
+    third = URRL(5, **flat(**QUICK), random_state=2).fit(both, like=opened)
     assert names_of(third.labels_, kinds_now) == {**names_of(again.labels_, kind), 1: 5}  # it was gone too long
     assert third.validate(2).trust_.refits == 2
 
@@ -127,15 +128,15 @@ def test_numbers_without_a_cluster_stay_empty_and_new_kinds_get_new_ones(first, 
 def test_rows_that_are_only_counted_are_no_ids(first):
     views, _, model = first
     arrays = {name: table.to_numpy()[::-1] for name, table in views.items()}
-    model = URRL(4, random_state=0, **QUICK).fit(arrays)
+    model = URRL(4, **flat(**QUICK), random_state=0).fit(arrays)
     turned = {name: array[::-1] for name, array in arrays.items()}
-    again = URRL(4, random_state=3, **QUICK).fit(turned, like=model)
+    again = URRL(4, **flat(**QUICK), random_state=3).fit(turned, like=model)
     np.testing.assert_array_equal(again.labels_, model.labels_[::-1])
 
 
 def test_only_fitted_models_lend_their_numbers(first):
     with pytest.raises(SettingError, match="like must be a fitted model"):
-        URRL(4, **QUICK).fit(first[0], like="run")
+        URRL(4, **flat(**QUICK)).fit(first[0], like="run")
 
 
 @pytest.mark.usefixtures("quick_map")

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL, BadModelFile, CannotWrite, Views, load
 from viewfuse.fitted import manifest as manifest_module
 from viewfuse.fitted import persistence
@@ -37,13 +38,13 @@ def views():
 
 @pytest.fixture(scope="module")
 def model(views):
-    return URRL(3, **SMALL, random_state=0, ablation={"donor_depth": 6}).fit(views)
+    return URRL(3, **flat(**SMALL, donor_depth=6), random_state=0).fit(views)
 
 
 @pytest.fixture(scope="module")
 def other(views):
     """A model of two clusters."""
-    return URRL(2, **SMALL, random_state=1).fit(views)
+    return URRL(2, **flat(**SMALL), random_state=1).fit(views)
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_one_table_with_column_names(tmp_path):
     import pandas as pd
 
     frame = pd.DataFrame(make_blobs(30, 2, widths=(3,), missing=0.0)[0][0], columns=list("xyz"))
-    fitted = URRL(2, **SMALL, random_state=np.random.default_rng(0)).fit(frame)
+    fitted = URRL(2, **flat(**SMALL), random_state=np.random.default_rng(0)).fit(frame)
     fitted.save(tmp_path)
     loaded = URRL.load(tmp_path)
     assert np.array_equal(loaded.predict(frame), fitted.labels_)
@@ -200,7 +201,7 @@ for _ in range(times):
 def race(tmp_path, views, times):
     """Two processes save their own models into one folder and read what is there; returns what is there at last."""
     for seed in (0, 1):
-        URRL(3, **SMALL, random_state=seed).fit(views).save(tmp_path / f"m{seed}")
+        URRL(3, **flat(**SMALL), random_state=seed).fit(views).save(tmp_path / f"m{seed}")
     target, starts = tmp_path / "target", str(time.time() + 6)
     commands = [[sys.executable, "-c", RACER, str(tmp_path / f"m{s}"), str(target), starts, str(times)] for s in (0, 1)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

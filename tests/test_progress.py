@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL
 from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.utils.console import is_live, tell
@@ -22,7 +23,7 @@ def terminal(monkeypatch, capsys):
 
 
 def test_a_terminal_gets_one_bar_with_all_epochs_of_the_fit(terminal, capsys):
-    URRL(2, effort="quick", pretrain_epochs=3, joint_epochs=2, **TINY).fit(make_blobs(40, 2)[0])
+    URRL(2, **flat(pretrain_epochs=3, joint_epochs=2, **TINY), effort="quick").fit(make_blobs(40, 2)[0])
     shown = capsys.readouterr().err
     assert "pre-training:   0%" in shown
     assert "joint training: " in shown
@@ -46,7 +47,7 @@ def test_what_is_expected_may_shrink(terminal, capsys):
 
 def test_a_long_fit_says_so_before_it_begins(monkeypatch, capsys):
     monkeypatch.setattr("viewfuse.methods.urrl.trials._LONG", 1e-9)
-    URRL(2, pretrain_epochs=1, joint_epochs=0, scaling="standard", **TINY).fit(make_blobs(40, 2)[0])
+    URRL(2, **flat(pretrain_epochs=1, joint_epochs=0, **TINY), scaling="standard").fit(make_blobs(40, 2)[0])
     assert capsys.readouterr().err.startswith("training takes up to about 2 minutes on 2 CPU cores\npre-training: 1 ")
 
 

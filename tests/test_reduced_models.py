@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from viewfuse import URRL, DataError, NotEnoughMemory, SettingError, Views, metrics
+from viewfuse import URRL, Config, DataError, NotEnoughMemory, SettingError, Views, metrics
 from viewfuse.baselines import knn_filled
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end, fit_reduction
 from viewfuse.selection import messages
 from viewfuse.selection.decisions import ViewReduction
 
-QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 2, "learning_rate": 2e-3}
+QUICK = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=8, joint_epochs=2, learning_rate=2e-3)}
 
 
 def counts_and_measurements(n=90, seed=0):
@@ -202,7 +202,7 @@ def test_a_training_that_cannot_fit_is_refused_before_it_begins(monkeypatch):
     with pytest.raises(NotEnoughMemory, match=r"columns genes 400, vitals 6 .*needs about .*use reduction='auto'"):
         URRL(3, reduction="none").fit(views)
     with pytest.raises(NotEnoughMemory, match="n_neighbors=100000"):
-        URRL(3, n_neighbors=100_000).fit(views)
+        URRL(3, config=Config(n_neighbors=100_000)).fit(views)
 
 
 def test_words_are_told_as_they_were_treated():

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 import viewfuse
 from conftest import make_blobs
-from viewfuse import URRL, DataError, OutOfRangeWarning, Views
+from viewfuse import URRL, Config, DataError, OutOfRangeWarning, Views
 from viewfuse.cli import main
 from viewfuse.errors import BadModelFile
 from viewfuse.fitted.manifest import checksum
 
 NEWER = {"viewfuse": "99.1.0"}
-TINY = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
+TINY = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=1), "scaling": "standard"}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import make_blobs
-from viewfuse import URRL, SettingError
+from viewfuse import URRL, Config, SettingError
 from viewfuse.fitted.clusters import representatives
 
 
@@ -34,7 +34,7 @@ def test_a_smaller_model_knows_whom_it_kept(tmp_path):
     views, _, _ = make_blobs(90, 3)
     names = ("a", "b", "c")
     given = dict(zip(names, views, strict=True))
-    tiny = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 10, "joint_epochs": 2, "random_state": 0}
+    tiny = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=10, joint_epochs=2), "random_state": 0}
     model = URRL(3, **tiny).fit(given)
     model.save(tmp_path / "model", keep=40)
     small = URRL.load(tmp_path / "model")

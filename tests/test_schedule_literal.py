@@ -8,6 +8,7 @@ from math import inf
 import pytest
 
 from conftest import make_blobs
+from flat import flat
 from viewfuse import URRL
 from viewfuse.engine import callbacks as early_stopping
 from viewfuse.engine import checkpoint
@@ -60,8 +61,8 @@ def told(monkeypatch):
 
 
 def test_epochs_looks_files_and_progress_of_a_fit(events, told, tmp_path):
-    model = URRL(3, **TINY, learning_rate=1e-3, checkpoint=tmp_path).fit(make_blobs(60, 3)[0])
-    joint = Config().joint_factor
+    model = URRL(3, **flat(**TINY, learning_rate=1e-3), checkpoint=tmp_path).fit(make_blobs(60, 3)[0])
+    joint = 2.0
     looks = (5, 6, 7, 9, 11, 12, 13, 15)  # after 1.5, 3, 4.5, ... epochs of the stage, rounded
     expected = [("pre-training", epoch, 1.0) for epoch in range(3)] + ["pre-training-3-0", ("look", 3)]
     for epoch in range(3, 15):

@@ -17,9 +17,9 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 
 DEFAULTS = {
-    "n_clusters": 8, "n_neighbors": 4, "donor_depth": 10, "embedding_dim": 256, "hidden_dim": "auto", "n_heads": 4,
+    "n_clusters": 8, "n_neighbors": 4, "donor_depth": 10, "embedding_dim": "auto", "hidden_dim": "auto", "n_heads": 4,
     "feedforward_ratio": 2, "effort": "auto", "schedule": "default", "pretrain_epochs": "auto", "joint_epochs": "auto",
-    "batch_size": 64, "learning_rate": 3e-4, "weight_decay": 4e-5, "view_dropout": "auto", "noise": 0.05,
+    "batch_size": 64, "learning_rate": "auto", "weight_decay": 4e-5, "view_dropout": "auto", "noise": 0.05,
     "feature_dropout": 0.05, "robustness_weight": 1e-3, "clustering_weight": "auto", "imputed_bias": -10.0,
     "knn_imputation": True, "augmentation": True, "distance_code": True, "three_level_mask": True,
     "clustering_module": True, "early_stopping": True, "calibration": True, "center_start": "best",
@@ -27,7 +27,8 @@ DEFAULTS = {
     "view_output": "mean",
 }  # fmt: skip
 PAPER = {
-    "schedule": "paper", "donor_depth": 1, "hidden_dim": 256, "clustering_weight": 0.1, "early_stopping": False,
+    "schedule": "paper", "donor_depth": 1, "embedding_dim": 256, "hidden_dim": 256, "learning_rate": 3e-4,
+    "clustering_weight": 0.1, "early_stopping": False,
     "calibration": False,
     "center_start": "ward",
 }  # fmt: skip
@@ -38,9 +39,16 @@ def test_the_defaults_are_those_of_the_documents():
     assert asdict(Config()) == DEFAULTS
     own = {"cluster_range": (1, 200), "scaling": "auto", "fill": "neighbors", "reduction": "auto", "n_init": "auto",
            "n_jobs": None, "outliers": "mark"}  # fmt: skip
-    other = {"ablation": None, "device": "auto", "random_state": None, "verbose": False, "checkpoint": None}
-    shared = {name: value for name, value in DEFAULTS.items() if name in URRL().get_params()}
-    assert URRL().get_params() == shared | {"n_clusters": "auto"} | own | other
+    other = {
+        "config": None,
+        "effort": "auto",
+        "device": "auto",
+        "random_state": None,
+        "verbose": False,
+        "checkpoint": None,
+    }
+    assert URRL().get_params() == {"n_clusters": "auto"} | own | other
+    assert URRL(5)._config() == Config(5)
 
 
 def test_the_method_as_printed_has_the_numbers_of_the_paper():
@@ -53,21 +61,23 @@ def test_the_method_as_printed_has_the_numbers_of_the_paper():
 @pytest.mark.parametrize(
     ("effort", "n", "batch", "trial", "epochs"),
     [
-        ("auto", 100, 64, 170, (170, 200)),  # one step an epoch: 340, 680 and 900 steps are too many epochs
-        ("auto", 400, 64, 57, (114, 150)),  # six: 340 / 6, 680 / 6, 900 / 6
+        ("auto", 100, 64, 113, (170, 200)),  # one step an epoch: a third of 680 and 900 steps are too many epochs
+        ("auto", 400, 64, 19, (38, 50)),  # six: a third of 340 / 6, 680 / 6, 900 / 6
+        ("auto", 999, 64, 8, (16, 20)),  # fifteen
+        ("auto", 1000, 64, 23, (46, 60)),  # fifteen, not a third
         ("auto", 2000, 64, 11, (22, 30)),
         ("auto", 2000, 32, 11, (22, 30)),
         ("auto", 6400, 64, 11, (22, 30)),  # a hundred: 1100 of 1500, 2200 and 3000 of 3000 steps
         ("auto", 12_800, 64, 8, (15, 15)),  # two hundred: 1500, 3000 and 3000 steps
-        ("quick", 100, 64, 90, (90, 56)),
-        ("quick", 400, 64, 31, (31, 40)),
+        ("quick", 100, 64, 62, (62, 56)),
+        ("quick", 400, 64, 11, (11, 14)),
         ("quick", 2000, 64, 6, (6, 8)),
         ("quick", 12_800, 64, 5, (5, 4)),  # 822, 822 and 800 steps
-        ("thorough", 100, 64, 170, (170, 400)),
-        ("thorough", 400, 64, 57, (114, 300)),
+        ("thorough", 100, 64, 113, (170, 400)),
+        ("thorough", 400, 64, 19, (38, 100)),
         ("thorough", 2000, 64, 11, (22, 60)),
         ("thorough", 12_800, 64, 8, (15, 30)),
-        ("auto", 63, 64, 170, (170, 200)),
+        ("auto", 63, 64, 113, (170, 200)),
     ],
 )
 def test_epochs_by_hand(effort, n, batch, trial, epochs):
@@ -78,17 +88,39 @@ def test_epochs_by_hand(effort, n, batch, trial, epochs):
 @pytest.mark.parametrize(
     ("settings", "n", "early"),
     [
-        ({}, 60, 43),  # 170 / 4
-        ({}, 199, 29),  # three steps an epoch: 340 / 3 = 114 epochs
-        ({}, 200, 114),
-        ({"effort": "quick"}, 60, 23),
-        ({"effort": "thorough"}, 60, 170),
+        ({}, 60, 29),  # 113 / 4
+        ({}, 199, 10),  # three steps an epoch: 113 / 3 = 38 epochs
+        ({}, 200, 38),
+        ({"effort": "quick"}, 60, 16),
+        ({"effort": "thorough"}, 60, 113),
+        ({"n_clusters": 13}, 60, 43),  # many clusters take all 340 steps, at most 170: 170 / 4
         ({"pretrain_epochs": 9}, 60, 9),  # what a user asks for is done
         ({"schedule": "paper"}, 60, 100),
     ],
 )
 def test_the_early_look_by_hand(settings, n, early):
     assert Config(**settings).early_epochs(n) == early
+
+
+@pytest.mark.parametrize(
+    ("settings", "n", "sizes"),
+    [
+        ({}, 999, (128, 128, 9e-4)),
+        ({}, 1_000, (256, 256, 3e-4)),
+        ({"n_clusters": 12}, 10, (128, 128, 9e-4)),
+        ({"n_clusters": 13}, 10, (256, 256, 3e-4)),
+        ({"n_clusters": 50}, 1_000, (256, 256, 3e-4)),
+        ({"n_clusters": 51}, 10, (256, 512, 3e-4)),
+        ({"schedule": "paper"}, 10, (256, 256, 3e-4)),
+        ({"embedding_dim": 40, "learning_rate": 0.1}, 10, (40, 128, 0.1)),
+        ({"hidden_dim": 40}, 10, (128, 40, 9e-4)),
+    ],
+)
+def test_widths_and_rate_by_hand(settings, n, sizes):
+    sized = Config(**settings).sized(n)
+    assert (sized.embedding_dim, sized.hidden_dim, sized.learning_rate) == sizes
+    assert (sized.embedding_width, sized.hidden_width, sized.rate) == sizes
+    assert sized.sized(n) == sized
 
 
 @pytest.mark.parametrize(("n", "epochs"), [(63, 100), (1984, 100), (2047, 100), (2048, 97), (6400, 31), (6464, 31)])
@@ -103,7 +135,7 @@ def test_what_is_watched_settled_and_cut_short():
     assert watched == [True, False, False]
     assert [Config(effort=own).usual_trainings for own in ("quick", "auto", "thorough")] == [1, 1, 3]
     assert [Config(effort=own).pretrained_as_needed for own in ("quick", "auto", "thorough")] == [True, True, False]
-    assert [Config(schedule="paper", effort=own).joint_factor for own in ("quick", "auto", "thorough")] == [1.0] * 3
+    assert [Config(schedule="paper", effort=own).joint_factor(50) for own in ("quick", "auto", "thorough")] == [1.0] * 3
     assert not Config(schedule="paper").settles
 
 

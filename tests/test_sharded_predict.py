@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import fake_ray
 from conftest import make_blobs
-from viewfuse import URRL, Views, load
+from viewfuse import URRL, Config, Views, load
 from viewfuse.cli import main
 from viewfuse.cli import predict as predict_verb
 from viewfuse.cli.options import on_engine
@@ -26,7 +26,7 @@ from viewfuse.errors import CannotWrite, DataError
 from viewfuse.io.source import FileSource, FileView, split_by_prefix
 
 ROWS = (7, 12, 5)
-TINY = {"embedding_dim": 4, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
+TINY = {"config": Config(embedding_dim=4, hidden_dim=8, pretrain_epochs=1, joint_epochs=1), "scaling": "standard"}
 
 
 @pytest.fixture(scope="module")

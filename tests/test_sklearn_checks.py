@@ -6,7 +6,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from test_methods import BRIEF
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.methods.registry import estimator_of
 
 QUICK = ("nemo",)
@@ -31,7 +31,10 @@ pytestmark = [
 
 
 @parametrize_with_checks(
-    [URRL(8, pretrain_epochs=0, joint_epochs=0, scaling="standard", hidden_dim=8, embedding_dim=8), *small(QUICK)]
+    [
+        URRL(8, config=Config(pretrain_epochs=0, joint_epochs=0, hidden_dim=8, embedding_dim=8), scaling="standard"),
+        *small(QUICK),
+    ]
 )
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)

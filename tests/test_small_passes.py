@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse import URRL
+from viewfuse import URRL, Config
 from viewfuse.engine.batches import rows_per_pass
 from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.neighbors.samples import index_training_set
@@ -23,9 +23,12 @@ def data():
 @pytest.fixture(scope="module")
 def model(data):
     return URRL(
-        3, pretrain_epochs=1, joint_epochs=0, embedding_dim=24, hidden_dim=40, scaling="none",
-        random_state=0, device="cpu",
-    ).fit([view[:60] for view in data])  # fmt: skip
+        3,
+        config=Config(pretrain_epochs=1, joint_epochs=0, embedding_dim=24, hidden_dim=40),
+        scaling="none",
+        random_state=0,
+        device="cpu",
+    ).fit([view[:60] for view in data])
 
 
 @pytest.fixture

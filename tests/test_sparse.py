@@ -16,6 +16,7 @@ from scipy import io, sparse
 
 from viewfuse import (
     URRL,
+    Config,
     DataError,
     EmptySampleWarning,
     NotEnoughMemory,
@@ -363,7 +364,7 @@ def test_what_needs_tables_gets_them():
     table, other = rng.poisson(1 + group, size=(60, 6)).astype(float), rng.normal(size=(60, 3)) + group
     mask = np.ones((60, 2), dtype=bool)
     mask[::7, 0] = False
-    settings = {"pretrain_epochs": 2, "joint_epochs": 0, "embedding_dim": 8, "hidden_dim": 8, "random_state": 0}
+    settings = {"config": Config(pretrain_epochs=2, joint_epochs=0, embedding_dim=8, hidden_dim=8), "random_state": 0}
     dense, thin = (Views({"a": a, "b": other}, mask=mask) for a in (table, sparse.csr_matrix(table)))
     one, two = URRL(2, **settings).fit(dense), URRL(2, **settings).fit(thin)
     assert np.abs(one.embedding_ - two.embedding_).max() < 1e-5
@@ -378,7 +379,7 @@ def test_a_fit_warns_of_zero_samples():
     table = np.random.default_rng(0).normal(size=(40, 4))
     table[::3] = 0.0
     with pytest.warns(SuspiciousDataWarning, match="14 of its 40 samples are zero in all columns"):
-        URRL(2, pretrain_epochs=1, joint_epochs=0, embedding_dim=8, hidden_dim=8, random_state=0).fit(
+        URRL(2, config=Config(pretrain_epochs=1, joint_epochs=0, embedding_dim=8, hidden_dim=8), random_state=0).fit(
             [sparse.csr_array(table)]
         )
 

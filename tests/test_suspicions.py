@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewfuse import URRL, SuspiciousDataWarning, Views
+from viewfuse import URRL, Config, SuspiciousDataWarning, Views
 from viewfuse.data import checks as suspicions
 from viewfuse.data.checks import data_warnings, suspicious_columns
 
@@ -90,7 +90,7 @@ def test_any_data_can_be_looked_at(seed, n):
 def test_a_fit_warns_and_goes_on():
     data = tables()
     data["protein"][:] = 1.0
-    small = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 0, "random_state": 0}
+    small = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=0), "random_state": 0}
     with pytest.warns(SuspiciousDataWarning, match="protein: no column of this view ever changes"):
         model = URRL(2, **small).fit(data)
     assert model.labels_.shape == (60,)

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from flat import flat
 from viewfuse import URRL, Views
 from viewfuse.io.writers import as_json, write_labels
 from viewfuse.report.comparison import Column, with_batch
@@ -94,7 +95,7 @@ def written(folder, views, model):
 def test_no_sentence_of_a_fit_contradicts_another(case, tmp_path):
     make, settings, matter = CASES[case]
     views = Views(make())
-    model = URRL(**SHORT | settings).fit(views)
+    model = URRL(**flat(**SHORT | settings)).fit(views)
     run = written(tmp_path, views, model)
     if case == "batch":
         plates = (model.labels_ == 1).astype(float)

@@ -14,12 +14,12 @@ from scipy.optimize import brentq
 from sklearn.metrics import adjusted_mutual_info_score
 
 from conftest import make_blobs
-from viewfuse import URRL, SettingError, load
+from viewfuse import URRL, Config, SettingError, load
 from viewfuse.selection import confidence, label_sets, trust
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import advice_of, reasons_of
 
-QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 1, "learning_rate": 2e-3}
+QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=8, joint_epochs=1, learning_rate=2e-3)}
 QUICK |= {"scaling": "standard", "random_state": 0}
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.errors import DataError, Diverged
@@ -48,7 +49,7 @@ OLD = np.random.default_rng(1).permutation(np.repeat([0, 1, 2], (70, 50, 30)))
 
 @pytest.fixture(scope="module")
 def fit():
-    return URRL(3, **QUICK).fit(drawn(OLD, 0)).rename({1: "shoes"})
+    return URRL(3, **flat(**QUICK)).fit(drawn(OLD, 0)).rename({1: "shoes"})
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_numbers_without_a_cluster_stay_empty(fit):
     former = copy.deepcopy(fit)
     former.n_clusters_, rest = 3, np.flatnonzero(OLD != 2)
     some = {name: view.iloc[rest] for name, view in drawn(OLD, 0).items()}
-    model = URRL(2, **QUICK).fit(some, like=former)
+    model = URRL(2, **flat(**QUICK)).fit(some, like=former)
     unused = sorted(set(range(3)) - set(model.labels_.tolist()))
     made = model.update(drawn([0, 1] * 5 + [3] * 20, 1, 150))
     assert made.empty == unused

@@ -12,7 +12,7 @@ from anndata import AnnData
 from click.testing import CliRunner
 from scipy import sparse
 
-from viewfuse import URRL, Views, metrics, read_views
+from viewfuse import URRL, Config, Views, metrics, read_views
 from viewfuse.cli import main
 from viewfuse.data import views as views_module
 from viewfuse.fitted import clusters as effects
@@ -20,7 +20,7 @@ from viewfuse.fitted import clusters as effects
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
 N, MARKERS = 300, 30
 QUICK = ("--pretrain-epochs", 4, "--joint-epochs", 1, "--embedding-dim", 64, "--hidden-dim", 64)
-SMALL = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
+SMALL = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=1), "scaling": "standard"}
 
 
 def run(*arguments):

@@ -25,7 +25,7 @@ from viewfuse.plots.pictures import drawing
 from viewfuse.selection.decisions import ScalingChoice
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import needed
-from viewfuse.utils.settings import Advice, Setting, as_plain, from_plain, spelled
+from viewfuse.utils.settings import Advice, Field, Setting, as_plain, from_plain, spelled
 
 PARAMETERS = {*URRL().get_params(), *inspect.signature(read_views).parameters} - {"paths"}
 LONG = re.compile(rf"\b(?:{'|'.join(sorted(name for name in PARAMETERS if '_' in name))})\b|=(?:'|True|False|None)")
@@ -59,10 +59,10 @@ def test_every_setting_that_is_refused_is_called_by_its_option(file, tmp_path, m
 @pytest.mark.parametrize(
     ("setting", "python", "option"),
     [
-        (Setting("joint_epochs", 0), "joint_epochs=0", "--joint-epochs 0"),
+        (Field("joint_epochs", 0), "config=Config(joint_epochs=0)", "--joint-epochs 0"),
         (Setting("n_clusters", 3), "n_clusters=3", "--clusters 3"),
         (Setting("learning_rate"), "learning_rate", "--learning-rate"),
-        (Setting("learning_rate", 1e-05), "learning_rate=1e-05", "--learning-rate 1e-05"),
+        (Field("learning_rate", 1e-05), "config=Config(learning_rate=1e-05)", "--learning-rate 1e-05"),
         (Setting("reduction", "auto"), "reduction='auto'", "--reduction auto"),
         (Setting("transpose", ["a", "my b"]), "transpose=['a', 'my b']", "--transpose a --transpose 'my b'"),
         (Setting("header", False), "header=False", "--no-header"),
@@ -70,7 +70,7 @@ def test_every_setting_that_is_refused_is_called_by_its_option(file, tmp_path, m
         (Setting("allow_disjoint", True), "allow_disjoint=True", "--allow-disjoint"),
         (Setting("blocks", {"a": "a_*", "b": "b"}), "blocks={'a': 'a_*', 'b': 'b'}", "--block 'a=a_*' --block b=b"),
         (Setting("blocks"), "blocks", "--block"),
-        (Setting("ablation", {}), "ablation={}", None),
+        (Field("n_heads", 2), "config=Config(n_heads=2)", None),
     ],
 )  # fmt: skip
 def test_parameters_are_spelled_for_the_reader(setting, python, option):
@@ -78,8 +78,8 @@ def test_parameters_are_spelled_for_the_reader(setting, python, option):
 
 
 def test_messages_are_spelled_when_they_are_shown():
-    error = DataError("a.csv: n_init=3 ", Setting("id_column"), Advice(("; ", Setting("ablation", {}), " helps")))
-    assert str(error) == "a.csv: n_init=3 id_column; ablation={} helps"
+    error = DataError("a.csv: n_init=3 ", Setting("id_column"), Advice(("; ", Field("n_heads", 2), " helps")))
+    assert str(error) == "a.csv: n_init=3 id_column; config=Config(n_heads=2) helps"
     assert spelled(error, spelling(fit.command)) == "a.csv: n_init=3 --id-column"  # what users wrote stays
     assert spelled(error, spelling(click.Command("nothing"))) == "a.csv: n_init=3 id_column"
     assert spelled("plain text", spelling(fit.command)) == "plain text"

@@ -43,7 +43,7 @@ class PlainNetwork(nn.Module):
 
     def __init__(self, widths: Sequence[int], settings: Config) -> None:
         super().__init__()
-        hidden, size, ratio = settings.hidden_width, settings.embedding_dim, settings.feedforward_ratio
+        hidden, size, ratio = settings.hidden_width, settings.embedding_width, settings.feedforward_ratio
         coded = [width + settings.list_length for width in widths]
         self.settings = settings
         self.neighbor_encoders = nn.ModuleList(_encoder(width, 1, ratio) for width in coded)
@@ -124,6 +124,7 @@ class PlainTraining:
     """Training on scaled samples, with a DataLoader and torch's Adam."""
 
     def __init__(self, stored: ScaledTable, settings: Config, seed: int, device: torch.device) -> None:
+        settings = settings.sized(len(stored))
         self.settings, self._seed, self._device, self.stored = settings, seed, device, stored
         self.search = NeighborSearch(stored, settings.search_depth)
         neighbor_ids = self.search.of_stored(len(stored))
@@ -139,7 +140,7 @@ class PlainTraining:
         self._joint = False
 
     def _adam_of(self, weights: Iterable[nn.Parameter], factor: float = 1.0) -> torch.optim.Adam:
-        rate = self.settings.learning_rate * factor
+        rate = self.settings.rate * factor
         return torch.optim.Adam(weights, rate, weight_decay=self.settings.weight_decay)
 
     def run_epoch(self, epoch: int) -> Tensor:
@@ -159,7 +160,8 @@ class PlainTraining:
         """Set the cluster centres, and train them as well."""
         found = initial_centers(self.embed(), self.settings.n_clusters, self._seed)
         self.network.centers.data.copy_(torch.from_numpy(found))
-        self._adam = self._adam_of(self.network.parameters(), self.settings.joint_factor)  # each stage has its own
+        factor = self.settings.joint_factor(len(self.stored))
+        self._adam = self._adam_of(self.network.parameters(), factor)  # each stage has its own
         self._joint = True
 
     def embed(self) -> Tensor:

@@ -49,6 +49,7 @@ class OurTraining:
     def __init__(
         self, table: ScaledTable, settings: Config, seed: int, device: torch.device, n_replicates: int = 1
     ) -> None:
+        settings = settings.sized(len(table))
         self._method = URRLMethod(settings)
         self.stored = stored_samples(table, settings, device)
         self.runs = [init_state(self.stored, settings, s) for s in range(seed, seed + n_replicates)]

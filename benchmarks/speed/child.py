@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
@@ -107,13 +107,9 @@ def costs(work: Callable[[], T]) -> tuple[T, dict[str, float]]:
 
 
 def _labels(fit: Fit, data: list[NDArray[np.float32]], device: torch.device) -> NDArray[np.int64]:
-    sizes: dict[str, Any] = {"n_clusters": N_CLUSTERS, "pretrain_epochs": fit.epochs, "joint_epochs": fit.epochs}
+    config = Config(pretrain_epochs=fit.epochs, joint_epochs=fit.epochs, clustering_weight=WEIGHT)
     if fit.who == "plain":
-        return PlainModel(data, Config(**sizes, clustering_weight=WEIGHT), 0, device).labels
+        return PlainModel(data, replace(config, n_clusters=N_CLUSTERS), 0, device).labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClusterWarning)  # few epochs leave some
-        return (
-            URRL(**sizes, clustering_weight=WEIGHT, scaling="minmax", device=fit.device, random_state=0)
-            .fit(data)
-            .labels_
-        )
+        return URRL(N_CLUSTERS, config=config, scaling="minmax", device=fit.device, random_state=0).fit(data).labels_

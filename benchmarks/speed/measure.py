@@ -239,7 +239,11 @@ def predict_speed(device: torch.device, size: Size) -> Facts:
     views = [view[:: size.every] for view in handwritten()[0]]
     old, new = [view[::2] for view in views], [view[1::2] for view in views]
     ours = URRL(
-        N_CLUSTERS, scaling="minmax", pretrain_epochs=1, joint_epochs=0, random_state=0, device=str(device)
+        N_CLUSTERS,
+        config=Config(pretrain_epochs=1, joint_epochs=0),
+        scaling="minmax",
+        random_state=0,
+        device=str(device),
     ).fit(old)
     settings = Config(n_clusters=N_CLUSTERS, pretrain_epochs=1, joint_epochs=0, clustering_weight=WEIGHT)
     plain = PlainModel(old, settings, 0, device)

@@ -40,9 +40,9 @@ def lower_bound(counts: Mapping[str, float], peaks: Mapping[str, float]) -> dict
 def weights(widths: Sequence[int], settings: Config) -> int:
     """Numbers that are learned, less biases, norms and slopes, which are few."""
     coded = [width + settings.list_length for width in widths]
-    blocks = sum(products(width, settings.feedforward_ratio) for width in (*coded, settings.embedding_dim))
+    blocks = sum(products(width, settings.feedforward_ratio) for width in (*coded, settings.embedding_width))
     chains = [embed_widths(width, settings) for width in coded] + [decode_widths(width, settings) for width in widths]
-    return blocks + sum(chain(one) for one in chains) + settings.n_clusters * settings.embedding_dim
+    return blocks + sum(chain(one) for one in chains) + settings.n_clusters * settings.embedding_width
 
 
 def _traffic(widths: Sequence[int], settings: Config) -> int:

@@ -99,8 +99,8 @@ def fit_texts(job: tuple[WideSize, str]) -> Facts:
     size, device = job
     data = [texts(size.texts, size.words, seed) for seed in range(3)]
     model = URRL(
-        _TOPICS, pretrain_epochs=size.epochs, joint_epochs=size.epochs, random_state=0, device=device
-    )  # fmt: skip
+        _TOPICS, config=Config(pretrain_epochs=size.epochs, joint_epochs=size.epochs), random_state=0, device=device
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClusterWarning)
         return costs(lambda: model.fit(data))[1]

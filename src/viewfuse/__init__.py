@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from viewfuse.data.views import Views
     from viewfuse.io.readers import read_chunks, read_views
     from viewfuse.methods.registry import load
+    from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.estimator import URRL
 
 __all__ = [
     "URRL",
     "BadModelFile",
     "CannotWrite",
+    "Config",
     "DataError",
     "Diverged",
     "EmptyCellsWarning",
@@ -61,6 +63,7 @@ def __dir__() -> list[str]:
 
 
 _LAZY = {
+    "Config": "viewfuse.methods.urrl.config",
     "URRL": "viewfuse.methods.urrl.estimator",
     "Views": "viewfuse.data.views",
     "compare": "viewfuse.comparison.run",

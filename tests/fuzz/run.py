@@ -28,7 +28,7 @@ import numpy as np
 
 from fuzz.seeds import write_seeds
 from viewfuse import ViewfuseError
-from viewfuse.io.isolated import client
+from viewfuse.io.isolated import process
 from viewfuse.io.isolated.jobs import limits_of
 from viewfuse.io.readers import open_source
 
@@ -121,7 +121,7 @@ def most_memory(paths: list[Path]) -> float:
 
 def peak_memory() -> float:
     """Megabytes that this process, or any reader that it had, held at most; its readers are gone then."""
-    client.stop()
+    process.stop()
     peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return max(peaks) / (2**20 if sys.platform == "darwin" else 2**10)
 

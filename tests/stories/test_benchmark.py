@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from viewfuse import URRL, DataError, SettingError
+from viewfuse import URRL, Config, DataError, SettingError
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean
 from viewfuse.metrics import ari, clustering_accuracy, nmi
 from viewfuse.missing import apply_mask, paper_mask
 
-QUICK = {"embedding_dim": 16, "hidden_dim": 16, "pretrain_epochs": 6, "joint_epochs": 2, "learning_rate": 2e-3,
-         "scaling": "standard"}  # fmt: skip
+QUICK = {
+    "config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=6, joint_epochs=2, learning_rate=2e-3),
+    "scaling": "standard",
+}
 MASKS = 2
 
 

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from viewfuse import URRL, read_views
+from viewfuse import URRL, Config, read_views
 from viewfuse.cli import main
 
 IDS = [f"p{i}" for i in range(30)]
-TINY = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 0, "scaling": "standard"}
+TINY = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=0), "scaling": "standard"}
 
 
 def run(arguments: str):

@@ -11,6 +11,7 @@ from anndata.io import read_h5ad
 from click.testing import CliRunner
 from scipy import sparse
 
+from flat import flat
 from viewfuse import URRL, Views, load
 from viewfuse.cli import main
 from viewfuse.metrics import clustering_accuracy
@@ -45,7 +46,7 @@ def sequenced(names, seed):
 @pytest.fixture(scope="module")
 def story():
     mdata, groups = sequenced(np.array([f"cell{i}" for i in range(180)]), 0)
-    model = URRL(GROUPS, **QUICK).fit(mdata)
+    model = URRL(GROUPS, **flat(**QUICK)).fit(mdata)
     model.annotate(mdata)
     return mdata, groups, model
 

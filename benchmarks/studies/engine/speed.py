@@ -33,7 +33,7 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     first, k = masked(asked.data / f"{asked.sets[0]}.npz")
-    short = {"pretrain_epochs": 2, "joint_epochs": 2, "scaling": "minmax"}
+    short = {"config": Config(pretrain_epochs=2, joint_epochs=2), "scaling": "minmax"}
     URRL(k, device=asked.device, random_state=9, **short).fit(first)  # libraries set themselves up
     found: dict[str, list[float]] = {}
     for name in asked.sets:

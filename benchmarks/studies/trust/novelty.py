@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import Views
 from viewfuse.fitted.model import Source, prepare, scaled_tensors, scalers_of
-from viewfuse.fitted.novelty import Surroundings
+from viewfuse.fitted.novelty import Surroundings, unseen_shares
 from viewfuse.neighbors.samples import index_new_samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.reduction.unseen import unseen_shares
 
 SETS = ("handwritten", "citeseq_inhouse1182", "bbcsport", "reuters1200")
 NOVEL, DEPTH = 0.95, 9

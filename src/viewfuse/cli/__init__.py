@@ -17,9 +17,9 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
-from viewfuse.utils.console import tell
+from viewfuse.io.isolated import process
+from viewfuse.utils.console import plain, tell
 from viewfuse.utils.memory import memory_errors
 from viewfuse.utils.settings import spelled
 from viewfuse.utils.version import __version__
@@ -87,14 +87,16 @@ class Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         """The verb that is asked for, which errors and warnings will speak of."""
-        options.prepare_to_read(args)  # first: what reads files starts while the verb is imported
+        endings = {os.path.splitext(word)[1].lower() for word in args} & set(process.ENDINGS)
+        if endings and "--trusted" not in args and "fit-large" not in args[:1]:
+            process.start(sorted(endings))  # what reads files starts while the verb is imported
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[_VERB] = command
         return name, command, rest
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """What stands before the verb."""
-        ctx.meta[options.ARGUMENTS] = tuple(args)
+        ctx.obj = tuple(args)
         with _faults_in_one_line(ctx):
             return super().parse_args(ctx, args)
 
@@ -161,7 +163,7 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
             raise
         asked = f"viewfuse {ctx.invoked_subcommand or ''}".strip()  # click does not say whose option lacks a value
         verb = error.ctx.command_path if error.ctx is not None else asked
-        _stop(f"{options.plain(_usage(error)).rstrip('.')}; see {verb} --help")
+        _stop(f"{plain(_usage(error)).rstrip('.')}; see {verb} --help")
     except BrokenPipeError:  # the reader closed the output, as `head` does
         _discard(sys.stdout)
         sys.exit(1)
@@ -169,7 +171,7 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
         if error.errno == errno.ENOSPC and error.filename is None:  # of files it is said where they are written
             _discard(sys.stdout)
             _stop(f"the output cannot be shown ({error.strerror}); files that were to be written are complete")
-        _stop(f"{options.plain(error)}; check the path and its permissions")
+        _stop(f"{plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
         with _without_interrupts():  # so that a second Ctrl-C does not cut the message off
             if not ctx.meta.get(_TERMINATED):
@@ -189,7 +191,11 @@ def _usage(error: click.UsageError) -> str:
 def _in_words(ctx: click.Context, message: object) -> str:
     """An error or a warning on one line, with the options of the verb for parameters."""
     command = ctx.meta.get(_VERB)
-    return options.plain(message if command is None else spelled(message, options.spelling(command)))
+    if command is None:
+        return plain(message)
+    from viewfuse.cli.options.numbers import spelling
+
+    return plain(spelled(message, spelling(command)))
 
 
 def _stop(line: str, code: int = 2) -> NoReturn:

@@ -12,7 +12,7 @@ from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.console import is_live, tell
+from viewfuse.utils.console import is_live, plain, tell
 
 
 @click.command()
@@ -92,4 +92,4 @@ def _write(out: Path, decision: dict[str, Any]) -> None:
 
     why = why_not_drawn(draw_choice, out / "k.png", decision)
     if why is not None:
-        tell(f"k.png is not there: {options.plain(why)}")
+        tell(f"k.png is not there: {plain(why)}")

@@ -15,7 +15,7 @@ from viewfuse.cli.score import read_labels
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, ViewfuseError
 from viewfuse.methods.registry import ESTIMATORS, method_names
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
 
 
@@ -164,4 +164,4 @@ def _matched(views: Views, path: Path) -> list[str | None]:
 
 
 def _tell(line: str) -> None:
-    tell(options.plain(line))
+    tell(plain(line))

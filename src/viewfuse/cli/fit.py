@@ -28,7 +28,7 @@ from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.selection.messages import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import plain, tell
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -42,8 +42,9 @@ _RESULTS = (
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
-_METAVARS = {options.int_or_text: "INTEGER|auto", options.float_or_text: "FLOAT|auto"}
+_METAVARS = {options.int_or_text: "INTEGER|auto", options.float_or_text: "FLOAT|auto", str: "default|paper"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
+    "schedule": (str, "What auto means for epochs: default or paper."),
     "imputed_bias": (options.Number(), "Attention bias of views that are filled from donors."),
     "clustering_weight": (options.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
     "robustness_weight": (options.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
@@ -54,10 +55,10 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
         "Chance that a view is hidden in training; auto: by the share that is missing.",
     ),
     "weight_decay": (options.Number(), "Weight decay of Adam."),
-    "learning_rate": (options.Number(), "Learning rate of Adam."),
+    "learning_rate": (options.float_or_text, "Learning rate of Adam; auto: by the number of samples."),
     "batch_size": (options.Whole(), "Samples per step."),
-    "hidden_dim": (options.int_or_text, "Width of the hidden layers; auto: by the number of clusters."),
-    "embedding_dim": (options.Whole(), "Width of the embedding."),
+    "hidden_dim": (options.int_or_text, "Width of the hidden layers; auto: by the numbers of samples and clusters."),
+    "embedding_dim": (options.int_or_text, "Width of the embedding; auto: by the number of samples."),
     "n_neighbors": (options.Whole(), "Length of every neighbour list, the sample itself included."),
     "joint_epochs": (options.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
     "pretrain_epochs": (options.int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
@@ -65,7 +66,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
 
 
 def _settings(function: Callable[..., None]) -> Callable[..., None]:
-    """One option per parameter of the estimator, under its name and with its default."""
+    """One option per field of `Config` that users may need, under its name and with its default."""
     for name, (kind, text) in _SETTINGS.items():
         flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
         shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
@@ -115,7 +116,6 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
 )
-@click.option("--schedule", default="default", show_default=True, help="What auto means for epochs: default or paper.")
 @options.device
 @options.random_state
 @click.option(
@@ -240,12 +240,14 @@ def _fit(
     keep: int | None, params: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
+    config = Config(**{name: params[name] for name in _SETTINGS})
     former, views = _former(like, params["device"]), inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     from viewfuse import URRL
 
     began = time.perf_counter()
-    model = URRL(**params, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known, like=former)
+    own = {name: value for name, value in params.items() if name not in _SETTINGS}
+    model = URRL(**own, config=config, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known, like=former)
     judged = model.judge(alpha=alpha)
     summary = {
         "samples": len(views),
@@ -311,4 +313,4 @@ def _draw(out: Path, places: Places, model: URRL, views: Views) -> None:
         lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"])
     for why in dict.fromkeys(filter(None, lacking.values())):
         names = " and no ".join(name for name, reason in lacking.items() if reason == why)
-        tell(f"there is no {names}: {options.plain(why)}")
+        tell(f"there is no {names}: {plain(why)}")

@@ -21,6 +21,7 @@ from viewfuse.io import writers as results
 from viewfuse.methods.urrl import cost
 from viewfuse.methods.urrl.config import Config
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
+from viewfuse.utils.console import plain
 
 _MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
 """Values of a dense and of a sparse view from which its kind and components are found; of more, rows are drawn."""
@@ -47,12 +48,12 @@ def command(inputs: options.Inputs, as_json: bool) -> None:
         click.echo(results.as_json(facts))
         return
     ids = ", ".join(map(str, facts["first_ids"]))
-    click.echo(f"{len(views)} samples, {len(views.names)} views\nids: {options.plain(ids)}, ...\n")
+    click.echo(f"{len(views)} samples, {len(views.names)} views\nids: {plain(ids)}, ...\n")
     click.echo(options.table(_HEADER, [_row(view) for view in facts["views"]], text=(0, 1)))
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
     click.echo("\n" + options.table(("views that are there", "samples"), patterns))
     for line in _remarks(facts):
-        click.echo(f"\n{options.plain(line)}")
+        click.echo(f"\n{plain(line)}")
 
 
 def _row(view: dict[str, Any]) -> tuple[Any, ...]:

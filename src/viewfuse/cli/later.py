@@ -22,7 +22,7 @@ from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import read_run, read_table
 from viewfuse.selection.messages import p_value, words
 from viewfuse.utils.atomic import write_file
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import plain, tell
 from viewfuse.utils.folders import keep_version, replacing
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _write(run: Path, names: Mapping[int, str]) -> None:
     write_file(run / "summary.json", json_text(summary, indent=1).encode())
     finished = read_run(run)
     if (why := why_not_drawn(_draw, finished)) is not None:
-        tell(f"map.png has the former names: {options.plain(why)}")
+        tell(f"map.png has the former names: {plain(why)}")
     write_report([run], run / "report.html", spell=options.spelling(fit))
 
 
@@ -167,5 +167,5 @@ def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, se
     summary["files"] = ["labels.csv", "map.csv", "embedding.npy", "history.csv", "moved.csv", "model", "report.html"]
     write_file(folder / "summary.json", json_text(summary, indent=1).encode())
     if (why := why_not_drawn(_draw, read_run(folder))) is not None:
-        tell(f"there is no map.png: {options.plain(why)}")
+        tell(f"there is no map.png: {plain(why)}")
     write_report([folder], folder / "report.html", spell=options.spelling(fit), title=run.resolve().name)

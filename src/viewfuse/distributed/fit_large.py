@@ -93,7 +93,7 @@ def fit_large(
     embedding : whether the label files hold the embedding as well
     device : "cpu", "cuda", ...; "auto" takes a GPU where there is one, each process its own
     trust_unchanged : whether shards of the same sizes, footers and times as before are not read again, to compare them
-    params : other parameters of `URRL`, for the fit on the bank
+    params : other parameters of `URRL`, for the fit on the bank, such as ``config=Config(...)``
     """
     with joined(device) as processes:
         check_apart(paths, Path(out))
@@ -188,7 +188,8 @@ class _Job:
     def _facts(self) -> dict[str, Any]:
         """All on which the results depend."""
         own = {"n_clusters": self.n_clusters, "random_state": self.seed, "batch_size": self.batch_size}
-        own |= {"bank": self.bank, "steps": self.steps, "embedding": self.embedding, **self.params}
+        own |= {"bank": self.bank, "steps": self.steps, "embedding": self.embedding}
+        own |= {name: repr(x) if isinstance(x, Config) else x for name, x in self.params.items()}
         data = {"rows": len(self.shards), "views": list(self.shards.layout.names), "shards": self.shards.digest()}
         versions = {"version of viewfuse": __version__, "version of torch": str(torch.__version__)}
         return {**own, **data, **versions, "device": self.processes.device.type}

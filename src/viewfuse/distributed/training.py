@@ -149,7 +149,7 @@ class SharedStep:
 
     def _optimizer(self, device: torch.device) -> Adam:
         config, on_gpu = self._method.config, device.type == "cuda"
-        rate, decay = _FACTOR * config.learning_rate, config.weight_decay
+        rate, decay = _FACTOR * config.rate, config.weight_decay
         return Adam(self.network.parameters(), lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)
 
     def _sizes(self, assignment: Tensor) -> Tensor:

@@ -20,11 +20,10 @@ from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
-from viewfuse.fitted.novelty import Surroundings
+from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
-from viewfuse.reduction.unseen import unseen_by_others, unseen_shares
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.rules import SCALINGS
@@ -73,7 +72,7 @@ class Model:
     Attributes
     ----------
     names, columns, offsets : of the views that it was fitted on
-    unseen : of shape (training samples, views), see `viewfuse.reduction.unseen`; (training samples, 0) in models of
+    unseen : of shape (training samples, views), see `viewfuse.fitted.novelty`; (training samples, 0) in models of
         earlier versions
     sharpness : the power of soft assignments, in models of earlier versions
     calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone

@@ -18,8 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.views import Views
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.reduction.frontend import Reduction
+from viewfuse.reduction.transforms import Values, column_sums, filled, parts_of, row_sums, times_columns
+from viewfuse.reduction.transforms import stored as stored_values
+from viewfuse.reduction.transforms import with_stored as with_values
 from viewfuse.selection.decisions import Outliers
 
 _LEAST = 30
@@ -53,7 +58,7 @@ class Surroundings:
 
         Parameters
         ----------
-        unseen : see `viewfuse.reduction.unseen.unseen_by_others`; without columns where that is not known
+        unseen : see `unseen_by_others`; without columns where that is not known
         """
         known = [_usual_and_fence(own[~np.isnan(own)]) for own in _distances(stored, stored, AMONG).T]
         usual, fences = np.array(known).reshape(-1, 2).T
@@ -135,3 +140,46 @@ def share_below(known: NDArray[np.float64], values: NDArray[np.float64]) -> NDAr
     ordered = np.sort(known)
     sides = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
     return np.asarray(sides / (2 * len(ordered)))
+
+
+def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:
+    """Shares of words that no training sample has, of shape (samples, views); NaN where a view has none.
+
+    The share of the sum of log(1 + x) of a row that is in columns which are zero in all fitted rows.
+    """
+    return _shares(reduction, views, [one.high <= 0 for one in reduction.front_ends])
+
+
+def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
+    """The same of the samples that the reduction was fitted on, each as if it had not been among them.
+
+    Of shape (samples, 0) where no view holds words.
+    """
+    words = [one.how == "words" for one in reduction.front_ends]
+    if not any(words):
+        return np.empty((len(views), 0))
+    alone = [_in_one_row(x, views.mask[:, v]) if words[v] else np.empty(0, bool) for v, x in enumerate(views.arrays)]
+    return _shares(reduction, views, alone)
+
+
+def _in_one_row(values: Values, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Columns that at most one row has, of shape (columns,)."""
+    counts = np.zeros(values.shape[1])
+    for part in parts_of(values, present):
+        counts += column_sums(filled(part))
+    return counts <= 1
+
+
+def _shares(reduction: Reduction, views: Views, columns: list[NDArray[np.bool_]]) -> NDArray[np.float64]:
+    found = np.full(views.mask.shape, np.nan)
+    for v, (front_end, own) in enumerate(zip(reduction.front_ends, columns, strict=True)):
+        if front_end.how == "words":
+            parts = [_share(part, own) for part in parts_of(views.arrays[v], views.mask[:, v])]
+            found[views.mask[:, v], v] = np.concatenate(parts) if parts else []
+    return found
+
+
+def _share(part: Values, columns: NDArray[np.bool_]) -> NDArray[np.float64]:
+    logs = with_values(part, np.log1p(np.maximum(stored_values(part), 0).astype(np.float64)))
+    sums = row_sums(logs)
+    return row_sums(times_columns(logs, columns.astype(np.float64))) / np.where(sums > 0, sums, 1.0)

@@ -25,6 +25,7 @@ from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.csv_text import write_harmless
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ReadJob
+from viewfuse.io.isolated.process import POSSIBLE
 from viewfuse.io.safety import guarded
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.console import needed
@@ -245,7 +246,7 @@ def write_annotated(source: Path, target: Path, results: Results, *, trusted: bo
         names = np.array([str(name) for name in results.ids.tolist()])
         np.savez(Path(folder) / "results.npz", **results._replace(ids=names)._asdict())
         job = ReadJob(source, copy=str(temporary.absolute()), results=str(Path(folder) / "results.npz"))
-        if trusted or not client.POSSIBLE:
+        if trusted or not POSSIBLE:
             annotate_copy(job)
         else:
             client.read_isolated(job)

@@ -57,7 +57,7 @@ def estimator_of(name: str) -> Any:
 
 def trains_network(params: Iterable[str]) -> bool:
     """Tell from the names of its parameters whether a method trains a network, which takes long."""
-    return any("epochs" in name for name in params)
+    return any("epochs" in name or name == "config" for name in params)
 
 
 def load(path: str | PathLike[str], *, device: str = "auto") -> Any:

@@ -34,8 +34,9 @@ RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
 LEVEL = 0.05
 """The chance that data without clusters are split at all."""
-HALF, _STRONGEST = 0.4, 4
-"""A split has so much of the mean strength of the four strongest; with one of 15 sets left out 0.4 to 0.5 are best."""
+HALF, _ALONE, _STRONGEST = 0.4, 0.55, 4
+"""A split has so much of the mean strength of the four strongest, and more where one view alone shows it; with one of
+15 sets left out 0.35 to 0.4 and 0.55 to 0.7 are best (results/clusters)."""
 _WEAK = 0.45
 """A split is stronger than this share of the agreement in Gaussians. Networks bend what they see; data without clusters
 were split with up to 0.42 of it (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0."""
@@ -84,7 +85,7 @@ def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch
         said = evidence_record(look.take(rows), np.isin(rows, own.right), names, generator)
         found[place] = {"parent": own.parent, "side": own.side, **said, "level": level}
         found[place]["sizes"] = [len(own.left), len(own.right)]
-        found[place]["stands"] = tested(found[place], strength_bar(list(found.values())))
+        found[place]["stands"] = stands(found[place], strongest(list(found.values())))
         waiting += below.get(place, []) if found[place]["stands"] else []
     return _pruned([found[place] | {"place": place} for place in sorted(found)])
 
@@ -103,13 +104,14 @@ def evidence_record(look: Look, sides: Sides, names: Sequence[str], generator: t
     }  # fmt: skip
 
 
-def strength_bar(found: Sequence[Mapping[str, Any]]) -> float:
-    """How strong a split must be, from all that were tested."""
-    return HALF * float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
+def strongest(found: Sequence[Mapping[str, Any]]) -> float:
+    """How strong splits can be: the mean of the strongest of all that were tested."""
+    return float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
 
 
-def tested(one: Mapping[str, Any], bar: float) -> bool:
-    """Whether a split stands: strong enough for the set, and clearer than in Gaussians."""
+def stands(one: Mapping[str, Any], most: float) -> bool:
+    """Whether a split is strong enough beside the strongest, and clearer than in Gaussians."""
+    bar = (_ALONE if one["alone"] else HALF) * most
     return bool(one["strength"] >= max(bar, _WEAK * one["null"]) and one["p_value"] < one["level"])
 
 
@@ -118,15 +120,15 @@ def _pruned(found: Splits) -> Splits:
 
     The bar rises while stronger splits are found.
     """
-    bar, kept = strength_bar(found) if found else 0.0, dict[int, int]()
+    most, kept = strongest(found) if found else 0.0, dict[int, int]()
     out: Splits = []
     for one in found:
         if one["parent"] in kept or one["parent"] < 0:
             parent = kept.get(one["parent"], -1)
-            stands = tested(one, bar)
-            if stands:
+            is_kept = stands(one, most)
+            if is_kept:
                 kept[one["place"]] = len(out)
-            out.append({**{name: one[name] for name in one if name != "place"}, "parent": parent, "stands": stands})
+            out.append({**{name: one[name] for name in one if name != "place"}, "parent": parent, "stands": is_kept})
     return out
 
 

@@ -23,6 +23,11 @@ def is_live() -> bool:
     return on_terminal or "ipykernel" in sys.modules
 
 
+def plain(text: object) -> str:
+    """Text on one line, in which nothing steers the terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
+
+
 def tell(line: object) -> None:
     """Write a line to standard error, if there is one that takes it."""
     if sys.stderr is not None:

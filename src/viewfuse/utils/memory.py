@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, ViewfuseError
 from viewfuse.utils.settings import Advice, Setting
+
+if TYPE_CHECKING:  # the command line says what it can do before NumPy is imported
+    import numpy as np
+    from numpy.typing import NDArray
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,6 +45,8 @@ _PEAK_ONLY = b"5"
 
 def room(shape: tuple[int, int]) -> NDArray[np.float32]:
     """Zeros of that shape: in memory, or in a temporary file that the system reads as it is needed."""
+    import numpy as np
+
     n_bytes = 4 * shape[0] * shape[1]
     if n_bytes <= _LITTLE or n_bytes * _SHARE <= available():
         return np.zeros(shape, dtype=np.float32)

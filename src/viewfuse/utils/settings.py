@@ -21,6 +21,13 @@ class Setting:
         return self.name if self.value is None else f"{self.name}={self.value!r}"
 
 
+class Field(Setting):
+    """A parameter of the network or its training: in Python ``config=Config(joint_epochs=0)``."""
+
+    def __str__(self) -> str:
+        return f"config=Config({super().__str__()})"
+
+
 class Advice(tuple[str | Setting, ...]):
     """Parts of a message that are left out for readers who do not have the parameter."""
 

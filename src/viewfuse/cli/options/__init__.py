@@ -19,10 +19,9 @@ from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange,
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
-from viewfuse.io.isolated import client
-from viewfuse.io.isolated.jobs import ENDINGS
 from viewfuse.io.readers import AS_USUAL, Reading, open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix, view_of
+from viewfuse.utils.console import plain
 from viewfuse.utils.folders import replacing
 
 __all__ = [
@@ -30,8 +29,6 @@ __all__ = [
     "spelling",
 ]  # fmt: skip
 PATH = click.Path(path_type=Path)
-ARGUMENTS = "viewfuse.arguments"
-"""Where click's context keeps what was typed after `viewfuse`."""
 
 model = click.argument("model", type=PATH)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
@@ -148,13 +145,6 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
     return collected
 
 
-def prepare_to_read(words: Sequence[str]) -> None:
-    """Start what reads files, where a command line names files that it reads."""
-    endings = {Path(word).suffix.lower() for word in words} & set(ENDINGS)
-    if endings and "--trusted" not in words and "fit-large" not in words[:1]:
-        client.start(sorted(endings))
-
-
 def _named(file: Path) -> tuple[str | None, Path]:
     """The name of a view and its file, from VIEW=FILE; a file that is really called so has no other name."""
     name, sign, path = str(file).partition("=")
@@ -234,12 +224,7 @@ def chunks(source: FileSource, what: str) -> Iterator[Views]:
 
 def typed() -> str:
     """The command as it was typed, to be run again."""
-    return shlex.join(("viewfuse", *click.get_current_context().meta.get(ARGUMENTS, ())))
-
-
-def plain(text: object) -> str:
-    """Text on one line, in which nothing steers the terminal."""
-    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
+    return shlex.join(("viewfuse", *(click.get_current_context().obj or ())))
 
 
 def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:

@@ -2,119 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Collection
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import viewfuse.errors
 from viewfuse.errors import DataError
-from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, ReadJob, Unpacked, limits_of
+from viewfuse.io.isolated import process
+from viewfuse.io.isolated.jobs import ENDED, LENGTH, RESULT, ReadJob, Unpacked, limits_of
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents
 from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Advice, Setting, from_plain
 
-POSSIBLE = hasattr(os, "fork") and hasattr(socket, "send_fds")
-"""Whether this system can; elsewhere files are read in place."""
-_PROGRAM = "import sys; from viewfuse.io.isolated.server import main; main(int(sys.argv[1]), *sys.argv[2:])"
-_SETTINGS = {
-    "OMP_NUM_THREADS": "1",  # a process that forks must have no threads
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "2",
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve more than the limit on memory
-}
 _PATIENCE = 30.0
 """Seconds after the end of a reader's time in which the server should have reported it."""
-_TIME = (signal.SIGXCPU, signal.SIGALRM) if POSSIBLE else ()
-
-
-class _ReaderProcess:
-    """The other process; it ends when this object or this process does."""
-
-    def __init__(self, soon: Collection[str]) -> None:
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *soon]
-            nothing: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            self._process = subprocess.Popen(
-                command, **nothing, pass_fds=[theirs.fileno()], env=_environment(), start_new_session=True
-            )
-
-    def send(self, job: ReadJob) -> socket.socket:
-        """Begin a job; what comes of it comes from the socket."""
-        ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(self._control, [bytes([ENDINGS.index(job.ending)])], [theirs.fileno()])
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        return ours
-
-    def close(self) -> None:
-        """Let the process end, whatever it does."""
-        self._control.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-
-    def forget(self) -> None:
-        """Let it end without waiting, or leave it to the process that this one was forked from."""
-        self._control.close()
-        self._process.returncode = 0
-
-
-def _environment() -> dict[str, str]:
-    """Modules are looked for where this process looks for them."""
-    own = str(Path(viewfuse.errors.__file__).parents[1])
-    path = os.pathsep.join([own, *(place for place in sys.path if place)])
-    return {**os.environ, **_SETTINGS, "PYTHONPATH": path}
-
-
-_server: _ReaderProcess | None = None
-_lock = threading.Lock()
-
-
-def start(endings: Collection[str] = ()) -> None:
-    """Start the other process before it is needed, so that both import at the same time."""
-    global _server
-    if not POSSIBLE:
-        return
-    with _lock:
-        if _server is None:
-            _server = _ReaderProcess(endings)
-
-
-def stop() -> None:
-    """End the other process; the next file starts another one."""
-    global _server
-    with _lock:
-        found, _server = _server, None
-    if found is not None:
-        found.close()
-
-
-def _forget() -> None:
-    """Leave the server to the parent in a forked process; at exit do not wait for it."""
-    global _server, _lock
-    _lock = threading.Lock()
-    if _server is not None:
-        _server.forget()
-    _server = None
-
-
-atexit.register(_forget)
-if POSSIBLE:
-    os.register_at_fork(after_in_child=_forget)
+_TIME = (signal.SIGXCPU, signal.SIGALRM) if process.POSSIBLE else ()
 
 
 def read_isolated(job: ReadJob) -> Contents:
@@ -130,20 +33,18 @@ def read_isolated(job: ReadJob) -> Contents:
 def _ask(job: ReadJob) -> tuple[bytes, list[int]] | None:
     """All that comes back about a job, and files with it; None where the server is gone."""
     try:
-        start([job.ending])
-        with _lock:
-            if _server is None:
-                return None
-            channel = _server.send(job)
+        channel = process.send(job.ending)
+        if channel is None:
+            return None
         with channel:
             found = _listen(channel, job)
     except OSError:
         found = None
     except BaseException:  # the caller stopped waiting, so the reader stops as well
-        stop()
+        process.stop()
         raise
     if found is None:
-        stop()
+        process.stop()
     return found
 
 

@@ -26,9 +26,6 @@ from viewfuse.io.safety import OnDisk, most_bytes
 from viewfuse.io.source import Contents, FileView, ending_of
 from viewfuse.utils import memory
 
-ENDINGS = (".npz", ".mat", ".parquet", ".h5ad", ".h5mu")
-"""Files that native libraries read. Text is read by Python itself, and folders of arrays are memory-mapped."""
-
 LENGTH = struct.Struct("<Q")
 """Before the text of a job."""
 RESULT, ENDED = struct.Struct("<cQQ"), struct.Struct("<ci")

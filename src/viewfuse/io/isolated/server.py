@@ -16,7 +16,8 @@ from contextlib import suppress
 from typing import Any
 
 from viewfuse.errors import NotEnoughMemory, ViewfuseError
-from viewfuse.io.isolated.jobs import ENDED, ENDINGS, LENGTH, RESULT, Packed, ReadingLimits, ReadJob, impose
+from viewfuse.io.isolated.jobs import ENDED, LENGTH, RESULT, Packed, ReadingLimits, ReadJob, impose
+from viewfuse.io.isolated.process import ENDINGS
 from viewfuse.io.readers import parse
 from viewfuse.utils.settings import Advice, Setting, as_plain
 

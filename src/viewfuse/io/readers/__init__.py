@@ -16,7 +16,8 @@ from viewfuse.data.annotated import Use
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
-from viewfuse.io.isolated.jobs import ENDINGS, ReadJob
+from viewfuse.io.isolated.jobs import ReadJob
+from viewfuse.io.isolated.process import ENDINGS, POSSIBLE
 from viewfuse.io.matching import check_matching
 from viewfuse.io.readers.hdf5 import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
@@ -96,7 +97,8 @@ def read_views(
         others are read; those of `drop` are read in no file
     allow_disjoint : whether tables may share no or hardly any ids, which is an error otherwise
     trusted : whether files are read in this process and without limits. By default another process reads what native
-        libraries parse (.npz, .mat, .parquet, .h5ad, .h5mu), so that a damaged file cannot end, stop or fill this one
+        libraries parse (.npz, .mat, .parquet, .h5ad, .h5mu), so that a damaged file cannot end, stop or fill this one;
+        files that you wrote yourself a moment ago need no such guard
 
     Returns
     -------
@@ -161,7 +163,7 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
 
 def _read(job: ReadJob, trusted: bool) -> Contents:
     """Read a file: in another process where a native library parses it and the user does not trust it."""
-    isolated = job.ending in ENDINGS and not trusted and client.POSSIBLE
+    isolated = job.ending in ENDINGS and not trusted and POSSIBLE
     return client.read_isolated(job) if isolated else parse(job)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from math import ceil
 from numbers import Integral, Real
-from types import NoneType
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from viewfuse.errors import SettingError
 from viewfuse.utils.settings import wrong
 
+Init = TypeVar("Init", bound=Callable[..., None])
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SCHEDULES = ("default", "paper")
 EFFORTS = ("quick", "auto", "thorough")
@@ -19,26 +20,27 @@ STARTS = ("best", "ward")
 OUTPUTS = (*ORDINALS, "mean", "concat")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Config:
-    """Hyperparameters and module switches of URRL-IMVC (paper, appendix "Implementation Details").
+    """The network of URRL and its training: ``URRL(config=Config(joint_epochs=0))`` (paper, "Implementation Details").
 
     Attributes
     ----------
-    n_clusters : number of cluster centres, d_c in the paper.
+    n_clusters : number of cluster centres, d_c in the paper; of a fit that is the parameter of `URRL`.
     n_neighbors : length of every neighbour list, the sample itself included; k in the paper.
     donor_depth : Algorithm 1 searches ``n_neighbors`` entries of each list for donors of a missing view. Where
         that finds no donor, so many are searched; a number up to ``n_neighbors`` is the algorithm as printed.
-    embedding_dim : width of the unified embedding, d_e.
-    hidden_dim : width of the hidden fully connected layers of view encoder and decoder; "auto" is 256, and 512 for more
-        than 50 clusters.
+    embedding_dim : width of the unified embedding, d_e; "auto" is 256, and 128 for a small set: fewer than 1000 samples
+        and at most 12 clusters.
+    hidden_dim : width of the hidden fully connected layers of view encoder and decoder; "auto" is 512 for more than 50
+        clusters, else as the embedding's.
     n_heads : attention heads of the view encoder; the neighbour encoders have one.
     feedforward_ratio : width of a Transformer block's feed-forward part over the block's width.
-    effort : how much is spent: "quick" trains a quarter as long, under one scaling; "thorough" twice as long, under
-        every scaling; "auto" stops where nothing more is gained.
+    effort : of a fit that is the parameter of `URRL`, too: "quick" trains a quarter as long, under one scaling;
+        "thorough" twice as long, under every scaling; "auto" stops where nothing more is gained.
     schedule : what "auto" means for the epochs: "default" is by the effort, "paper" trains as long as the paper.
     pretrain_epochs, joint_epochs : E_p and E_j; "auto" is sized by the number of samples, see `epochs`.
-    batch_size, learning_rate, weight_decay : of Adam.
+    batch_size, learning_rate, weight_decay : of Adam; "auto" is a rate of 3e-4, and 9e-4 for a small set.
     view_dropout : probability that a view is dropped in the augmented branch, phi_1; "auto" is the
         paper's equation "aug ratio".
     noise, feature_dropout : phi_2 and phi_3.
@@ -59,7 +61,7 @@ class Config:
     n_clusters: int = 8
     n_neighbors: int = 4
     donor_depth: int = 10
-    embedding_dim: int = 256
+    embedding_dim: int | str = "auto"
     hidden_dim: int | str = "auto"
     n_heads: int = 4
     feedforward_ratio: int = 2
@@ -68,7 +70,7 @@ class Config:
     pretrain_epochs: int | str = "auto"
     joint_epochs: int | str = "auto"
     batch_size: int = 64
-    learning_rate: float = 3e-4
+    learning_rate: float | str = "auto"
     weight_decay: float = 4e-5
     view_dropout: float | str = "auto"
     noise: float = 0.05
@@ -93,8 +95,9 @@ class Config:
                 object.__setattr__(self, one.name, int(value))
         for name in _POSITIVE_INTEGERS:
             _require(self, name, _is_integer(getattr(self, name), 1), "an integer of at least 1")
-        fits = _is_auto(self.hidden_dim) or _is_integer(self.hidden_dim, 1)
-        _require(self, "hidden_dim", fits, "'auto' or an integer of at least 1")
+        for name in ("embedding_dim", "hidden_dim"):
+            fits = _is_auto(getattr(self, name)) or _is_integer(getattr(self, name), 1)
+            _require(self, name, fits, "'auto' or an integer of at least 1")
         for name in ("pretrain_epochs", "joint_epochs"):
             value = getattr(self, name)
             _require(self, name, _is_auto(value) or _is_integer(value, 0), "'auto' or an integer of at least 0")
@@ -113,42 +116,58 @@ class Config:
         lr, bias, drop, weight = self.learning_rate, self.imputed_bias, self.view_dropout, self.clustering_weight
         fits = _is_auto(weight) or _is_number(weight, 0.0)
         _require(self, "clustering_weight", fits, "'auto' or a number of at least 0")
-        _require(self, "learning_rate", _is_number(lr, 0.0) and lr > 0, "a number above 0")
+        fits = _is_auto(lr) or (_is_number(lr, 0.0) and lr != 0)
+        _require(self, "learning_rate", fits, "'auto' or a number above 0")
         _require(self, "feature_dropout", _is_rate(self.feature_dropout), "a number from 0 to below 1")
         # An infinite bias is allowed: it masks imputed views altogether.
         _require(self, "imputed_bias", isinstance(bias, Real) and bias <= 0, "a number of at most 0")
         _require(self, "view_dropout", _is_auto(drop) or _is_rate(drop), "'auto' or a number from 0 to below 1")
-        fits = self.embedding_dim % self.n_heads == 0
+        fits = self.embedding_width % self.n_heads == 0
         _require(self, "embedding_dim", fits, f"a multiple of {self.n_heads}, the number of attention heads")
 
-    @classmethod
-    def with_ablation(cls, shared: Mapping[str, Any], ablation: Any) -> Config:
-        """The settings of an estimator, and others that only `ablation` can set."""
-        if not isinstance(ablation, (Mapping, NoneType)):
-            raise wrong("ablation", "None or a dict of settings", ablation)
-        extra = dict(ablation or {})
-        unknown = sorted(set(extra) - {f.name for f in fields(cls)} | set(extra) & set(shared), key=str)
-        if unknown:
-            allowed = [f.name for f in fields(cls) if f.name not in shared]
-            raise SettingError(f"ablation cannot set {unknown}; it can set {allowed}")
-        return cls(**shared, **extra)
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
+
+    def changed(self) -> dict[str, Any]:
+        """What is not as usual."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in own.items() if value != getattr(Config, name)}
+
+    def sized(self, n_samples: int) -> Config:
+        """What "auto" means for the widths and the rate where so many samples are trained on."""
+        is_small = self._is_small(n_samples)
+        width, rate = (_SMALL_WIDTH, _SMALL_RATE) if is_small else (_WIDTH, _RATE)
+        wide = _WIDE if self.n_clusters > _MANY_CLUSTERS else width
+        sizes: dict[str, Any] = {"embedding_dim": width, "hidden_dim": wide, "learning_rate": rate}
+        return replace(self, **{name: own for name, own in sizes.items() if _is_auto(getattr(self, name))})
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embedding; of a configuration that is not `sized` that of many samples."""
+        return _WIDTH if isinstance(self.embedding_dim, str) else self.embedding_dim
 
     @property
     def hidden_width(self) -> int:
         """Width of the hidden layers; wider ones tell many clusters apart better."""
         if not isinstance(self.hidden_dim, str):
             return self.hidden_dim
-        return 512 if self.n_clusters > _MANY_CLUSTERS else 256
+        return _WIDE if self.n_clusters > _MANY_CLUSTERS else _WIDTH
+
+    @property
+    def rate(self) -> float:
+        """Learning rate; of a configuration that is not `sized` that of many samples."""
+        return _RATE if isinstance(self.learning_rate, str) else self.learning_rate
 
     @property
     def usual_trainings(self) -> int:
         """Independent trainings where the user names no number."""
         return 3 if self.effort == "thorough" else 1
 
-    @property
-    def joint_factor(self) -> float:
+    def joint_factor(self, n_samples: int) -> float:
         """By how much the learning rate of the joint stage is larger than that of pre-training."""
-        return _JOINT_FACTORS[self.effort] if self.schedule == "default" else 1.0
+        if self.schedule != "default":
+            return 1.0
+        return _SMALL_JOINT_FACTOR if self._is_small(n_samples) else _JOINT_FACTORS[self.effort]
 
     @property
     def list_length(self) -> int:
@@ -180,8 +199,9 @@ class Config:
 
         "auto" is 22 and 30 epochs, but at least 680 and 900 steps (small sets need more epochs), at most 3000 steps
         (large ones need fewer, as in the paper) and at most 170 and 200 epochs; quick efforts take a quarter of that,
-        and thorough ones twice the second. With the paper's schedule it is 100 epochs each, and fewer where that would
-        be more than the 3100 steps that they take on Handwritten.
+        and thorough ones twice the second. Small sets take a third of these steps, at a larger rate.
+        With the paper's schedule it is 100 epochs each, and fewer where that would be more than the 3100 steps that
+        they take on Handwritten.
         """
         sized = [self._sized(stage, n_samples) for stage in _STAGES[self.effort][1:]]
         if self.schedule == "paper":
@@ -191,19 +211,24 @@ class Config:
         return first, second if self.clustering_module else 0
 
     def trial_epochs(self, n_samples: int) -> int:
-        """Epochs of pre-training after which scalings are compared: half of "auto", all for under 200 samples."""
+        """Epochs of pre-training after which scalings are compared: half of "auto"."""
         return min(self._sized(_STAGES[self.effort][0], n_samples), self.epochs(n_samples)[0])
 
     def early_epochs(self, n_samples: int) -> int:
         """Epochs after which clusters that are clear already need no longer trial: a quarter, for under 200 samples."""
         trial = self.trial_epochs(n_samples)
-        return ceil(trial / 4) if self.pretrained_as_needed and n_samples < _SMALL else trial
+        return ceil(trial / 4) if self.pretrained_as_needed and n_samples < _TINY else trial
+
+    def _is_small(self, n_samples: int) -> bool:
+        return n_samples < _SMALL and self.n_clusters <= _SEVERAL and self.schedule == "default"
 
     def _steps_per_epoch(self, n_samples: int) -> int:
         return max(1, n_samples // self.batch_size)
 
     def _sized(self, stage: tuple[int, int, int, int], n_samples: int) -> int:
         per_epoch, (some, least, most, most_epochs) = self._steps_per_epoch(n_samples), stage
+        if self._is_small(n_samples):
+            some, least, most = some // _FEWER, least // _FEWER, most // _FEWER
         return min(most_epochs, ceil(min(max(some * per_epoch, least), most) / per_epoch))
 
 
@@ -240,16 +265,62 @@ _STAGES = {
 }
 """By effort, of the trial, pre-training and the joint stage: epochs, unless these are fewer or more than so many steps;
 at most so many epochs."""
-_SMALL = 200
-"""Samples under which the trial is the whole pre-training, and most of the time of a fit."""
+_TINY = 200
+"""Samples under which the trial is most of the time of a fit."""
+_SMALL, _SEVERAL, _FEWER = 1_000, 12, 3
+"""Under so many samples, of at most so many clusters, a narrower network takes so many times fewer steps, at a larger
+rate: nearly as accurate, in a fifth of the time on a CPU (results/speed). Fifteen and more clusters lose by it."""
+_WIDTH, _WIDE, _SMALL_WIDTH = 256, 512, 128
+_RATE, _SMALL_RATE, _SMALL_JOINT_FACTOR = 3e-4, 9e-4, 2.0
 _JOINT_FACTORS = {"quick": 3.0, "auto": 3.0, "thorough": 2.0}
 """Over 21 sets three times the rate is as accurate as twice, and early stopping ends it sooner."""
 _MANY_CLUSTERS = 50
 """From 15 to 27 clusters wider layers gained nothing over ten masks; with a hundred clusters three points."""
 
 
+OF_ESTIMATOR = ("n_clusters", "effort")
+"""Fields that are parameters of the estimator, which sets them."""
+OLD_NAMES = frozenset({one.name for one in fields(Config)}.difference(OF_ESTIMATOR) | {"ablation"})
+"""Parameters that `URRL` itself had in version 0.2; saved models of that time have them."""
+
+
+def with_old(config: Config | None, old: Mapping[str, Any]) -> Config | None:
+    """A configuration with parameters that version 0.2 gave to `URRL` itself."""
+    flat, ablation = {name: value for name, value in old.items() if name != "ablation"}, old.get("ablation") or {}
+    if not isinstance(ablation, Mapping):
+        raise wrong("ablation", "a dict of fields of Config", ablation)
+    return replace(config or Config(), **flat, **ablation) if old else config
+
+
+def opened_params(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an estimator from those of a saved model, which version 0.2 saved by its own names."""
+    own = {name: value for name, value in saved.items() if name not in OLD_NAMES}
+    config = None if own.get("config") is None else Config(**own["config"])
+    return {**own, "config": with_old(config, {name: saved[name] for name in OLD_NAMES.intersection(saved)})}
+
+
+def with_old_names(config: Config | None, old: Mapping[str, Any]) -> Config | None:
+    """As `with_old`; warns where the caller of our caller spelled them so."""
+    found = with_old(config, old)
+    if old:
+        new = f"{', '.join(old)} moved into Config; write URRL(config={found!r})"
+        warnings.warn(f"{new}: the old spelling works in this version only", FutureWarning, stacklevel=3)
+    return found
+
+
+def takes_old_names(init: Init) -> Init:
+    """An ``__init__`` that takes parameters of version 0.2 as well, in this version only; its signature is without."""
+
+    @wraps(init)
+    def taken(self: Any, *args: Any, config: Config | None = None, **params: Any) -> None:
+        old = {name: params.pop(name) for name in list(params) if name in OLD_NAMES}
+        init(self, *args, config=with_old_names(config, old), **params)
+
+    return cast(Init, taken)
+
+
 _POSITIVE_INTEGERS = (
-    "n_clusters", "n_neighbors", "donor_depth", "embedding_dim",
+    "n_clusters", "n_neighbors", "donor_depth",
     "n_heads", "feedforward_ratio", "batch_size",
 )  # fmt: skip
 _SWITCHES = tuple(f.name for f in fields(Config) if f.type == "bool")

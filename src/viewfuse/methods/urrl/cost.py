@@ -41,7 +41,7 @@ def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scaling
     widths : columns per view, after reduction
     n_scalings : how many scalings are tried; 1 where the user names one
     """
-    size = min(n_samples, config.batch_size)
+    config, size = config.sized(n_samples), min(n_samples, config.batch_size)
     step = step_seconds(widths, replace(config, batch_size=size))
     steps, passes = n_steps(n_samples, config, n_scalings), n_samples / size * (n_scalings + _EVALUATIONS) / _PASSES
     search = 2 * n_samples * min(n_samples, _EXACT_ROWS) * sum(widths) * n_scalings / _OPERATIONS_PER_SECOND
@@ -71,8 +71,9 @@ def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_stacked: 
     n_stacked : trainings side by side
     n_waiting : trainings that wait for their turn: their samples and weights are held
     """
+    config = config.sized(n_samples)
     depth, parameters = max(config.search_depth, _AGREEMENT_DEPTH), n_parameters(widths, config)
-    per_sample = 4 * sum(widths) + len(widths) * (8 * depth + 1) + 4 * config.embedding_dim
+    per_sample = 4 * sum(widths) + len(widths) * (8 * depth + 1) + 4 * config.embedding_width
     held = n_samples * per_sample * (n_stacked + n_waiting) + 4 * parameters * n_waiting
     training = n_stacked * (_PER_PARAMETER * parameters + _step_bytes(widths, config, n_samples))
     passing = _LIBRARIES + _PER_SAMPLE * min(n_samples, _SAMPLES_AT_A_TIME)
@@ -88,7 +89,7 @@ def _step_bytes(widths: Sequence[int], config: Config, n_samples: int) -> int:
 
 def n_parameters(widths: Sequence[int], config: Config) -> int:
     """Numbers that are learned, all of them."""
-    coded, size = [_coded(width, config) for width in widths], config.embedding_dim
+    coded, size = [_coded(width, config) for width in widths], config.embedding_width
     blocks = sum(_block(width, config) for width in (*coded, size))
     chains = [embed_widths(width, config) for width in coded] + [decode_widths(width, config) for width in widths]
     layers = sum(chain(one) + sum(one[1:]) + len(one) - 2 for one in chains)  # with biases and slopes
@@ -111,7 +112,7 @@ def _coded(width: int, config: Config) -> int:
 
 def multiply_adds(widths: Sequence[int], config: Config, asked: int) -> int:
     """Of the matrix products of one forward pass over both branches; `asked` outputs of each neighbour list."""
-    rows, size = 2 * config.batch_size, config.embedding_dim
+    rows, size = 2 * config.batch_size, config.embedding_width
     per_sample = sum(_per_list(width, config, asked) for width in widths)
     per_sample += products(size, config.feedforward_ratio) * len(widths) + 2 * len(widths) ** 2 * size
     embed = sum(chain(embed_widths(_coded(width, config), config)) for width in widths)
@@ -131,7 +132,7 @@ def layer_outputs(widths: Sequence[int], config: Config) -> int:
     """Numbers that the layers hand on in one forward pass over both branches."""
     coded = [_coded(width, config) for width in widths]
     per_token = 5 + config.feedforward_ratio  # query, key, mixture, merged, output, and inside the feed-forward part
-    outputs = per_token * (sum(coded) + len(widths) * config.embedding_dim)
+    outputs = per_token * (sum(coded) + len(widths) * config.embedding_width)
     outputs += sum(sum(embed_widths(width, config)[1:]) for width in coded)
     decoded = sum(sum(decode_widths(width, config)[1:]) for width in widths)
     return 2 * config.batch_size * outputs + config.batch_size * decoded
@@ -144,12 +145,12 @@ def products(width: int, ratio: int) -> int:
 
 def embed_widths(width: int, config: Config) -> list[int]:
     """Widths of the layers that map a view to a token of the view encoder."""
-    return [width, config.hidden_width, config.hidden_width, config.embedding_dim]
+    return [width, config.hidden_width, config.hidden_width, config.embedding_width]
 
 
 def decode_widths(width: int, config: Config) -> list[int]:
     """Widths of the layers that map an embedding to a view."""
-    return [config.embedding_dim, *[config.hidden_width] * 3, width]
+    return [config.embedding_width, *[config.hidden_width] * 3, width]
 
 
 def chain(widths: Sequence[int]) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,17 +21,26 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.errors import EmptyCellsWarning, JointStageWarning
+from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.fingerprint import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
-from viewfuse.fitted.persistence import BuildMethod
+from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
 from viewfuse.methods.joining import Updatable
 from viewfuse.methods.levels import NestedLevels
 from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import check_outliers, with_number
-from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
+from viewfuse.methods.urrl.config import (
+    OF_ESTIMATOR,
+    OLD_NAMES,
+    PAPER,
+    PAPER_SCALING,
+    Config,
+    opened_params,
+    takes_old_names,
+    with_old_names,
+)
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
@@ -39,9 +49,9 @@ from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
-from viewfuse.utils.settings import Setting, checked_range, wrong
+from viewfuse.utils.settings import Field, checked_range, wrong
 
-_MEANINGLESS = ("device", "verbose", "checkpoint", "n_jobs", "outliers")
+_MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
@@ -56,12 +66,6 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         are no clusters. `cut` joins clusters to fewer.
     cluster_range : (int, int), default (1, 200)
         The least and the largest number of clusters that "auto" may choose, at most one per eight samples.
-    n_neighbors : int, default 4
-        Length of every neighbour list, the sample itself included.
-    embedding_dim : int, default 256
-        Width of the embedding.
-    hidden_dim : int or "auto", default "auto"
-        Width of the hidden layers; "auto" is 256, and 512 for more than 50 clusters.
     scaling : {"auto", "standard", "view", "mixed", "minmax", "none"}, default "auto"
         How columns are scaled; measured on observed rows only. "standard" gives each column a deviation of 1, "view"
         divides all columns of a view by one number, "mixed" does either for each view
@@ -81,30 +85,12 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     outliers : {"mark", "label"}, default "mark"
         Whether samples that lie far from all others keep their cluster beside the mark in ``outliers_``, or have the
         label -1, as new ones have in `predict`.
-    schedule : {"default", "paper"}, default "default"
-        What "auto" means for the epochs: 22 and 30 for 2000 samples, more for small sets, fewer for large ones; or
-        100 each as in the paper, fewer for more than 2000 samples. :meth:`paper` is all of the paper's setting.
-    pretrain_epochs, joint_epochs : int or "auto", default "auto"
-        Epochs without and with the clustering loss. Without a joint stage k-means on the embedding decides. With
-        "auto" pre-training may end halfway, where trainings agree, and the joint stage is watched: it is taken back
-        where it makes the clusters worse, and at the usual effort it ends where it brings nothing more.
-    batch_size, learning_rate, weight_decay : default 64, 3e-4, 4e-5
-        Of Adam.
-    view_dropout : float or "auto", default "auto"
-        Probability that a view is hidden from the augmented branch; "auto" grows with the share of missing views.
-    noise, feature_dropout : float, default 0.05
-        Deviation of the noise added to, and share of the values set to zero in, the augmented branch.
-    robustness_weight : float, default 1e-3
-        Weight of the loss that keeps a sample in place when views are hidden.
-    clustering_weight : float or "auto", default "auto"
-        Weight of the clustering loss; "auto" is a share of the reconstruction loss, the paper's is 0.1.
-    imputed_bias : float, default -10
-        Attention bias of views that are filled from donors.
     n_init : int or "auto", default "auto"
         Independent trainings, with each scaling that is tried, of which the one with the best clusters is kept
         (:mod:`viewfuse.selection`). "auto" is one; three with effort="thorough". See `n_jobs`.
-    ablation : dict, optional
-        Other fields of :class:`viewfuse.methods.urrl.config.Config`: the switches of the paper's ablations.
+    config : :class:`viewfuse.Config`, optional
+        The network and its training: epochs, widths, rates, and the switches of the paper's ablations, such as
+        ``Config(joint_epochs=0)``. One field is changed by ``set_params(config__joint_epochs=0)``.
     device : str, default "auto"
         "cpu", "cuda", "cuda:1", ...; "auto" takes a GPU where there is one.
     random_state : int, RandomState or None
@@ -141,13 +127,13 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     Examples
     --------
     >>> import numpy as np
-    >>> from viewfuse import URRL
+    >>> from viewfuse import URRL, Config
     >>> rng = np.random.default_rng(0)
     >>> group = np.repeat([0.0, 5.0], 30)[:, None]
     >>> sound = rng.normal(size=(60, 4)) + group
     >>> image = rng.normal(size=(60, 9)) - group
     >>> image[::3] = np.nan  # every third sample has no image
-    >>> model = URRL(n_clusters=2, pretrain_epochs=20, joint_epochs=10, random_state=0)
+    >>> model = URRL(n_clusters=2, config=Config(pretrain_epochs=20, joint_epochs=10), random_state=0)
     >>> labels = model.fit_predict({"sound": sound, "image": image})
     >>> len(set(labels[:30])), len(set(labels[30:])), bool(labels[0] != labels[-1])
     (1, 1, True)
@@ -155,33 +141,19 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
 
     method_builders: ClassVar[Mapping[str, BuildMethod]] = {"urrl": URRLMethod.from_saved}
 
+    @takes_old_names
     def __init__(
         self,
         n_clusters: int | str = "auto",
         *,
         cluster_range: tuple[int, int] = RANGE,
-        n_neighbors: int = Config.n_neighbors,
-        embedding_dim: int = Config.embedding_dim,
-        hidden_dim: int | str = Config.hidden_dim,
         scaling: str = "auto",
         fill: str = "neighbors",
         reduction: str | Mapping[str, str] = "auto",
         effort: str = Config.effort,
         outliers: str = "mark",
-        schedule: str = Config.schedule,
-        pretrain_epochs: int | str = Config.pretrain_epochs,
-        joint_epochs: int | str = Config.joint_epochs,
-        batch_size: int = Config.batch_size,
-        learning_rate: float = Config.learning_rate,
-        weight_decay: float = Config.weight_decay,
-        view_dropout: float | str = Config.view_dropout,
-        noise: float = Config.noise,
-        feature_dropout: float = Config.feature_dropout,
-        robustness_weight: float = Config.robustness_weight,
-        clustering_weight: float | str = Config.clustering_weight,
-        imputed_bias: float = Config.imputed_bias,
         n_init: int | str = "auto",
-        ablation: Mapping[str, Any] | None = None,
+        config: Config | None = None,
         device: str = "auto",
         random_state: Any = None,
         verbose: bool = False,
@@ -190,28 +162,13 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     ) -> None:
         self.n_clusters = n_clusters
         self.cluster_range = cluster_range
-        self.n_neighbors = n_neighbors
-        self.embedding_dim = embedding_dim
-        self.hidden_dim = hidden_dim
         self.scaling = scaling
         self.fill = fill
         self.reduction = reduction
         self.effort = effort
         self.outliers = outliers
-        self.schedule = schedule
-        self.pretrain_epochs = pretrain_epochs
-        self.joint_epochs = joint_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.view_dropout = view_dropout
-        self.noise = noise
-        self.feature_dropout = feature_dropout
-        self.robustness_weight = robustness_weight
-        self.clustering_weight = clustering_weight
-        self.imputed_bias = imputed_bias
         self.n_init = n_init
-        self.ablation = ablation
+        self.config = config
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -224,14 +181,22 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
 
         Parameters
         ----------
-        params : what is to differ from the paper, such as ``random_state``
+        params : what is to differ from the paper: parameters such as ``random_state``, and fields of `Config`
         """
-        own = {name: value for name, value in PAPER.items() if name in cls._get_param_names()}
-        ablation = {name: value for name, value in PAPER.items() if name not in own}
-        return cls(
-            n_clusters,
-            **{**own, "scaling": PAPER_SCALING, "reduction": "none", "n_init": 1, "ablation": ablation, **params},
-        )
+        changed = {name: params.pop(name) for name in OLD_NAMES.intersection(params) if name != "ablation"}
+        usual = {"scaling": PAPER_SCALING, "reduction": "none", "n_init": 1}
+        return cls(n_clusters, config=Config(**{**PAPER, **changed}), **{**usual, **params})
+
+    def set_params(self, **params: Any) -> Self:
+        """As scikit-learn has it; ``config__joint_epochs=0`` sets one field of `config`."""
+        old = {name: params.pop(name) for name in OLD_NAMES.intersection(params)}
+        changed = {name: params.pop(name) for name in list(params) if name.startswith("config__")}
+        super().set_params(**params)
+        if changed:
+            own = {name.removeprefix("config__"): value for name, value in changed.items()}
+            self.config = replace(self.config or Config(), **own)
+        self.config = with_old_names(self.config, old)
+        return self
 
     def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None) -> Self:
         """Train on the samples and cluster them.
@@ -273,7 +238,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
         self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
-        warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Setting("joint_epochs", 0))
+        warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Field("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
             warn(JointStageWarning(self.decisions_["joint_stage"]["why"]))
         is_worth_it = self.effort == "thorough" and "trust" in self.decisions_ and self.n_clusters_ > 1
@@ -327,6 +292,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         if self.checkpoint is None:
             return NO_CHECKPOINT
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
+        own = {**asdict(self._config()), **own}
         known = {} if hints is None else {"hints": hints.digest()}
         return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds, **known}, device))
 
@@ -335,10 +301,21 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         return isinstance(self.n_clusters, str) and self.n_clusters == "auto"
 
     def _config(self) -> Config:
-        names = {f.name for f in fields(Config)}
-        shared = {name: value for name, value in self.get_params(deep=False).items() if name in names}
-        if self._chooses():
-            shared["n_clusters"] = 1  # until it is known
-        elif isinstance(self.n_clusters, str):
-            raise wrong("n_clusters", "'auto' or an integer of at least 1", self.n_clusters)
-        return Config.with_ablation(shared, self.ablation)
+        if not isinstance(self.config, (Config, NoneType)):
+            raise wrong("config", "None or a Config, such as Config(joint_epochs=0)", self.config)
+        given = self.config or Config()
+        if misplaced := [f"{name}={value!r}" for name, value in given.changed().items() if name in OF_ESTIMATOR]:
+            raise SettingError(f"give {' and '.join(misplaced)} to URRL itself, and not to its Config")
+        number = 1 if self._chooses() else self.n_clusters  # until it is known
+        if isinstance(number, str):
+            raise wrong("n_clusters", "'auto' or an integer of at least 1", number)
+        return replace(given, n_clusters=number, effort=self.effort)
+
+    def _plain_params(self) -> dict[str, Any]:
+        own = super()._plain_params()
+        return {**own, "config": None if self.config is None else self.config.changed()}
+
+    @classmethod
+    def _restored(cls, saved: Saved, device: str, place: torch.device) -> Self:
+        facts = {**saved.facts, "params": opened_params(saved.facts["params"])}
+        return super()._restored(replace(saved, facts=facts), device, place)

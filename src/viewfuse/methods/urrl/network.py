@@ -214,7 +214,7 @@ class ViewEncoder(nn.Module):
 
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
-        hidden, out = config.hidden_width, config.embedding_dim
+        hidden, out = config.hidden_width, config.embedding_width
         self.embed = nn.ModuleList(fully_connected([width, hidden, hidden, out]) for width in widths)
         self.block = TransformerBlock(out, config.n_heads, config.feedforward_ratio * out)
         self.output = OutputChoice(config.view_output, len(widths), out)
@@ -237,7 +237,7 @@ class Network(nn.Module):
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
         self.config = config
-        hidden, size = config.hidden_width, config.embedding_dim
+        hidden, size = config.hidden_width, config.embedding_width
         encoders = [NeighborEncoder(width, config) for width in widths]
         self.neighbor_encoders = nn.ModuleList(encoders)
         self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], config)

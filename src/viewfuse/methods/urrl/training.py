@@ -32,6 +32,7 @@ _MOST_ROWS, _LEAST_ROWS = 4096, 64
 
 def init_state(stored: Samples, config: Config, seed: int, known: Tensor | None = None) -> TrainState:
     """A network with the weights that its seed gives, for the samples, some of known classes, and on their device."""
+    config = config.sized(len(stored))
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
     network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
     rate = config.view_dropout
@@ -141,7 +142,7 @@ def pretraining_stage(training: Training, epochs: int) -> Stage:
         "pre-training",
         epochs,
         config.batch_size,
-        config.learning_rate,
+        config.rate,
         loss_of(training, joint=False),
         last="drop short",
         weight_decay=config.weight_decay,
@@ -164,7 +165,7 @@ def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping
         "joint",
         epochs,
         config.batch_size,
-        config.learning_rate * config.joint_factor,
+        config.rate * config.joint_factor(len(training.runs[0].stored)),
         loss_of(training, joint=True),
         last="drop short",
         weight_decay=config.weight_decay,

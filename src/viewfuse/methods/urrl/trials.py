@@ -26,7 +26,7 @@ from viewfuse.selection.candidates import candidate_partitions, centers_of
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
 from viewfuse.selection.scores import Candidate, matched_kappa, merits
-from viewfuse.utils.settings import Setting
+from viewfuse.utils.settings import Field, Setting
 
 _LONG = 60.0
 """Above this many seconds the user sees how long the wait may be."""
@@ -236,7 +236,7 @@ def check_memory(views: Views, config: Config, device: torch.device, n_waiting: 
         widths = ", ".join(f"{name} {width:,}" for name, width in zip(views.names, views.widths, strict=True))
         raise NotEnoughMemory(
             f"training on {len(views):,} samples with columns {widths} and ",
-            Setting("n_neighbors", config.n_neighbors),
+            Field("n_neighbors", config.n_neighbors),
             f" needs about {needed:,} bytes, but only {free:,} are free; use ",
             Setting("reduction", "auto"),
             ", fewer columns or neighbours",
