@@ -329,7 +329,7 @@ def test_nothing_is_overwritten_without_being_told(omics, tmp_path):
 
 def test_mistakes_are_answered_in_one_line(omics, tmp_path):
     files, _ = omics
-    (tmp_path / "bad.csv").write_text("id,x\na,one\n")
+    (tmp_path / "bad.csv").write_text("id,x\na,one\nb,2\n")
     for arguments, words in [
         (("inspect", tmp_path / "nothing.csv"), "nothing.csv is no file"),
         (("inspect", tmp_path / "bad.csv"), "'one' is not a number"),

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.data.hints import UNKNOWN, Hints, range_with
+from viewfuse.data.known.hints import UNKNOWN, Hints, range_with
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.hints import class_numbers, doubtful, known_centers, share_of_hints
@@ -98,7 +98,7 @@ def test_mistakes_are_named(y, fault):
 
 
 def test_hints_about_no_sample_are_counted():
-    with pytest.warns(SuspiciousDataWarning, match="2 hints, such as that of 'x', are about no sample"):
+    with pytest.warns(SuspiciousDataWarning, match="2 labels of y, such as that of 'x', are about no sample"):
         assert len(Hints.of({"s1": "a", "x": "a", "y": "b"}, IDS)) == 1
 
 

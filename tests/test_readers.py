@@ -91,7 +91,7 @@ def test_one_text_file_with_quotes_and_a_mark(tmp_path):
         ("id,x\na,1\na,2\n", "id 'a' appears twice, in data rows 1 and 2"),
         ("id,x\na,1\n,2\n", "data row 2 has no id"),
         ("id,x\na,1,5\n", "data row 1 has 3 cells instead of 2"),
-        ("id,x,stage\na,1,II\n", "id 'a', column 'stage': 'II' is not a number"),
+        ("id,x,stage\na,1,II\nb,1,2\n", "id 'a', column 'stage': 'II' is not a number"),
         ("id,x,y\na,1,inf\nb,1,2\n", r"view 'bad', row 0 \(id 'a'\), column 1.*the value is inf"),
         ("id,x\na,inf\n", "the value is inf"),
         ('id,x\na,"1\n', "cannot be read as text"),

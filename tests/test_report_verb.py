@@ -114,7 +114,7 @@ def test_clusters_that_follow_a_batch_are_named_first(folder, tmp_path):
     assert run(*asked, "--batch", "plate").exit_code == 0
     text = (tmp_path / "page.html").read_text()
     assert "The clusters follow plate (adjusted mutual information" in text
-    assert text.index("Remove the effect of plate") < text.index("What sets the clusters apart most")
+    assert text.index("Fit again with plate as") < text.index("What sets the clusters apart most")
     refused = run(*asked, "--force", "--batch", "lane")
     assert (
         refused.exit_code,

@@ -72,7 +72,7 @@ CASES = {
     "noise": (noise, {"n_clusters": 3}, "validate"),
     "sizes": (lambda: groups(90, 8, 4)[0], {"n_clusters": 3}, "Check whether the small ones are real"),
     "outliers": (with_outliers, {"n_clusters": 3}, "Look at these samples"),
-    "batch": (lambda: groups(34, 30)[0], {"n_clusters": 2}, "Remove the effect of plate"),
+    "batch": (lambda: groups(34, 30)[0], {"n_clusters": 2}, "Fit again with plate as"),
     "joined": (lambda: groups(25, 25, 25, 25, apart=9.0)[0], {"n_clusters": 3}, ""),
     "one view": (one_informative, {"n_clusters": 2}, "quality of the other views"),
     "continuum": (curve, {"cluster_range": (2, 4)}, "Use the embedding as coordinates"),

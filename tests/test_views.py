@@ -302,7 +302,7 @@ def test_bad_frames_are_refused_by_name():
     with pytest.raises(DataError, match=r"view 'rna', row 2 \(id 'p3'\), column 1 \('g2'\): the value is inf"):
         Views({"rna": good.replace(5.0, np.inf)})
     with pytest.raises(DataError, match=r"view 'rna', row 0, column 1 \('stage'\): 'II' is not a number"):
-        Views({"rna": pd.DataFrame({"age": [1, 2, 3], "stage": ["II", "I", "I"]})})
+        Views({"rna": pd.DataFrame({"age": [1, 2, 3], "stage": ["II", 1, 1]})})
     with pytest.raises(DataError, match="view 'b': row label 'p1' appears twice"):
         Views({"a": good, "b": good.set_axis(["p1", "p1", "p2"])})
     with pytest.raises(DataError, match=r"\['b'\] have none, so the rows cannot be matched"):

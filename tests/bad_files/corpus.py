@@ -60,13 +60,13 @@ TEXTS = {
     "no_id.csv": (b"id,x\na,1\n,2\n", "data row 2 has no id"),
     "long_row.csv": (b"id,x\na,1\nb,1,5\n", "data row 2 has 3 cells instead of 2"),
     "short_row.csv": (b"id,x,y\na,1,2\nb,1\n", "data row 2 has 2 cells instead of 3"),
-    "text.csv": (b"id,x,stage\na,1,II\n", "id 'a', column 'stage': 'II' is not a number"),
+    "text.csv": (b"id,x,stage\na,1,II\nb,1,2\n", "id 'a', column 'stage': 'II' is not a number"),
     "decimal_comma.csv": (b'id,x\na,"1,5"\n', "id 'a', column 'x': '1,5' is not a number; write 1.5"),
     "percent.csv": (b"id,x\na,5%\n", "'5%' is not a number"),
     "semicolons.tsv": (b"id;x\na;1\n", "its first line, 'id;x', is separated by ';'; save it with"),
     "points_and_commas.csv": (b"id;x;y\na;1,5;2.5\n", "'1,5' and '2.5' stand in one file; write all numbers alike"),
     "yes_among_numbers.csv": (b"id,x\na,1\nb,yes\n", "id 'b', column 'x': 'yes' is not a number"),
-    "number_among_yes.csv": (b"id,x\na,yes\nb,2\n", "id 'b', column 'x': '2' is neither yes nor no"),
+    "number_among_yes.csv": (b"id,x\na,yes\nb,2\n", "id 'a', column 'x': 'yes' is not a number, unlike other cells"),
     "no_such_day.csv": (b"id,x\na,2024-02-30\n", "id 'a', column 'x': '2024-02-30' is no date"),
     "not_packed.csv.gz": (b"id,x\na,1\n", "is no readable .gz file"),
     "tabs.csv": (b"id\tx\na\t1\n", "is separated by tabs; call the file .tsv"),
@@ -570,9 +570,9 @@ def _(path):
     pq.write_table(pa.table([["a"], [1.0], [2.0]], names=["id", "x", "x"]), path)
 
 
-@bad("words.parquet", "column 'stage' holds string values, not numbers")
+@bad("words.parquet", "id 0, column 'stage': 'II' is not a number, unlike other cells")
 def _(path):
-    pq.write_table(pa.table({"id": ["a"], "x": [1.0], "stage": ["II"]}), path)
+    pq.write_table(pa.table({"id": ["a", "b"], "x": [1.0, 2.0], "stage": ["II", "3"]}), path)
 
 
 @bad("one_column.parquet", "needs a column of ids and one of numbers")

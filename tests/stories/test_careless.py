@@ -32,7 +32,7 @@ def write_files() -> None:
         "rna": rna, "protein": protein, "turned": rna.T, "renamed": protein.rename(index=lambda name: f"P-{name}"),
         "hardly": table(2, ids=["p0", *(f"x{i}" for i in range(29))]).add_prefix("q"), "nobody": protein * np.nan,
         "filled": rna.abs().mask(rna > 1.5, -999.0), "flat": rna * 0 + 1, "counting": rna.assign(row=range(30)),
-        "infinite": rna.replace(rna.iloc[3, 1], np.inf), "staged": rna.assign(stage="II"),
+        "infinite": rna.replace(rna.iloc[3, 1], np.inf), "staged": rna.assign(stage=["II", *range(29)]),
         "twice": rna.rename({"p1": "p0"}),
     }.items():  # fmt: skip
         frame.to_csv(f"{name}.csv", index_label="id")
@@ -108,7 +108,7 @@ REFUSED = {
     "inspect rna.csv --no-header": "column '1': 'g0' is not a number",
     "inspect no_ids.csv": "holds measurements, not ids; name the column of ids with --id-column, or add one",
     "inspect rna.csv --id-column patient": "has no column 'patient'; it has 'id', 'g0'",
-    "inspect staged.csv": "column 'stage': 'II' is not a number",
+    "inspect staged.csv": "column 'stage': 'II' is not a number, unlike other cells",
     "inspect infinite.csv": "the value is inf",
     "inspect twice.csv": "id 'p0' appears twice, in data rows 1 and 2",
     "inspect unnamed.csv": "data row 2 has no id",

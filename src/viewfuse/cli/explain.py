@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from viewfuse.cli import options
+from viewfuse.data.categories import category_of
 from viewfuse.io.writers import as_json as json_text
 from viewfuse.io.writers import write_sheets
+from viewfuse.report.verdict import percent
 
 if TYPE_CHECKING:
     from viewfuse.fitted.clusters import Merge
@@ -104,7 +106,6 @@ def _rows(cluster: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _in_words(feature: dict[str, Any]) -> str:
-    return (
-        f"{feature['view']} {feature['feature']}: {feature['mean']:.4g}, others {feature['mean_of_others']:.4g} "
-        f"({feature['difference']:+.1f} deviations)"
-    )
+    means = feature["mean"], feature["mean_of_others"]
+    here, others = (f"{one:.4g}" if category_of(feature["feature"]) is None else percent(one) for one in means)
+    return f"{feature['view']} {feature['feature']}: {here}, others {others} ({feature['difference']:+.1f} deviations)"

@@ -16,7 +16,7 @@ from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
 from viewfuse.io.writers import OUTLIER, Sheet, named_rows, write_embedding, write_history, write_labels, write_sheets
 from viewfuse.io.writers import as_json as json_text
-from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.pictures import FORMATS, PictureStyle, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import read_run, read_table
@@ -83,7 +83,9 @@ def _draw(run: FinishedRun) -> None:
     places = Places(np.array([row[name] for name in run.map.ids()]), xy, len(run.ids))
     title = f"{len(run.ids):,} samples, {len(run.views)} views, {run.n_clusters} clusters"
     tags = {label: run.cluster_names.get(label, str(label)) for label in range(run.n_clusters)}
-    draw_map(run.folder / "map.png", places, run.labels, run.present, run.views, title=title, tags=tags)
+    kinds = tuple(kind for kind in FORMATS if (run.folder / f"map.{kind}").exists()) or FORMATS[:1]
+    shown = places, run.labels, run.present, run.views
+    draw_map(run.folder / "map.png", *shown, title=title, tags=tags, style=PictureStyle(kinds))
 
 
 @click.command()

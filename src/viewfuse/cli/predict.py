@@ -41,6 +41,8 @@ def command(
 ) -> None:
     """Filled in by the group."""
     if any(map(_is_pattern, inputs.files)):
+        if inputs.batch is not None:
+            raise SettingError(Setting("batch"), " is for one set of samples; give its files without a pattern")
         ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs}
         with options.on_engine(engine, address, device):
             facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)

@@ -27,16 +27,31 @@ from viewfuse.report.page import tables_beside, write_report
     metavar="COLUMN",
     help="The column of --known that clusters should not follow, such as a plate.",
 )
+@click.option(
+    "--survival",
+    type=(str, str),
+    default=None,
+    metavar="TIME EVENT",
+    help="Columns of --known: times, and 1 where the event was seen then, else 0. Gives a log-rank test and curves.",
+)
 @options.force
 @options.as_json
-def command(runs: tuple[Path, ...], out: Path, known: Path | None, batch: str, force: bool, as_json: bool) -> None:
+def command(
+    runs: tuple[Path, ...],
+    out: Path,
+    known: Path | None,
+    batch: str,
+    survival: tuple[str, str] | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Filled in by the group."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise CannotWrite(f"{out}: the report is a page; give the ending .html")
     _check_places(out, [*runs, *([known] if known else [])], force)
     from viewfuse.cli.fit import command as fit
 
-    tables = write_report(runs, out, known, spell=options.spelling(fit), batch=batch)
+    tables = write_report(runs, out, known, spell=options.spelling(fit), batch=batch, survival=survival or ())
     options.show({"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}, as_json)
 
 

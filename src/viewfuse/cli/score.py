@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,9 +10,7 @@ from viewfuse import metrics
 from viewfuse.cli import options
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.errors import DataError
-from viewfuse.io.csv_text import open_utf8, unmarked
-from viewfuse.io.readers import open_source
-from viewfuse.io.source import check_ids
+from viewfuse.io.labels import read_labels
 
 
 @click.command()
@@ -39,31 +35,3 @@ def command(labels: Path, truth: Path, as_json: bool) -> None:
         },
         as_json,
     )
-
-
-def read_labels(path: Path) -> dict[str, str]:
-    """Per id its label, from a table with these columns or from data that carry labels."""
-    if not path.exists() or path.is_fifo() or path.is_char_device():
-        raise DataError(f"{path} is no file; check the path")
-    if path.is_dir() or path.suffix.lower() in (".npz", ".mat"):
-        source = open_source(path)
-        if source.labels is None:
-            raise DataError(f"{path} holds no labels; give a CSV file with the columns id and label")
-        return dict(zip(map(str, source.ids.tolist()), map(str, source.labels.tolist()), strict=True))
-    try:
-        with open_utf8(path) as file:
-            lines = csv.DictReader(file)
-            header = lines.fieldnames or []
-            if not {"id", "label"} <= set(header):
-                raise DataError(f"{path} has the columns {_some(header)}; it needs the columns id and label")
-            rows = [(unmarked(row["id"] or ""), row["label"]) for row in lines]
-    except (OSError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
-    check_ids(path, [name for name, _ in rows])
-    return {name: label for name, label in rows if label}
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first of many names."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(map(repr, names[:5])) + more

@@ -1,4 +1,7 @@
-"""Columns of new samples are matched with those that a model was fitted on: by name where both have names."""
+"""Columns of new samples are matched with those that a model was fitted on: by name where both have names.
+
+Columns of values of a category (`viewfuse.data.categories`) are no columns of their own: one that is not there is 0.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.digits import is_number
 from viewfuse.data.sparse_tables import is_sparse, with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
@@ -27,10 +31,13 @@ class Matching(NamedTuple):
     ----------
     places : int64 array of shape (columns of the model,), -1 where a column is absent; None where all stand in order
     ignored : columns that the model does not know
+    zero, others : absent columns of categories that new samples have values of, and of categories that they lack
     """
 
     places: NDArray[np.int64] | None = None
     ignored: Sequence[Hashable] = ()
+    zero: Sequence[int] = ()
+    others: Sequence[int] = ()
 
 
 def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Matching:
@@ -46,8 +53,31 @@ def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashabl
     _check_once(view, [name for name in names if name in known], "the new samples")
     _check_once(view, fitted, "the model")
     places = np.array([place.get(name, -1) for name in fitted], dtype=np.int64)
-    _check_absent(view, [name for name in fitted if name not in place], given, len(fitted))
-    return Matching(places, [name for name in names if name not in known])
+    own, theirs = categories_in(names), categories_in(fitted)
+    _check_kinds(view, {*own} & known, {*theirs} & {*names})
+    whole = dict.fromkeys(category_of(name) or name for name in fitted)
+    _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
+    absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
+    zero, others = ([c for name, c in absent if (name in own) is known] for known in (True, False))
+    unknown = [name for name in names if name not in known and category_of(name) not in theirs]
+    _warn_of_values(view, {name: [names[c] for c in own[name]] for name in theirs if name in own}, known)
+    return Matching(places, unknown, zero, others)
+
+
+def _check_kinds(view: str, text: Collection[Hashable], numbers: Collection[Hashable]) -> None:
+    """Refuse text where a model knows numbers, and the reverse."""
+    for names, here, there in ((text, "text", "numbers"), (numbers, "numbers", "text")):
+        if names:
+            column = f"view {view!r}, column {min(map(str, names))!r}"
+            raise DataError(f"{column} holds {here}, but {there} when the model was fitted; write it as then")
+
+
+def _warn_of_values(view: str, values: Mapping[str, Sequence[Hashable]], known: Collection[Hashable]) -> None:
+    """Warn of categories none of whose values the model knows: they may be spelled otherwise."""
+    for name, own in values.items():
+        if not any(one in known for one in own):
+            what = f"no value of the category {name!r} that these samples have ({_some(own)}) is known to the model"
+            warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
 
 
 def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:
@@ -89,7 +119,9 @@ def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple
         return with_columns(array, matching.places, present), present
     found = array[:, matching.places]
     found[:, matching.places < 0] = np.nan
+    found[:, matching.zero] = 0
     present = present & ~np.isnan(found).all(axis=1)
+    found[:, matching.others] = 0
     found[~present] = 0
     found.flags.writeable = False
     return found, present

@@ -8,7 +8,7 @@ given the scaling under which more of them are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.categories import blocks_of
 from viewfuse.data.sparse_tables import dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
@@ -109,28 +110,35 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
         columns are divided by one number; or "rows" of one length, which are made small, whatever the kind
     kind : "minmax" (columns to 0..1), "standard" (columns to mean 0, deviation 1), "view" (columns to mean 0, all
         divided by one number, so that their mean variance is 1), "mixed" ("standard" or "view", whichever suits the
-        view, see `views_as_a_whole`) or "none". Constant columns become 0.
+        view, see `views_as_a_whole`) or "none". Constant columns become 0. The columns of a category (those of its
+        values) have the variance of one column together, or in "minmax" two of its values the distance 1.
     """
     check_scaling(kind, KINDS)
     units = tuple(units) or (_COLUMNS,) * len(views.arrays)
+    blocks = _blocks(views)
     asked = views_as_a_whole(views) if kind == "mixed" and "columns" in units else (kind == "view",) * len(units)
+    asked = tuple(one and (kind != "mixed" or not own) for one, own in zip(asked, blocks, strict=True))
     whole = tuple(unit != "columns" or one for unit, one in zip(units, asked, strict=True))
     pairs = [
-        _measure(array, views.mask[:, v], _measured(kind, units[v], whole[v])) for v, array in enumerate(views.arrays)
+        _measure(array, views.mask[:, v], _measured(kind, units[v], whole[v]), blocks[v])
+        for v, array in enumerate(views.arrays)
     ]
     return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs), whole)
 
 
 def fit_whole_views(views: Views) -> Scaler:
     """What brings every view to 0..1 as one array: its columns have one least and one largest value in common."""
-    pairs = []
+    pairs, blocks = [], _blocks(views)
     for v, array in enumerate(views.arrays):
         low, factor = 0.0, 1.0
         if views.mask[:, v].any():
             least, largest = column_bounds(array, views.mask[:, v])
-            low = float(least.min())
-            factor = float(largest.max()) - low or 1.0
-        pairs.append((np.full(array.shape[1], low), np.full(array.shape[1], factor)))
+            plain = _plain_columns(array.shape[1], blocks[v])
+            low = float(least[plain].min())
+            factor = float(largest[plain].max()) - low or 1.0
+        shift = np.full(array.shape[1], low)
+        shift[[c for block in blocks[v] for c in block]] = 0.0
+        pairs.append((shift, _weighed(np.full(array.shape[1], factor), blocks[v], _two)))
     return Scaler("minmax", tuple(low for low, _ in pairs), tuple(own for _, own in pairs), (True,) * len(pairs))
 
 
@@ -145,7 +153,34 @@ def _measured(kind: str, unit: Unit, whole: bool) -> str:
     return "standard" if kind == "mixed" else kind
 
 
-def _measure(array: Values, present: NDArray[np.bool_], kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _blocks(views: Views) -> list[list[list[int]]]:
+    """Per view the columns of each of its categories."""
+    return [blocks_of(*own) for own in zip(views.columns, views.arrays, views.mask.T, strict=True)]
+
+
+def _plain_columns(width: int, blocks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """The columns that belong to no category; all where there are no others."""
+    plain = np.setdiff1d(np.arange(width), [c for block in blocks for c in block])
+    return plain if len(plain) else np.arange(width)
+
+
+def _weighed(
+    factor: NDArray[np.float64], blocks: Sequence[Sequence[int]], total: Callable[[Sequence[int]], float]
+) -> NDArray[np.float64]:
+    """Factors, those of a category's columns replaced by the root of what `total` gives of them."""
+    for block in blocks:
+        factor[block] = np.sqrt(total(block)) or 1.0
+    return factor
+
+
+def _two(block: Sequence[int]) -> float:
+    """The squared distance of two values of a category."""
+    return 2.0
+
+
+def _measure(
+    array: Values, present: NDArray[np.bool_], kind: str, blocks: Sequence[Sequence[int]] = ()
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shift and factor of every column, from the rows that are present, a part at a time."""
     if kind == "none" or not present.any():
         return np.zeros(array.shape[1]), np.ones(array.shape[1])
@@ -153,14 +188,14 @@ def _measure(array: Values, present: NDArray[np.bool_], kind: str) -> tuple[NDAr
     # A constant column has no width; dividing by 1 keeps it, at zero.
     constant, n = high == low, present.sum()
     if kind in ("minmax", "range", "rows"):
-        widest = np.full_like(low, (high - low).max())
+        widest = np.full_like(low, (high - low)[_plain_columns(len(low), blocks)].max())
         width = {"minmax": high - low, "range": widest, "rows": widest / _WIDEST_OF_ROWS}[kind]
-        return low, np.where(constant, 1.0, width)
+        return low, _weighed(np.where(constant, 1.0, width), blocks, _two)
     mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
     variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
-    if kind == "view":
-        variance = np.full_like(variance, variance.mean())
-    return np.where(constant, low, mean), np.where(constant, 1.0, np.sqrt(variance))
+    used = variance if kind != "view" else np.full_like(low, variance[_plain_columns(len(low), blocks)].mean())
+    factor = _weighed(np.where(constant, 1.0, np.sqrt(used)), blocks, lambda block: float(variance[block].sum()))
+    return np.where(constant, low, mean), factor
 
 
 def views_as_a_whole(views: Views) -> tuple[bool, ...]:

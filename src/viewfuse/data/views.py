@@ -18,6 +18,7 @@ from viewfuse.data.alignment import (
     named_views,
 )
 from viewfuse.data.annotated import Use, opened
+from viewfuse.data.categories import encoded_frame, with_words, without_rare
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import Offset, measured
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
@@ -27,7 +28,7 @@ from viewfuse.errors import DataError
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
 
-_ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets")
+_ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets", "batch")
 
 
 class Views:
@@ -38,6 +39,7 @@ class Views:
     data : list or dict of views, MuData, or one 2-D array or AnnData, which is one view
         A view is an array, data frame, AnnData or sparse matrix of shape (samples, columns), or None where no sample
         has it. Each modality of a MuData object is a view.
+        Columns of text of a data frame become categories (:mod:`viewfuse.data.categories`).
         A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
         zeros are data, stored or not. Other NaN are empty cells, which are filled later. Frames that
         carry row labels, and cells, which have names, are joined by them: a label that a view lacks is a missing row.
@@ -67,6 +69,7 @@ class Views:
     offsets : tuple, per view what its columns are measured from: 0.0, as they were given, or a float64 array of shape
         (columns,) where some would lose digits that tell samples apart as float32, such as time stamps. `in_units`
         adds it to the arrays.
+    batch : array of shape (samples,), the name of each sample's batch, as `fit` and `predict` set it; None without any.
     """
 
     names: tuple[str, ...]
@@ -75,6 +78,7 @@ class Views:
     ids: NDArray[Any]
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]
+    batch: NDArray[Any] | None = None
 
     def __init__(
         self,
@@ -87,7 +91,8 @@ class Views:
         use: Use | None = None,
         allow_disjoint: bool = False,
     ) -> None:
-        given, found_ids = aligned(named_views(opened(data, use), names), allow_disjoint=allow_disjoint)
+        frames = {name: encoded_frame(view) for name, view in named_views(opened(data, use), names).items()}
+        given, found_ids = aligned(frames, allow_disjoint=allow_disjoint)
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
             found = renamed_columns(found, columns)
@@ -110,14 +115,14 @@ class Views:
 
     @classmethod
     def of(cls, data: Any) -> Views:
-        """Views as they are, in float32, or anything else made into Views."""
+        """Views for a fit, in float32: as they are but for rare values of categories, or made of anything else."""
         if not isinstance(data, Views):
-            return cls(data)
+            return without_rare(cls(data))
         if all(array.dtype == np.float32 for array in data.arrays):
-            return data
+            return without_rare(data)
         found = data.replace()
         found._read([Table(*own) for own in zip(data.names, data.arrays, data.columns, strict=True)], data.mask)
-        return found
+        return without_rare(found)
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -164,7 +169,8 @@ class Views:
         if isinstance(rows, (int, np.integer)):
             rows = [range(len(self))[rows]]
         arrays = tuple(take(a, rows) for a in self.arrays)
-        return self.replace(arrays=arrays, mask=self.mask[rows], ids=self.ids[rows])
+        batch = None if self.batch is None else self.batch[rows]
+        return self.replace(arrays=arrays, mask=self.mask[rows], ids=self.ids[rows], batch=batch)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         raise DataError("Views are several tables, not one array; use .arrays")
@@ -202,11 +208,12 @@ class Views:
         """A view with these columns, who has it, its offset, and the columns that are left out; None has no rows."""
         if v is None or not self.widths[v]:
             return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), 0.0, ()
-        matching = match_columns(name, self.columns[v], columns)
+        array, given = with_words(self.arrays[v], self.columns[v], columns)
+        matching = match_columns(name, given, columns)
         offset = self.offsets[v]
         if matching.places is not None and not isinstance(offset, float):
-            offset = offset[matching.places]
-        return *matched(self.arrays[v], self.mask[:, v], matching), offset, matching.ignored
+            offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
+        return *matched(array, self.mask[:, v], matching), offset, matching.ignored
 
 
 def measured_from(views: Views, offsets: Sequence[Offset]) -> Views:

@@ -52,6 +52,7 @@ def digest(views: Views) -> str:
     found = hashlib.blake2b(digest_size=16)
     found.update(repr((views.names, views.widths, [str(one) for one in views.ids])).encode())
     found.update(np.packbits(views.mask).tobytes())
+    found.update(b"" if views.batch is None else repr(views.batch.tolist()).encode())
     for offset in views.offsets:
         found.update(np.asarray(offset).tobytes() if np.any(offset) else b"")
     for array in views.arrays:

@@ -20,6 +20,7 @@ from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
+from viewfuse.fitted.batches import Batches, fit_batches
 from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
 from viewfuse.neighbors.search import NO_NEIGHBOR
@@ -76,6 +77,7 @@ class Model:
         earlier versions
     sharpness : the power of soft assignments, in models of earlier versions
     calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
+    batches : the effects of batches, which are taken out of reduced samples
     """
 
     names: tuple[str, ...]
@@ -91,6 +93,7 @@ class Model:
     unseen: NDArray[np.float64]
     sharpness: float = 1.0
     calibration: Calibration | None = None
+    batches: Batches | None = None
 
     def to(self, device: torch.device) -> Model:
         """The model on `device`: itself where it is there already, else a copy."""
@@ -142,7 +145,9 @@ class Model:
 
     def tensors(self, views: Views) -> tuple[list[Tensor], Tensor]:
         """Reduced and scaled values of samples, and who is present."""
-        return scaled_tensors(self.reduction.apply(views), self.scaler, self.stored.present.device)
+        reduced = self.reduction.apply(views)
+        reduced = reduced if self.batches is None else self.batches.apply(reduced)
+        return scaled_tensors(reduced, self.scaler, self.stored.present.device)
 
     def assign(self, samples: Samples, embedding: Tensor) -> NDArray[np.float32]:
         """Probabilities of shape (samples, clusters), given what `place` gives."""
@@ -276,7 +281,12 @@ def _check_finite(embedding: Tensor, views: Views) -> None:
 
 
 class Source(NamedTuple):
-    """A set of samples as it was given, but for its values: those are filled and reduced."""
+    """A set of samples as it was given, but for its values: those are filled, reduced, and without batch effects.
+
+    Attributes
+    ----------
+    before : the reduced samples with the effects of their batches; None where they have none
+    """
 
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]
@@ -285,6 +295,8 @@ class Source(NamedTuple):
     decisions: tuple[Decision, ...]
     reduced: Views
     unseen: NDArray[np.float64]
+    batches: Batches | None = None
+    before: Views | None = None
 
     @classmethod
     def of(cls, views: Views, fill: str, asked: Asked) -> Source:
@@ -295,13 +307,17 @@ class Source(NamedTuple):
         reduction = fit_reduction(filled, asked)
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
-        made = (filling, reduced), reduction.apply(filled), unseen_by_others(reduction, filled)
-        return cls(views.columns, views.offsets, filler, reduction, *made)
+        before = reduction.apply(filled)
+        batches, unseen = fit_batches(before), unseen_by_others(reduction, filled)
+        source = (views.columns, views.offsets, filler, reduction, (filling, reduced))
+        if batches is None:
+            return cls(*source, before, unseen)
+        return cls(*source, batches.apply(before), unseen, batches, before)
 
     def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:
         """The network that was trained on these samples, with all that new ones need."""
         before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
-        return Model(*before, scaler, stored, row_index, network, self.unseen)
+        return Model(*before, scaler, stored, row_index, network, self.unseen, batches=self.batches)
 
 
 class Prepared(NamedTuple):

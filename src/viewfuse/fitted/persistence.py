@@ -30,6 +30,7 @@ from viewfuse.data.filling import FILLS, Filler
 from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.errors import BadModelFile, CannotWrite
+from viewfuse.fitted.batches import Batches
 from viewfuse.fitted.manifest import (
     FORMAT,
     LONGEST_MANIFEST,
@@ -152,6 +153,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         "fill": model.filler.how,
         "scaling": model.scaler.kind,
         "sharpness": model.sharpness,
+        "batches": model.batches and list(model.batches.names),
         "method": {"name": model.method.name, "config": model.method.saved()},
         "facts": saved.facts,
         "arrays": sorted(saved.arrays),
@@ -181,6 +183,7 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
     for v, (medians, donors) in enumerate(zip(model.filler.medians, model.filler.donors, strict=True)):
         found[f"medians.{v}"], found[f"donors.{v}"] = torch.from_numpy(medians), torch.from_numpy(donors.values)
     found |= {"unseen": torch.from_numpy(model.unseen)} if model.unseen.shape[1] else {}
+    found |= {} if model.batches is None else model.batches.tensors()
     found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
     if (known := model.calibration) is not None:
         found["calibration.labels"] = known.labels
@@ -222,9 +225,8 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     network.load_state_dict(_under("network.", tensors), assign=True)
     values, present = [tensors[f"stored.{v}"] for v in range(len(views))], tensors["present"]
     stored = Samples(values, present, neighbor_ids, MultiViewIndex(values, present))
-    shifts = tuple(tensors[f"shift.{v}"].numpy() for v in range(len(views)))
-    factors = tuple(tensors[f"factor.{v}"].numpy() for v in range(len(views)))
-    scaler = Scaler(manifest["scaling"], shifts, factors)
+    shifts, factors = ([tensors[f"{one}.{v}"].numpy() for v in range(len(views))] for one in ("shift", "factor"))
+    scaler = Scaler(manifest["scaling"], tuple(shifts), tuple(factors))
     names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
     if [len(own) for own in columns] != [view["width"] for view in views]:
         raise ValueError("the names of the columns are not as many as the columns")
@@ -232,9 +234,9 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     index = index_rows(values, present)
     offsets = tuple(_offset(tensors.get(f"offset.{v}"), len(own)) for v, own in enumerate(columns))
     before = (names, columns, offsets, method, filler, reduction)
-    known = _calibration(tensors, n, int(method.n_clusters))
+    known = _calibration(tensors, n, int(method.n_clusters)), Batches.of(manifest.get("batches"), widths, tensors)
     unseen = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64)).numpy()  # earlier versions had none
-    model = Model(*before, scaler, stored, index, network, unseen, _sharpness(manifest), known)
+    model = Model(*before, scaler, stored, index, network, unseen, _sharpness(manifest), *known)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import id_array
+from viewfuse.data.categories import category_of
+from viewfuse.data.known.batches import with_batch
 from viewfuse.data.sparse_tables import is_sparse, nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
@@ -65,8 +68,24 @@ class FileView:
         if isinstance(self.columns, range):
             raise DataError(f"{self.path} has no names of columns, which would be the ids; give it a header of ids")
         check_ids(self.path, self.ids or ())
+        text = [name for name in map(category_of, self.columns) if name is not None]
+        if text:
+            raise DataError(f"{self.path}: the sample in column {text[0]!r} has text; give numbers, or turn the table")
         values = self.values.T.tocsr() if is_sparse(self.values) else self.values.T
         return replace(self, values=values, columns=list(self.ids or ()), ids=list(self.columns))
+
+    def with_ids(self, pattern: str | None) -> FileView:
+        """The view with the part of each id that a pattern matches: its first group, or all of it."""
+        if pattern is None:
+            return self
+        try:
+            found = [re.search(pattern, str(name)) for name in self.ids or ()]
+        except re.error as error:
+            raise SettingError(Setting("id_pattern"), f" {pattern!r} is no regular expression ({error})") from None
+        for name, one in zip(self.ids or (), found, strict=True):
+            if one is None:
+                raise DataError(f"{self.path}: id {name!r} does not match ", Setting("id_pattern"), f" {pattern!r}")
+        return replace(self, ids=[one[min(1, one.re.groups)] for one in found if one is not None])
 
 
 @dataclass(frozen=True)
@@ -94,7 +113,13 @@ class FileSource:
     order : ids that come first, in this order
     mask : boolean array of shape (samples, views); False marks a view as missing
     labels : known labels of the samples, which nothing but a comparison looks at
+
+    Attributes
+    ----------
+    batch : None, or what `with_batch` takes
     """
+
+    batch: str | dict[str, str] | None
 
     def __init__(
         self,
@@ -107,7 +132,7 @@ class FileSource:
     ) -> None:
         for view in views:
             _check_view_shape(view)
-        self.views, self.labels, self._mask = views, labels, mask
+        self.views, self.labels, self._mask, self.batch = views, labels, mask, None
         self._rows: list[NDArray[np.int64] | None]
         if all(view.ids is None for view in views):
             n = _common_length(views)
@@ -151,13 +176,14 @@ class FileSource:
         kept = self._with_a_view(mask, [values for values, _ in pairs], self.ids[rows])
         arrays = (values if isinstance(kept, slice) else values[kept] for values, _ in pairs)
         try:
-            return Views(
+            found = Views(
                 dict(zip(self.names, arrays, strict=True)),
                 mask=mask[kept],
                 ids=self.ids[rows][kept],
                 columns=[view.columns for view in self.views],
                 allow_disjoint=placed,
             )
+            return with_batch(found, self.batch)
         except DataError as error:
             raise type(error)(f"{self._files()}: ", *error.parts) from None
 
@@ -310,7 +336,9 @@ def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
         return source
     places = {name: [i for i, (view, *_) in enumerate(heads) if view == name] for name in names}
     parts = [_part(table, name, own) for name, own in places.items() if own]
-    return FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
+    found = FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
+    found.batch = source.batch
+    return found
 
 
 def _part(table: FileView, name: str, places: Sequence[int]) -> FileView:

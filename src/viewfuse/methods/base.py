@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from numbers import Integral
 from os import PathLike
@@ -14,76 +13,35 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.annotated import is_anndata, is_mudata
-from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
 from viewfuse.data.filling import EmptyCells, warn_of_filled
+from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
-from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
+from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.clusters import merge_tree, representatives
 from viewfuse.fitted.explanation import Explanation, explain
-from viewfuse.fitted.manifest import check_names, decode, encode
+from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Results, annotate
-from viewfuse.methods.naming import with_names
+from viewfuse.methods.clusterer import ViewsClusterer
+from viewfuse.methods.clusters import with_names
 from viewfuse.methods.trusting import Trusting
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
-from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device
 
 if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
     from viewfuse.fitted import persistence
 
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
-_ASKED = {
-    "fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute",
-    "save", "validate",
-}  # fmt: skip
 _NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
-
-
-class ViewsClusterer(ClusterMixin, BaseEstimator):
-    """An estimator that clusters views; methods add their parameters and `fit`."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Turn out-of-memory errors of all public methods into one line."""
-        super().__init_subclass__(**kwargs)
-        for name in _ASKED & vars(cls).keys():
-            setattr(cls, name, memory.with_memory_errors(getattr(cls, name)))
-
-    def _checked_views(self, X: Any, y: Any) -> Views:
-        """What is clustered; warns of what looks wrong, and complains before any work is done."""
-        check_not_bare_sparse(X)
-        check_no_second_view(X, y)
-        views = Views.of(X)
-        check_names(views)
-        copy.copy(self)._remember_columns(X, views)
-        for line in data_warnings(views):
-            warn(SuspiciousDataWarning(line))
-        return views
-
-    def _remember_columns(self, X: Any, views: Views) -> None:
-        """Set what scikit-learn wants to know of the columns."""
-        self.__dict__.pop("feature_names_in_", None)
-        if not is_one_table(X):
-            self.n_features_in_ = sum(views.widths)
-            return
-        try:
-            validate_data(self, X, skip_check_array=True)
-        except TypeError as error:
-            raise DataError(f"the names of the columns cannot be used; {error}") from None
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
 
 class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
@@ -99,9 +57,9 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
     fill: str
     _model: Model
 
-    def transform(self, X: Any) -> NDArray[np.float32]:
+    def transform(self, X: Any, *, batch: Any = None) -> NDArray[np.float32]:
         """Embeddings of shape (samples, embedding_dim) of samples with any subset of the views."""
-        views = self._known_views(X)
+        views = self._known_views(X, batch)
         return self._framed(self._place(views)[2].cpu().numpy(), X, views.ids)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
@@ -118,18 +76,24 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
 
         return DataFrame(embedding, index=Index(ids.tolist()))
 
-    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+    def predict_proba(self, X: Any, *, batch: Any = None) -> NDArray[np.float32]:
         """Probability of each cluster, of shape (samples, clusters); rows sum to 1.
 
         The largest one is the chance that the sample would be in this cluster again if the fit were repeated, see
         ``trust_`` and docs/decisions.md.
         """
-        model, samples, embedding = self._place(self._known_views(X))
+        model, samples, embedding = self._place(self._known_views(X, batch))
         return model.assign(samples, embedding)
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """The cluster of each sample, which may have any subset of the views; its neighbours are training samples."""
-        model, samples, embedding = self._place(self._known_views(X))
+    def predict(self, X: Any, *, batch: Any = None) -> NDArray[np.int64]:
+        """The cluster of each sample, which may have any subset of the views; its neighbours are training samples.
+
+        Parameters
+        ----------
+        batch : as for `fit`, where the model was fitted with batches, which these must be of. Methods without this
+            parameter take Views with a `batch`, such as those of `with_batch`.
+        """
+        model, samples, embedding = self._place(self._known_views(X, batch))
         return self._labelled(model, samples, model.assign(samples, embedding))
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
@@ -140,7 +104,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         """Write clusters, confidence and embedding into an AnnData or MuData object, to each cell by its name.
 
         ``obs[key]`` holds the clusters as categories "0", "1", ..., ``obs[key + "_confidence"]`` the probability of
-        the best one, ``obsm["X_" + key]`` the embedding. Cells of `data` without a result get no category, and NaN.
+        the best one, ``obsm["X_" + key]`` the embedding, ``obsm["X_" + key + "_map"]`` the map once `plot_map` drew it.
+        Cells of `data` without a result get no category, and NaN.
 
         Parameters
         ----------
@@ -150,13 +115,12 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         key : name of what is written; what has this name already is replaced
         """
         check_is_fitted(self)
-        results = Results(self.ids_, self.soft_labels_, self.embedding_, self.labels_)
+        results = Results(self.ids_, self.soft_labels_, self.embedding_, self.labels_, self._coordinates())
         if X is not None:
             views = self._known_views(X)
             model, samples, embedding = self._place(views)
             chances = model.assign(samples, embedding)
-            labels = self._labelled(model, samples, chances)
-            results = Results(views.ids, chances, embedding.cpu().numpy(), labels)
+            results = Results(views.ids, chances, embedding.cpu().numpy(), self._labelled(model, samples, chances))
         annotate(data, results, key)
 
     def explain(self, X: Any) -> Explanation:
@@ -293,7 +257,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
         self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 
-    def complete(self, X: Any) -> tuple[Views, list[EmptyCells]]:
+    def complete(self, X: Any, *, batch: Any = None) -> tuple[Views, list[EmptyCells]]:
         """New samples as the model takes them: its views and columns, in its order, without empty cells.
 
         Columns are matched by name where they have names, in any order; those that the model does not know are left
@@ -307,6 +271,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         one_table = is_one_table(X) and len(self._model.names) == 1
         names = self._model.names if one_table else None
         views = X if isinstance(X, Views) else Views(X, names=names, allow_disjoint=True)
+        views = with_batch(views, batch, X)
         if not len(views):
             raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
         by_column = (hasattr(X, "columns") and hasattr(self, "feature_names_in_")) or is_anndata(X)
@@ -314,9 +279,9 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             validate_data(self, X, reset=False, skip_check_array=True)
         return self._model.complete(views, by_name=isinstance(X, (Mapping, Views)) or is_mudata(X))
 
-    def _known_views(self, X: Any) -> Views:
+    def _known_views(self, X: Any, batch: Any = None) -> Views:
         """What `complete` gives; warns of cells that were filled."""
-        views, filled = self.complete(X)
+        views, filled = self.complete(X, batch=batch)
         warn_of_filled(filled)
         return views
 

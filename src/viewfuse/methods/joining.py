@@ -28,7 +28,7 @@ class Updatable:
     history_: dict[str, list[Any]]
     decisions_: dict[str, dict[str, Any]]
     random_state: Any
-    complete: Callable[[Any], tuple[Views, list[EmptyCells]]]
+    complete: Callable[..., tuple[Views, list[EmptyCells]]]
     _placed_model: Callable[[], Model]
     _clusters: Callable[[], NDArray[np.int64]]
     _take_over: Callable[..., None]

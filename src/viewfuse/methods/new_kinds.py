@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from viewfuse.selection.cluster_number import LEVEL, evidence_record, stands, strongest
+from viewfuse.selection.cluster_number import LEVEL, evidence_record, strongest, tested
 from viewfuse.selection.splits import LEAST, Branching, Look, splits_of
 from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph
 
@@ -151,4 +151,4 @@ class _Tested:
         record = evidence_record(self._look.take(rows), sides, self._names, self._generator)
         record["level"] = LEVEL * (len(rows) - 1) / (len(self._look) - 1)
         self._records.append(record)
-        return {**record, "stands": stands(record, strongest(self._records)), "sizes": [len(left), len(right)]}
+        return {**record, "stands": tested(record, strongest(self._records)), "sizes": [len(left), len(right)]}

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from viewfuse.errors import SettingError
 from viewfuse.io.writers import Sheet, file_names, write_sheets
 from viewfuse.report import sections
+from viewfuse.report.association import association_section, association_sheet, associations
 from viewfuse.report.comparison import (
     MOST_LEVELS,
     Column,
@@ -34,6 +35,7 @@ from viewfuse.report.comparison import (
 )
 from viewfuse.report.html import Html, join, paragraphs, tag
 from viewfuse.report.map_section import map_section
+from viewfuse.report.methods import methods_text
 from viewfuse.report.payload import pack, palette, points_of
 from viewfuse.report.run_folder import FinishedRun, read_run
 from viewfuse.report.sections import Section
@@ -49,11 +51,18 @@ _SHOWN = (20_000, 10_000, 5_000, 2_000, 1_000, 0)
 """Samples that are shown at most, where the page would be too large otherwise."""
 _LEAST_COLORS = 8
 """For patterns of missing views."""
+METHODS = "methods.txt"
 _SCRIPTS = ("base.js", "coloring.js", "map.js", "lookup.js", "tables.js", "main.js")
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, known: Path | None = None, spell: Spell = str, title: str = "", batch: str = ""
+    folders: Sequence[Path],
+    out: Path,
+    known: Path | None = None,
+    spell: Spell = str,
+    title: str = "",
+    batch: str = "",
+    survival: Sequence[str] = (),
 ) -> Path:
     """Write the page of a run, or of two side by side, and its tables.
 
@@ -65,6 +74,7 @@ def write_report(
     spell : how the page spells parameters
     title : what a run is called, where its folder does not have its name yet
     batch : the known column that clusters should not follow
+    survival : the known columns of times, and of 1 where the event was seen then, else 0
 
     Returns
     -------
@@ -80,9 +90,13 @@ def write_report(
     else:
         columns = [] if known is None else columns_for(runs[0], read_known(known))
         run = with_batch(runs[0], columns, batch) if batch else runs[0]
-        tables, content = tables_of(run) | _known_tables(run, columns), _run_content(run, columns, spell)
-    write_sheets(data, tables)
-    write_file(out, _fitting(content, [f"{data.name}/{name}" for name in tables]).encode())
+        tables = tables_of(run) | _known_tables(run, columns, survival)
+        content = _run_content(run, columns, spell, survival)
+    write_sheets(data, tables, latex=True)
+    for run in runs if len(runs) == 1 else ():
+        write_file(data / METHODS, methods_text(run).encode())
+    names = [*tables, *([METHODS] if len(runs) == 1 else [])]
+    write_file(out, _fitting(content, [f"{data.name}/{name}" for name in names]).encode())
     return data
 
 
@@ -111,7 +125,7 @@ class _Content(NamedTuple):
     points: Callable[[int, bool], list[dict[str, Any]]]
 
 
-def _run_content(run: FinishedRun, columns: Sequence[Column], spell: Spell) -> _Content:
+def _run_content(run: FinishedRun, columns: Sequence[Column], spell: Spell, survival: Sequence[str] = ()) -> _Content:
     levels = [len(one.levels) for one in columns if len(one.levels) <= MOST_LEVELS]
     colors = palette(max([run.n_clusters, _LEAST_COLORS, *levels]))
     marks = colors["marks"]
@@ -120,6 +134,7 @@ def _run_content(run: FinishedRun, columns: Sequence[Column], spell: Spell) -> _
         map_section([run]),
         sections.feature_section(run, marks),
         known_section(run, columns, marks),
+        association_section(run, columns, survival),
         sections.missing_section(run),
         sections.k_section(run),
         sections.decision_section(run, spell),
@@ -201,13 +216,15 @@ def _asset(name: str) -> str:
     return (resources.files("viewfuse.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _known_tables(run: FinishedRun, columns: Sequence[Column]) -> dict[str, Sheet]:
+def _known_tables(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> dict[str, Sheet]:
     crossings = {column.name: crossed_with(run, column) for column in columns}
     known = {name: crossing for name, crossing in crossings.items() if crossing is not None}
     files = file_names([f"known_{name}" for name in known], ".csv")
     sheets = {file: crossing.sheet("cluster") for file, crossing in zip(files, known.values(), strict=True)}
     rows = [(name, len(one.first), *one.scores().values()) for name, one in known.items()]
-    return sheets | ({"scores.csv": Sheet(("column", "samples", "accuracy", "NMI", "ARI"), rows)} if rows else {})
+    sheets |= {"scores.csv": Sheet(("column", "samples", "accuracy", "NMI", "ARI"), rows)} if rows else {}
+    tests = associations(run, columns, survival)
+    return sheets | ({"associations.csv": association_sheet(tests)} if tests else {})
 
 
 def _pair_tables(pair: RunPair) -> dict[str, Sheet]:

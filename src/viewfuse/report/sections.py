@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from viewfuse.data.categories import category_of
 from viewfuse.io.writers import as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
+from viewfuse.report.methods import methods_text
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
 from viewfuse.report.verdict import (
@@ -180,12 +182,17 @@ def _view_table(label: int, view: str, features: Sequence[Feature], most: float)
         [
             cell(one.feature),
             cell(_difference(one.difference, most), f"{one.difference:.4f}", number=True),
-            cell(number(one.mean), f"{one.mean:.7g}", number=True),
-            cell(number(one.mean_of_others), f"{one.mean_of_others:.7g}", number=True),
+            cell(_mean(one, one.mean), f"{one.mean:.7g}", number=True),
+            cell(_mean(one, one.mean_of_others), f"{one.mean_of_others:.7g}", number=True),
         ]
         for one in features
     ]
     return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Here", "Elsewhere"), rows)
+
+
+def _mean(one: Feature, mean: float) -> str:
+    """A mean; of the value of a category, the share of samples that have it."""
+    return number(mean) if category_of(one.feature) is None else percent(mean)
 
 
 def _difference(value: float, most: float) -> Html:
@@ -313,4 +320,5 @@ def reproduce_section(run: FinishedRun) -> Section:
     facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
     lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
     settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
-    return Section("reproduce", "Reproduce", join([tag("dl", lines), settings if rows else None]))
+    words = tag("details", tag("summary", "A paragraph for a paper"), paragraphs(*methods_text(run).split("\n\n")))
+    return Section("reproduce", "Reproduce", join([tag("dl", lines), words, settings if rows else None]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from viewfuse.data.categories import category_of
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
 from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength
@@ -80,6 +81,8 @@ def apart(features: Sequence[Feature], label: int, top: int = 2) -> list[str]:
 
 
 def _in_words(one: Feature) -> str:
+    if category_of(one.feature) is not None:
+        return f"{one.feature} ({percent(one.mean)}; others {percent(one.mean_of_others)})"
     side = "high" if one.difference > 0 else "low"
     name = f"column {one.feature}" if one.feature.isdigit() else one.feature
     return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"

@@ -85,7 +85,7 @@ def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch
         said = evidence_record(look.take(rows), np.isin(rows, own.right), names, generator)
         found[place] = {"parent": own.parent, "side": own.side, **said, "level": level}
         found[place]["sizes"] = [len(own.left), len(own.right)]
-        found[place]["stands"] = stands(found[place], strongest(list(found.values())))
+        found[place]["stands"] = tested(found[place], strongest(list(found.values())))
         waiting += below.get(place, []) if found[place]["stands"] else []
     return _pruned([found[place] | {"place": place} for place in sorted(found)])
 
@@ -109,9 +109,9 @@ def strongest(found: Sequence[Mapping[str, Any]]) -> float:
     return float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
 
 
-def stands(one: Mapping[str, Any], most: float) -> bool:
-    """Whether a split is strong enough beside the strongest, and clearer than in Gaussians."""
-    bar = (_ALONE if one["alone"] else HALF) * most
+def tested(one: Mapping[str, Any], strongest: float) -> bool:
+    """Whether a split stands: strong enough for the set, and clearer than in Gaussians."""
+    bar = (_ALONE if one["alone"] else HALF) * strongest
     return bool(one["strength"] >= max(bar, _WEAK * one["null"]) and one["p_value"] < one["level"])
 
 
@@ -120,15 +120,15 @@ def _pruned(found: Splits) -> Splits:
 
     The bar rises while stronger splits are found.
     """
-    most, kept = strongest(found) if found else 0.0, dict[int, int]()
+    best, kept = strongest(found) if found else 0.0, dict[int, int]()
     out: Splits = []
     for one in found:
         if one["parent"] in kept or one["parent"] < 0:
             parent = kept.get(one["parent"], -1)
-            is_kept = stands(one, most)
-            if is_kept:
+            stands = tested(one, best)
+            if stands:
                 kept[one["place"]] = len(out)
-            out.append({**{name: one[name] for name in one if name != "place"}, "parent": parent, "stands": is_kept})
+            out.append({**{name: one[name] for name in one if name != "place"}, "parent": parent, "stands": stands})
     return out
 
 

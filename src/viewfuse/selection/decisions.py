@@ -178,6 +178,20 @@ class KnownClasses(Decision):
 
 
 @dataclass(frozen=True)
+class BatchEffects(Decision):
+    """The batches whose effects were taken out, with their numbers of samples.
+
+    Attributes
+    ----------
+    evidence : adjusted mutual information of clusters and batches, "before" (mean of k-means in each view) and "after"
+    alone : by cluster the batch that nearly all of its samples are of
+    """
+
+    name = "batches"
+    alone: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class KeptNumbers(Decision):
     """Which clusters have numbers of a former model.
 
@@ -225,6 +239,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers, KnownClasses, KeptNumbers, Update,
+        MeanConfidence, Trust, Outliers, KnownClasses, BatchEffects, KeptNumbers, Update,
     )
 }  # fmt: skip

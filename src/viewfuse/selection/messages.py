@@ -9,24 +9,8 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from viewfuse.data.filling import in_words as cells_in_words
-from viewfuse.selection.decisions import (
-    KINDS,
-    CellFilling,
-    ClusterNumber,
-    ClusterSource,
-    Decision,
-    JointStageLength,
-    KeptNumbers,
-    KnownClasses,
-    MeanConfidence,
-    Outliers,
-    PretrainingLength,
-    SavedSentence,
-    ScalingChoice,
-    Trust,
-    Update,
-    ViewReduction,
-)
+from viewfuse.selection import decisions as kinds
+from viewfuse.selection.decisions import KINDS, Decision, SavedSentence, Trust
 from viewfuse.utils.settings import Setting, Spell, written
 
 _LABELS = {"n_clusters": "number of clusters", "pretraining": "pre-training"}
@@ -72,7 +56,7 @@ def _(decision: SavedSentence, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: CellFilling, spell: Spell = str) -> str:
+def _(decision: kinds.CellFilling, spell: Spell = str) -> str:
     if not decision.evidence:
         return "none"
     source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[decision.chosen]
@@ -87,24 +71,24 @@ _STEPS = {
 
 
 @words.register
-def _(decision: ViewReduction, spell: Spell = str) -> str:
+def _(decision: kinds.ViewReduction, spell: Spell = str) -> str:
     reduced = [_reduced(name, decision) for name, how in decision.chosen.items() if how != "none"]
     return "; ".join(reduced) or ("none, as asked" if decision.asked else "none, every view is narrow enough")
 
 
-def _reduced(name: str, decision: ViewReduction) -> str:
+def _reduced(name: str, decision: kinds.ViewReduction) -> str:
     (before, after), facts = decision.columns[name], decision.evidence[name]
     steps, kept = _STEPS[facts["transform"]], f"{facts['kept']:.0%} of the variance"
     return f"{name}, {facts['name']}, from {before:,} to {after} columns ({steps}; {kept})"
 
 
 @words.register
-def _(decision: ScalingChoice, spell: Spell = str) -> str:
+def _(decision: kinds.ScalingChoice, spell: Spell = str) -> str:
     failed = f"; training diverged with {' and '.join(decision.diverged)}" if decision.diverged else ""
     return f"{decision.chosen}{_why_scaling(decision, spell)}{failed}{_on_mixing(decision)}"
 
 
-def _why_scaling(decision: ScalingChoice, spell: Spell) -> str:
+def _why_scaling(decision: kinds.ScalingChoice, spell: Spell) -> str:
     scores = dict(sorted(decision.evidence.items(), key=lambda pair: -pair[1]))
     if decision.asked:
         return ", as asked"
@@ -123,7 +107,7 @@ def _listed(scores: Mapping[str, float]) -> str:
     return f"(score: {', '.join(f'{name} {score:.3f}' for name, score in scores.items())})"
 
 
-def _on_mixing(decision: ScalingChoice) -> str:
+def _on_mixing(decision: kinds.ScalingChoice) -> str:
     if decision.chosen == "mixed":
         whole = ", ".join(decision.as_a_whole)
         return f"; one scale for all columns of {whole}" if whole else "; every column has its own scale"
@@ -133,7 +117,7 @@ def _on_mixing(decision: ScalingChoice) -> str:
 
 
 @words.register
-def _(decision: PretrainingLength, spell: Spell = str) -> str:
+def _(decision: kinds.PretrainingLength, spell: Spell = str) -> str:
     lasted, planned, agreed = decision.chosen, decision.planned, decision.evidence.get("agreement")
     if lasted == planned:
         return f"all {lasted} epochs" if lasted else "none"
@@ -143,7 +127,7 @@ def _(decision: PretrainingLength, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: JointStageLength, spell: Spell = str) -> str:
+def _(decision: kinds.JointStageLength, spell: Spell = str) -> str:
     kept, lasted = decision.chosen, decision.lasted
     if not lasted:
         return "none, k-means on the embedding gives the clusters"
@@ -159,7 +143,7 @@ def _(decision: JointStageLength, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: ClusterSource, spell: Spell = str) -> str:
+def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
     found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
@@ -168,7 +152,7 @@ def _(decision: ClusterSource, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: Outliers, spell: Spell = str) -> str:
+def _(decision: kinds.Outliers, spell: Spell = str) -> str:
     found = [(times, name, view) for view, far in decision.evidence.items() for name, times in far.items()]
     worst = {name: f"{name} ({times:.0f} times in {view})" for times, name, view in sorted(found)}
     named = ", ".join([*worst.values()][:-7:-1]) + (" and others" if len(worst) > 6 else "")
@@ -176,14 +160,21 @@ def _(decision: Outliers, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: KnownClasses, spell: Spell = str) -> str:
+def _(decision: kinds.KnownClasses, spell: Spell = str) -> str:
     named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
     found = f"{decision.chosen} of {decision.samples:,} samples, {decision.agreed} are with their class: {named}"
     return found + (f"; doubtful, as neighbours in all of their views are elsewhere: {doubted}" if doubted else "")
 
 
 @words.register
-def _(decision: KeptNumbers, spell: Spell = str) -> str:
+def _(decision: kinds.BatchEffects, spell: Spell = str) -> str:
+    before, after = (decision.evidence[name] for name in ("before", "after"))
+    alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
+    return f"{len(decision.chosen)} taken out; clusters follow them by {after:.2f} of 1, before by {before:.2f}{alone}"
+
+
+@words.register
+def _(decision: kinds.KeptNumbers, spell: Spell = str) -> str:
     found, parts = decision.evidence, (("kept", decision.chosen), ("new", decision.new), ("unused", decision.unused))
     source = f"{found['samples']:,} samples that {'both have' if found['by_ids'] else 'the former model placed'}"
     stay = f"{found['share']:.0%} of {source} have the number that they had"
@@ -191,7 +182,7 @@ def _(decision: KeptNumbers, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: Update, spell: Spell = str) -> str:
+def _(decision: kinds.Update, spell: Spell = str) -> str:
     n_new, n_old, moved = decision.chosen, decision.evidence["samples"], len(decision.moved)
     parts = [f"{n_new:,} new samples joined {n_old:,}; {moved:,} of these moved"]
     for word, own in (("new", [one["label"] for one in decision.founded]), ("empty", list(decision.empty))):
@@ -200,7 +191,7 @@ def _(decision: Update, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: MeanConfidence, spell: Spell = str) -> str:
+def _(decision: kinds.MeanConfidence, spell: Spell = str) -> str:
     mean = f"{decision.chosen:.2f} on average"
     if not decision.evidence:
         return f"{mean}: the paper's soft labels, which are not calibrated"
@@ -224,7 +215,7 @@ def again(numbers: Mapping[str, float]) -> str:
 
 
 @words.register
-def _(decision: ClusterNumber, spell: Spell = str) -> str:
+def _(decision: kinds.ClusterNumber, spell: Spell = str) -> str:
     return f"{decision.chosen}{_WHY_SO_MANY[decision.kind]}{_on_splits(decision)}{_ENDS[decision.end]}"
 
 
@@ -240,7 +231,7 @@ _ENDS = {
 }  # fmt: skip
 
 
-def _on_splits(decision: ClusterNumber) -> str:
+def _on_splits(decision: kinds.ClusterNumber) -> str:
     standing = [one for one in decision.splits if one["stands"]]
     if decision.kind != "clusters" or not standing:
         return ""
@@ -291,14 +282,13 @@ def advice_of(trust: Trust, spell: Spell = str) -> str:
 
 def _batch(facts: Mapping[str, Any], spell: Spell) -> Reason:
     information = f"adjusted mutual information {facts['information']:.2f}, p {facts['p']:.3f}"
-    what = f"The clusters follow {facts['column']} ({information})."
-    cure = f"Remove the effect of {facts['column']} from the views first, or compare the clusters within each."
-    return Reason(what, cure)
+    cure = f"Fit again with {facts['column']} as {written(Setting('batch'), spell)}, or compare clusters within each."
+    return Reason(f"The clusters follow {facts['column']} ({information}).", cure)
 
 
 def _continuum(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    what = "The data hold together hardly better than a Gaussian: they may be a continuum."
-    return Reason(what, "Use the embedding as coordinates instead of the clusters as kinds.")
+    cure = "Use the embedding as coordinates instead of the clusters as kinds."
+    return Reason("The data hold together hardly better than a Gaussian: they may be a continuum.", cure)
 
 
 def _dissolves(facts: Mapping[str, Any], spell: Spell) -> Reason:
@@ -323,9 +313,9 @@ def _one_view(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 
 def _unequal(facts: Mapping[str, Any], spell: Spell) -> Reason:
-    what = f"The clusters are very unequal: the largest has {facts['most']:,} samples, the smallest {facts['least']:,}."
     cure = "Check whether the small ones are real, and the large ones whole: compare one cluster more and one less."
-    return Reason(what, cure)
+    sizes = f"the largest has {facts['most']:,} samples, the smallest {facts['least']:,}"
+    return Reason(f"The clusters are very unequal: {sizes}.", cure)
 
 
 def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:

@@ -14,11 +14,13 @@ from typing import Any
 
 import click
 
+from viewfuse.cli.options.drawn import pictures
 from viewfuse.cli.options.engine import engine, jobs, on_engine
 from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text, spelling
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
+from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import AS_USUAL, Reading, open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix, view_of
 from viewfuse.utils.console import plain
@@ -26,7 +28,7 @@ from viewfuse.utils.folders import replacing
 
 __all__ = [
     "Number", "NumberRange", "Whole", "WholeRange", "engine", "float_or_text", "int_or_text", "jobs", "on_engine",
-    "spelling",
+    "pictures", "spelling",
 ]  # fmt: skip
 PATH = click.Path(path_type=Path)
 
@@ -70,6 +72,9 @@ _INPUTS = (
     click.option("--only", multiple=True, metavar="COLUMN",
                  help="Read no other column of a table that has it; a name or a pattern such as q*. Repeatable."),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column of tables out. Repeatable."),
+    click.option("--batch", metavar="FILE|COLUMN",
+                 help="What must not decide: a CSV with the columns id and batch, or a column of a table."),
+    click.option("--id-pattern", metavar="REGEX", help="Ids are what it matches, such as [ACGT]+ of AAACGT-1."),
     click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
     click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),
 )  # fmt: skip
@@ -95,15 +100,21 @@ class Inputs:
     Attributes
     ----------
     names : per file the name that the command line gives its view; None where it gives none
+    batch : a file, or the name of a column
     """
 
     files: tuple[Path, ...]
     reading: Reading = AS_USUAL
     names: tuple[str | None, ...] = ()
+    batch: str | None = None
 
     def open(self, *, new_samples: bool = False) -> FileSource:
         """Open them, without reading all."""
-        return open_source(self._paths(), replace(self.reading, new_samples=new_samples))
+        source = open_source(self._paths(), replace(self.reading, new_samples=new_samples))
+        source.batch = self.batch
+        if self.batch is not None and Path(self.batch).is_file():
+            source.batch = read_labels(Path(self.batch), "batch")
+        return source
 
     def open_for(self, fitted: Any) -> FileSource:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
@@ -134,11 +145,11 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
-        own = ("id_column", "header", "transpose", "only", "drop", "allow_disjoint", "trusted")
+        own = ("id_column", "header", "transpose", "only", "drop", "id_pattern", "allow_disjoint", "trusted")
         plain = {name: rest.pop(name) for name in own}
         reading = Reading(blocks=pairs("--block", block), use=pairs("--use", use), **plain)
         names, files = zip(*map(_named, rest.pop("files")), strict=True)
-        function(inputs=Inputs(files, reading, names), **rest)
+        function(inputs=Inputs(files, reading, names, rest.pop("batch")), **rest)
 
     for option in reversed(_INPUTS):
         collected = option(collected)

@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from viewfuse.data.annotated import Use
+from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
@@ -26,6 +27,7 @@ from viewfuse.io.readers.text import DELIMITERS, Blocks, ColumnChoice, is_among,
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileSource, FileView, ending_of, view_of
 from viewfuse.io.writers import annotate_copy
+from viewfuse.utils.console import tell
 from viewfuse.utils.settings import Setting
 
 AnyPath = str | PathLike[str]
@@ -50,6 +52,7 @@ class Reading:
     transpose: Sequence[str] = ()
     only: Sequence[str] = ()
     drop: Sequence[str] = ()
+    id_pattern: str | None = None
     allow_disjoint: bool = False
     trusted: bool = False
     new_samples: bool = False
@@ -68,6 +71,7 @@ def read_views(
     transpose: Sequence[str] = (),
     only: Sequence[str] = (),
     drop: Sequence[str] = (),
+    id_pattern: str | None = None,
     allow_disjoint: bool = False,
     trusted: bool = False,
 ) -> Views:
@@ -82,7 +86,7 @@ def read_views(
         - .csv, .tsv (also packed, .csv.gz), .parquet: one file per view, called like the file, with a column of ids by
           which the files are joined; an id that a file lacks is a missing view. In Parquet a column of lists is a view
           by itself. Text may have semicolons between the cells, with decimal commas; columns of yes and no (or true and
-          false) become 1 and 0, ISO dates days since 1970.
+          false) become 1 and 0, ISO dates days since 1970, other text categories (`viewfuse.data.categories`).
         - .mat, of version 5 or 7.3: a cell array X of matrices, or matrices X1, X2, ...
         - .h5mu: one view per modality.
         - .h5ad: one file per view, called like the file; joined by the names of the cells, also with tables.
@@ -95,6 +99,8 @@ def read_views(
     transpose : names of views whose table has the samples in its columns, and the ids in its first line
     only, drop : columns of .csv, .tsv and .parquet files by name or pattern. Of a file that has a column of `only`, no
         others are read; those of `drop` are read in no file
+    id_pattern : a regular expression: of ids in tables and .h5ad files its first group, or else what it matches, is
+        the id, such as "[ACGT]+" of barcodes like AAACGT-1, or "(TCGA-..-....)" of longer ones
     allow_disjoint : whether tables may share no or hardly any ids, which is an error otherwise
     trusted : whether files are read in this process and without limits. By default another process reads what native
         libraries parse (.npz, .mat, .parquet, .h5ad, .h5mu), so that a damaged file cannot end, stop or fill this one;
@@ -105,7 +111,7 @@ def read_views(
     Views
         Sparse matrices of .h5mu, .h5ad, .mat and .npz files stay sparse.
     """
-    reading = Reading(id_column, blocks, use, header, transpose, only, drop, allow_disjoint, trusted)
+    reading = Reading(id_column, blocks, use, header, transpose, only, drop, id_pattern, allow_disjoint, trusted)
     return open_source(paths, reading).read()
 
 
@@ -120,6 +126,7 @@ def read_chunks(
     transpose: Sequence[str] = (),
     only: Sequence[str] = (),
     drop: Sequence[str] = (),
+    id_pattern: str | None = None,
     allow_disjoint: bool = False,
     trusted: bool = False,
 ) -> Iterator[Views]:
@@ -127,8 +134,8 @@ def read_chunks(
 
     The other parameters are those of `read_views`.
     """
-    reading = Reading(id_column, blocks, use, header, transpose, only, drop, allow_disjoint, trusted, new_samples=True)
-    yield from open_source(paths, reading).chunks(size)
+    how = (id_column, blocks, use, header, transpose, only, drop, id_pattern, allow_disjoint, trusted)
+    yield from open_source(paths, Reading(*how, new_samples=True)).chunks(size)
 
 
 def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
@@ -155,6 +162,7 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
         "transpose",
         "only",
         "drop",
+        "id_pattern",
         *(() if endings == {".h5mu"} else ("use",)),
     )
     with guarded(files[0]):
@@ -239,7 +247,7 @@ def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
         raise DataError(Setting("blocks"), fault)
     if blocks is not None and not blocks:
         raise DataError(Setting("blocks"), " names no view; give at least one, or leave it out")
-    views = _read_tables(files, reading)
+    views = [view.with_ids(reading.id_pattern) for view in _read_tables(files, reading)]
     if not reading.allow_disjoint:
         check_matching(views, new_samples=reading.new_samples)
     return FileSource(views)
@@ -261,16 +269,24 @@ def _read_tables(files: Mapping[str, Path], reading: Reading) -> list[FileView]:
             reading.drop,
         )
         found = _read(job, reading.trusted).views
+        _tell_categories(file, found)
         views += found if name == view_of(file) else [_named(name, file, found)]
     _check_chosen(reading, views)
     _check_transposed(reading.transpose, [view.name for view in views])
     return [view.turned() if view.name in reading.transpose else view for view in views]
 
 
+def _tell_categories(file: Path, views: Sequence[FileView]) -> None:
+    """Say which columns of a Parquet file are read as categories; text tables say it themselves."""
+    names = [name for view in views for name in categories_in(view.columns)]
+    if names and ending_of(file) == ".parquet":
+        tell(f"{file}: {', '.join(map(repr, names))} as categories")
+
+
 def _check_chosen(reading: Reading, views: Sequence[FileView]) -> None:
     """Refuse names of columns that no file has."""
     unread = {name for view in views for name in view.unread}
-    read = {str(name) for view in views for name in view.columns} if reading.only else set()
+    read = {category_of(name) or str(name) for view in views for name in view.columns} if reading.only else set()
     for name, patterns, columns in (("only", reading.only, read | unread), ("drop", reading.drop, unread)):
         unknown = [one for one in patterns if not any(is_among(column, [one]) for column in columns)]
         if unknown:

@@ -1,4 +1,4 @@
-"""Cells of text tables as numbers: decimal commas, yes and no, and dates become numbers; any other text is refused.
+"""Cells of text tables as numbers: decimal commas, yes and no, dates and categories; any other text is refused.
 
 What a column holds is decided by its first cells, and all others must be of the same kind: one "yes" among numbers is
 a mistake, not a value.
@@ -7,21 +7,24 @@ a mistake, not a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.categories import DROP, TextValues, is_value, names_with_values, too_many, with_values
 from viewfuse.data.digits import is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
+from viewfuse.io.safety import Spool
+from viewfuse.utils import memory
 from viewfuse.utils.settings import Setting
 
 NOTHING = ("", "na", "nan", "null", "none", "n/a")
 """What an empty cell may be written as, in small letters."""
-_WORDS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 _SHOWN = 6
@@ -36,11 +39,17 @@ class Cells:
     ----------
     columns : names of those that are read
     commas : whether 1,5 may stand for 1.5: where no comma separates cells
+
+    Attributes
+    ----------
+    texts : per column of text, by its number, the different ones
     """
 
     def __init__(self, path: Path, columns: Sequence[str], *, commas: bool = False) -> None:
         self._path, self._columns, self._commas = path, columns, commas
         self._kinds: dict[int, str] = {}
+        self.texts: dict[int, TextValues] = {}
+        self._first: dict[int, tuple[Hashable, str]] = {}
         self._has_numbers = np.zeros(len(columns), dtype=bool)
         self._comma, self._dot = "", ""
 
@@ -73,43 +82,63 @@ class Cells:
         return [[cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in row] for row in cells]
 
     def _by_column(self, cells: Lines, ids: Sequence[str]) -> NDArray[np.float64]:
-        found = np.empty((len(cells), len(self._columns)))
-        for c, column in enumerate(zip(*cells, strict=True)):
-            there = [cell for cell in column if cell.strip().lower() not in NOTHING]
-            if there and not self._has_numbers[c]:
-                self._kinds.setdefault(c, _kind(there[0]))
-            kind = self._kinds.get(c, "number")
-            for row, cell in enumerate(column):
-                value = nan if cell.strip().lower() in NOTHING else _value(cell, kind)
-                if value is None:
-                    where = f"{self._path}, id {ids[row]!r}, column {self._columns[c]!r}"
-                    raise DataError(f"{where}: {cell!r} ", *_fault(cell, kind))
-                found[row, c] = value
+        columns = zip(*cells, strict=True)
+        return np.stack([self.column(c, column, ids) for c, column in enumerate(columns)], axis=1)
+
+    def column(self, c: int, cells: Sequence[str], ids: Sequence[Hashable]) -> NDArray[np.float64]:
+        """The cells of one column, by its number, as numbers, or as those of their texts."""
+        there = [cell for cell in cells if cell.strip().lower() not in NOTHING]
+        if there and c not in self._kinds and not self._has_numbers[c]:
+            self._kinds[c] = _kind(there[0])
+            self._first[c] = ids[cells.index(there[0])], there[0]
+        kind, found = self._kinds.get(c, "number"), np.empty(len(cells))
+        for row, cell in enumerate(cells):
+            value = nan if cell.strip().lower() in NOTHING else self._value(c, cell, kind)
+            if value is None:
+                self._refuse(c, ids[row], cell, kind)
+            found[row] = value
         return found
+
+    def _value(self, c: int, cell: str, kind: str) -> float | None:
+        """The number that a cell stands for, or that of its text; None where it is of another kind."""
+        if kind == "text":
+            return None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell.strip())
+        if kind == "number":
+            return float(cell) if is_number(cell) else None
+        return _days(cell.strip()) if _kind(cell) == kind else None
+
+    def _refuse(self, c: int, name: Hashable, cell: str, kind: str) -> NoReturn:
+        """Name the cell that is unlike the others of its column: of text and numbers, the text."""
+        column = f"column {self._columns[c]!r}"
+        if kind == "text" and not is_number(cell):
+            raise DataError(f"{self._path}, {too_many(column)}", *DROP)
+        name, cell = self._first[c] if kind == "text" else (name, cell)
+        raise DataError(f"{self._path}, id {name!r}, {column}: {cell!r} ", *_fault(cell, kind))
+
+    def part(self, table: NDArray[np.float64], first: int, width: int) -> tuple[NDArray[np.float64], list[Hashable]]:
+        """Some columns of what was read, those of text replaced by columns of their values, and the names of all."""
+        own = {c - first: texts for c, texts in self.texts.items() if first <= c < first + width}
+        cut, names = table[:, first : first + width], names_with_values(self._columns[first : first + width], own)
+        if not own:
+            return cut, names
+        spool = Spool(len(names))
+        for rows in memory.parts(len(cut)):
+            spool.add(with_values(cut[rows], own))
+        return spool.table(), names
 
     def said(self) -> list[str]:
         """What was read in another way than as plain numbers, in words."""
-        named = {kind: [self._columns[c] for c, own in sorted(self._kinds.items()) if own == kind] for kind in _READ}
-        texts = [f"{_some(columns)} {_READ[kind]}" for kind, columns in named.items() if columns]
-        return [f"{self._comma.strip()} is {self._comma.strip().replace(',', '.')}"] * bool(self._comma) + texts
-
-
-_READ = {"yes or no": "as 1 for yes and 0 for no", "date": "as days since 1970"}
+        words, texts = ([c for c, own in sorted(self.texts.items()) if own.are_words is yes] for yes in (True, False))
+        dates = [c for c, kind in sorted(self._kinds.items()) if kind == "date"]
+        named = {"as 1 for yes and 0 for no": words, "as days since 1970": dates, "as categories": texts}
+        kinds = [f"{_some([self._columns[c] for c in own])} {how}" for how, own in named.items() if own]
+        return [f"{self._comma.strip()} is {self._comma.strip().replace(',', '.')}"] * bool(self._comma) + kinds
 
 
 def _kind(cell: str) -> str:
-    if cell.strip().lower() in _WORDS:
-        return "yes or no"
-    return "date" if _DATE.fullmatch(cell.strip()) else "number"
-
-
-def _value(cell: str, kind: str) -> float | None:
-    """The number that a cell stands for; None where it is of another kind."""
-    if kind == "number":
-        return float(cell) if is_number(cell) else None
-    if _kind(cell) != kind:
-        return None
-    return _WORDS[cell.strip().lower()] if kind == "yes or no" else _days(cell.strip())
+    if _DATE.fullmatch(cell.strip()):
+        return "date"
+    return "text" if is_value(cell) else "number"
 
 
 def _days(text: str) -> float | None:
@@ -124,15 +153,16 @@ def _days(text: str) -> float | None:
 
 def _fault(cell: str, kind: str) -> tuple[str | Setting, ...]:
     """What is wrong with a cell that is not of the kind of its column, and the cure."""
-    if kind != "number":
-        found = {"yes or no": "neither yes nor no", "date": "no date"}[kind]
-        return (f"is {found}, unlike other cells of the column; correct it, or empty it if nothing is known",)
+    if kind == "date":
+        return ("is no date, unlike other cells of the column; correct it, or empty it if nothing is known",)
     if is_too_small(cell):
         return ("is too small for 64-bit floats, it would be 0; rescale the column",)
     if is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
         return ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
-    cure = "empty the cell if nothing is known, encode it, leave the column out with "
-    return f"is not a number; {cure}", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids"
+    if kind == "text":
+        return ("is not a number, unlike other cells of the column; correct it, or empty it if nothing is known",)
+    cure = "empty the cell if nothing is known, begin all with a letter if they are categories, "
+    return f"is not a number; {cure}", *DROP
 
 
 def _some(names: Sequence[str]) -> str:

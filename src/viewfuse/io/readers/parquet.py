@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.io.readers.cells import Cells
 from viewfuse.io.readers.text import ALL, Blocks, ColumnChoice, Digits, pick_columns
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView
@@ -114,19 +115,31 @@ class _Table:
         if lists:
             return _read_lists(self.path, self._file, lists[0], str(self._kinds[lists[0]].value_type))
         for column in columns:
-            if not is_numeric(str(self._kinds[column])):
+            if not is_numeric(str(self._kinds[column])) and not _is_text(self._kinds[column]):
                 raise DataError(
                     f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
                     "drop the column"
                 )
-        spool, digits = Spool(len(columns)), Digits()
+        return self._numbers(columns)
+
+    def _numbers(self, columns: list[str]) -> tuple[Any, list[Any]]:
+        """Columns of numbers as they are, and of text as in a text table."""
+        spool, digits, n = Spool(len(columns)), Digits(), 0
+        text = [c for c, column in enumerate(columns) if _is_text(self._kinds[column])]
+        reader = Cells(self.path, columns)
         for batch in self._file.iter_batches(columns=columns):
-            block = np.stack([floats(batch.column(column), np.float64) for column in columns], axis=1)
+            block = np.full((len(batch), len(columns)), np.nan)
+            for c in set(range(len(columns))) - set(text):
+                block[:, c] = floats(batch.column(columns[c]), np.float64)
             digits.look(block, lambda c, batch=batch: _whole(batch.column(columns[c])))  # type: ignore[misc]
+            for c in text:
+                cells = (cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist())
+                block[:, c] = reader.column(c, list(cells), range(n, n + len(batch)))
             spool.add(block)
+            n += len(batch)
         table = spool.table()
         digits.check(self.path, columns, table)
-        return table, columns
+        return reader.part(table, 0, len(columns))
 
 
 def _check_repeated(path: Path, names: list[str]) -> None:

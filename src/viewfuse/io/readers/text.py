@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from itertools import chain, count, islice, pairwise
+from itertools import accumulate, chain, count, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -88,15 +88,17 @@ def read_text(
             views = {view_of(path): columns} if blocks is None else pick_columns(path, columns, blocks)
             places = _places(path, names, views)
             wanted = [places[column] for found in views.values() for column in found]
-            ids, table = _read_rows(path, rows, names, place, wanted, sign)
+            ids, table, reader = _read_rows(path, rows, names, place, wanted, sign)
             if id_column is None:
                 _check_measurements(path, names[0], ids)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
-    if header is False:
+    if header is False and not reader.texts:
         return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
     unread = tuple(name for name in every if name not in columns) if len(columns) < len(every) else ()
-    return [FileView(path, view, values, found, ids, unread) for view, found, values in _cut(table, views)]
+    firsts = accumulate(map(len, views.values()), initial=0)
+    parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
+    return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]
 
 
 @contextmanager
@@ -150,14 +152,6 @@ def _names_and_rows(
     return names, chain([second], lines)
 
 
-def _cut(table: NDArray[Any], views: dict[str, list[str]]) -> Iterator[tuple[str, list[str], Any]]:
-    """Per view its name, its columns and its part of the table."""
-    start = 0
-    for view, columns in views.items():
-        yield view, columns, table[:, start : start + len(columns)]
-        start += len(columns)
-
-
 def _check_first_line(path: Path, header: list[str], id_column: str | None) -> None:
     if not "".join(header).strip():
         raise DataError(f"{path} is empty; it needs a header with a column of ids and one of numbers")
@@ -194,8 +188,8 @@ def _places(path: Path, header: list[str], views: dict[str, list[str]]) -> dict[
 
 def _read_rows(
     path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[int], sign: str
-) -> tuple[list[str], NDArray[np.float64]]:
-    """Ids and the wanted columns, a few lines at a time; empty lines are passed over."""
+) -> tuple[list[str], NDArray[np.float64], Cells]:
+    """Ids, the wanted columns, and what read them, a few lines at a time; empty lines are passed over."""
     ids: list[str] = []
     spool, digits, columns = Spool(len(wanted)), Digits(), [header[c] for c in wanted]
     reader = Cells(path, columns, commas=sign != ",")
@@ -215,7 +209,7 @@ def _read_rows(
     digits.check(path, columns, table)
     if said := ["separated by ';'"] * (sign == ";") + reader.said():
         tell(f"{path}: {', '.join(said)}")
-    return ids, table
+    return ids, table, reader
 
 
 def _check_measurements(path: Path, column: str, ids: list[str]) -> None:

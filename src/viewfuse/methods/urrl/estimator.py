@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
-from viewfuse.data.hints import Hints, check_alone, number_with, range_with
+from viewfuse.data.known.hints import Hints, check_alone, number_with, range_with
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
@@ -27,8 +27,8 @@ from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
+from viewfuse.methods.clusters import NestedLevels
 from viewfuse.methods.joining import Updatable
-from viewfuse.methods.levels import NestedLevels
 from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import check_outliers, with_number
 from viewfuse.methods.urrl.config import (
@@ -198,7 +198,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         self.config = with_old_names(self.config, old)
         return self
 
-    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None, batch: Any = None) -> Self:
         """Train on the samples and cluster them.
 
         Parameters
@@ -210,6 +210,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         like : a fitted model, by default none, whose clusters lend their numbers: clusters are matched one to one by
             the samples that both have, or else by where `like` places the new ones. The rest gets new numbers, and
             numbers without a cluster stay empty, see ``decisions_["numbers"]``.
+        batch : the batch of each sample, by id or in order, or the name of a column, see ``decisions_["batches"]``
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
@@ -217,7 +218,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         check_reduction(self.reduction)
         check_outliers(self.outliers)
         worker_count(self.n_jobs)
-        views = self._checked_views(X, y)
+        views = self._checked_views(X, y, batch)
         hints = Hints.of(y, views.ids)
         check_alone(hints, like)
         config = replace(config, n_clusters=number_with(hints, config.n_clusters, asked=not self._chooses()))

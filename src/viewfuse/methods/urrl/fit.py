@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.hints import Hints
+from viewfuse.data.known.hints import Hints
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import History, TrainState
+from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
 from viewfuse.fitted.novelty import Surroundings
 from viewfuse.methods.urrl.config import Config
@@ -37,7 +38,7 @@ from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_tria
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.confidence import Calibration, mean_confidence
-from viewfuse.selection.decisions import ScalingChoice, Trust
+from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import (
     SCALINGS,
@@ -149,7 +150,7 @@ def fit_models(
     chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     found = [one.best() for one in chosen]
-    return [_with_hints(one, source, hints) for one, source in zip(found, sources, strict=True)] if hints else found
+    return [_with_known(one, source, hints) for one, source in zip(found, sources, strict=True)]
 
 
 def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
@@ -247,10 +248,14 @@ class _Chosen(NamedTuple):
         return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
 
 
-def _with_hints(fitted: Fitted, source: Source, hints: Hints) -> Fitted:
-    """What was fitted, with what became of the hints among its decisions."""
-    found = known_classes(hints, fitted.labels(), fitted.model.stored.neighbor_ids, source.reduced.ids)
-    return fitted._replace(decisions={**fitted.decisions, **records(found)})
+def _with_known(fitted: Fitted, source: Source, hints: Hints | None) -> Fitted:
+    """What was fitted, with what became of hints and batches among its decisions."""
+    found: list[Decision] = []
+    if hints is not None:
+        found.append(known_classes(hints, fitted.labels(), fitted.model.stored.neighbor_ids, source.reduced.ids))
+    if source.before is not None:
+        found.append(batch_effects(source.reduced, source.before, fitted.labels()))
+    return fitted._replace(decisions={**fitted.decisions, **records(*found)})
 
 
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:

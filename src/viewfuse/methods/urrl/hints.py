@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from viewfuse.data.hints import UNKNOWN, Hints
+from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import KnownClasses
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances

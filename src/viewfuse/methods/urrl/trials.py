@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.hints import Hints
+from viewfuse.data.known.hints import Hints
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.hints import Hints
+from viewfuse.data.known.hints import Hints
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.callbacks import Progress

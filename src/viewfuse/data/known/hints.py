@@ -45,7 +45,7 @@ class Hints:
         """
         if y is None:
             return None
-        names = _by_id(y, ids) if isinstance(y, Mapping) or _has_ids(y, ids) else _in_order(y, len(ids))
+        names = labels_of(y, ids, "y")
         classes = sorted({name for name in names if name}, key=_natural)
         if not classes:
             return None
@@ -101,6 +101,15 @@ def range_with(hints: Hints | None, within: tuple[int, int]) -> tuple[int, int]:
     return within if least == 1 else (max(least, within[0]), max(least, within[1]))
 
 
+def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
+    """One text per sample, empty where none is known, from a sequence, or by id from a mapping or a pandas Series.
+
+    `what` they are called in messages.
+    """
+    by_id = isinstance(given, Mapping) or _has_ids(given, ids)
+    return _by_id(given, ids, what) if by_id else _in_order(given, len(ids), what)
+
+
 def _natural(name: str) -> tuple[int, float, str]:
     """Numbers in their own order, before text."""
     try:
@@ -122,27 +131,31 @@ def _has_ids(y: Any, ids: NDArray[Any]) -> bool:
     return has_row_labels(y) and np.ndim(y) == 1 and not only_counted(ids)
 
 
-def _in_order(y: Any, n: int) -> list[str]:
+def _in_order(y: Any, n: int, what: str) -> list[str]:
     labels = np.atleast_1d(np.asarray(y, dtype=object)).tolist()
     found = [one[0] if np.shape(one) == (1,) else one for one in labels]
     if any(np.ndim(one) for one in found):
-        raise DataError("y holds lists instead of labels; give one label per sample, -1 where it is not known")
+        raise DataError(f"{what} holds lists instead of labels; give one label per sample, -1 where it is not known")
     if len(found) != n:
-        raise DataError(f"y has {len(found):,} labels for {n:,} samples; give one each, -1 where it is not known")
+        raise DataError(f"{what} has {len(found):,} labels for {n:,} samples; give one each, -1 where it is not known")
     return [_written(one) for one in found]
 
 
-def _by_id(y: Any, ids: NDArray[Any]) -> list[str]:
+def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
     listed: dict[str, Hashable] = {_key(name): label for name, label in y.items()}
     if len(listed) < len(y):
-        raise DataError("y has a label for the same id twice; keep one")
+        raise DataError(f"{what} has a label for the same id twice; keep one")
     samples = [_key(one) for one in ids.tolist()]
     known = set(samples)
     strange = [name for name, label in listed.items() if name not in known and _written(label)]
     if strange and len(strange) == sum(bool(_written(label)) for label in listed.values()):
-        raise DataError(f"no hint is about a sample: {strange[0]!r} is no id, but {str(ids[0])!r} is; write ids alike")
+        raise DataError(f"{what} is about no sample: {strange[0]!r} is no id, but {str(ids[0])!r} is; write ids alike")
     if strange:
-        warn(SuspiciousDataWarning(f"{len(strange)} hints, such as that of {strange[0]!r}, are about no sample"))
+        warn(
+            SuspiciousDataWarning(
+                f"{len(strange)} labels of {what}, such as that of {strange[0]!r}, are about no sample"
+            )
+        )
     return [_written(listed.get(one)) for one in samples]
 
 

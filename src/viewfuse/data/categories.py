@@ -1,0 +1,195 @@
+"""Categories: a text column of few values becomes one column of 0 and 1 per value, called "brand = Acme".
+
+These names are all that a model needs to know: a value that it has no column for, and an empty cell, are none of its
+values. So are values that hardly any sample of a fit has. A category counts as much as one number, however many values
+it has (`viewfuse.data.scaling`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.digits import is_number
+from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.errors import DataError
+from viewfuse.utils.settings import Setting
+
+MOST_VALUES = 256
+"""Different texts of a column: more are names or remarks, and would fill the memory with columns."""
+FEWEST = 3
+"""Samples of a value that has a column: what fewer have in common sets no cluster apart."""
+WORDS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
+"""Values of columns that become one column of 1 and 0, in small letters."""
+_SIGN = " = "
+
+
+def is_value(cell: str) -> bool:
+    """Whether text may be the value of a category: it begins with a letter; 5%, 1_1 and 2,50 are numbers gone wrong."""
+    return cell.strip()[:1].isalpha() and not is_number(cell)
+
+
+def category_of(column: Hashable) -> str | None:
+    """The category that a column is a value of; None of any other column."""
+    name, sign, _ = column.partition(_SIGN) if isinstance(column, str) else ("", "", "")
+    return name if sign and name else None
+
+
+def categories_in(columns: Sequence[Hashable]) -> dict[str, list[int]]:
+    """Per category the places of its columns."""
+    found: dict[str, list[int]] = {}
+    for place, column in enumerate(() if isinstance(columns, range) else columns):
+        if (name := category_of(column)) is not None:
+            found.setdefault(name, []).append(place)
+    return found
+
+
+def blocks_of(columns: Sequence[Hashable], array: Any, present: NDArray[np.bool_]) -> list[list[int]]:
+    """Per category of a view the places of its columns, where these hold nothing but 0 and 1."""
+    if is_sparse(array):
+        return []
+    return [places for places in categories_in(columns).values() if np.isin(array[present][:, places], (0, 1)).all()]
+
+
+class TextValues:
+    """Gives the different texts of a column numbers, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def code(self, cell: str) -> float | None:
+        """The number of a text; None for one text too many."""
+        if cell not in self._codes and len(self._codes) == MOST_VALUES:
+            return None
+        return float(self._codes.setdefault(cell, len(self._codes)))
+
+    @property
+    def are_words(self) -> bool:
+        """Whether all mean yes or no."""
+        return all(text.lower() in WORDS for text in self._codes)
+
+    def columns(self, name: Hashable) -> list[str]:
+        """The names of the columns that it becomes."""
+        return [str(name)] if self.are_words else [f"{name}{_SIGN}{text}" for text in sorted(self._codes)]
+
+    def numbers(self, codes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The columns themselves, of shape (rows, columns), given the codes of rows, NaN where they are empty."""
+        if self.are_words:
+            known = np.array([*(WORDS[text.lower()] for text in self._codes), np.nan])
+            return known[np.where(np.isnan(codes), -1, codes).astype(np.int64)][:, None]
+        order = [self._codes[text] for text in sorted(self._codes)]
+        return (codes[:, None] == np.array(order)).astype(np.float64)
+
+
+def with_values(table: NDArray[np.float64], found: Mapping[int, TextValues]) -> NDArray[np.float64]:
+    """Rows in which the columns `found`, of codes, are replaced by the columns of their values.
+
+    A row without any number or text stays empty.
+    """
+    parts = [found[c].numbers(table[:, c]) if c in found else table[:, c : c + 1] for c in range(table.shape[1])]
+    wide = np.concatenate(parts, axis=1)
+    wide[np.isnan(table).all(axis=1)] = np.nan
+    return wide
+
+
+def names_with_values(columns: Sequence[Hashable], found: Mapping[int, TextValues]) -> list[Hashable]:
+    """The names of the columns that `with_values` gives."""
+    return [name for c, own in enumerate(columns) for name in (found[c].columns(own) if c in found else [own])]
+
+
+def with_words(array: Any, columns: Sequence[Hashable], known: Sequence[Hashable]) -> tuple[Any, Sequence[Hashable]]:
+    """New samples that say yes or no only, where a model knows other values as well: with columns of these values."""
+    values = {name: places for name, places in categories_in(known).items() if name in set(columns)}
+    for name, places in values.items():
+        texts = [str(known[place]).removeprefix(name + _SIGN) for place in places]
+        place, words = list(columns).index(name), [text for text in texts if text.lower() in WORDS]
+        own = array[:, [place]]
+        if words and np.isin(own[~np.isnan(own)], (0, 1)).all():
+            found = (own == [WORDS[text.lower()] for text in words]).astype(array.dtype)
+            array = np.concatenate([array, found[:, 1:]], axis=1)
+            array[:, place] = found[:, 0]
+            first, *more = (f"{name}{_SIGN}{text}" for text in words)
+            columns = [*(first if one == name else one for one in columns), *more]
+    return array, columns
+
+
+def encoded_frame(view: Any) -> Any:
+    """A data frame whose columns of text, or of pandas' type category, are replaced; anything else as it is."""
+    if not hasattr(view, "iloc") or len(view.shape) != 2:
+        return view
+    found = dict(_text_columns(view))
+    if not found:
+        return view
+    from pandas import DataFrame, concat
+
+    parts = []
+    for c in range(view.shape[1]):
+        part = view.iloc[:, [c]]
+        if c in found:
+            values, codes = found[c]
+            part = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
+        parts.append(part)
+    wide, empty = concat(parts, axis=1), view.isna().all(axis=1)
+    return wide.mask(empty) if empty.any() else wide
+
+
+def _text_columns(view: Any) -> Iterator[tuple[int, tuple[TextValues, NDArray[np.float64]]]]:
+    """The columns of a frame that are categories, with their codes."""
+    for c, kind in enumerate(view.dtypes):
+        if getattr(kind, "kind", "O") != "O":
+            continue
+        column, asked = view.iloc[:, c], str(kind) == "category"
+        there = column.notna().to_numpy()
+        cells = [cell.strip() if isinstance(cell, str) else cell for cell in column[there].tolist()]
+        if not cells or not (asked or all(isinstance(cell, str) and not is_number(cell) for cell in cells)):
+            continue
+        if not asked and not is_value(cells[0]):
+            continue
+        values, codes = TextValues(), np.full(len(there), np.nan)
+        found = [values.code(str(cell)) for cell in cells]
+        if None in found:
+            raise DataError(too_many(f"column {view.columns[c]!r}"), *DROP)
+        codes[there] = found
+        yield c, (values, codes)
+
+
+def too_many(column: str) -> str:
+    """What is wrong with a column of names or remarks."""
+    return f"{column} has more than {MOST_VALUES} different texts, too many for a category; "
+
+
+DROP: tuple[str | Setting, ...] = (
+    "leave it out with ", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids",
+)  # fmt: skip
+
+
+def without_rare(views: Any) -> Any:
+    """The Views of a fit without the columns of values that hardly any sample has: those are none of the values.
+
+    A column of texts most of which stand there once or twice is refused.
+    """
+    arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
+    for v, name in enumerate(views.names):
+        counts: dict[int, float] = {}
+        for places in blocks_of(columns[v], arrays[v], views.mask[:, v]):
+            counts.update(zip(places, arrays[v][views.mask[:, v]][:, places].sum(axis=0).tolist(), strict=True))
+            _check_repeated(name, str(category_of(columns[v][places[0]])), [counts[p] for p in places])
+        rare = {place for place, count in counts.items() if count < FEWEST}
+        if rare:
+            kept = [place for place in range(len(columns[v])) if place not in rare]
+            arrays[v], columns[v] = arrays[v][:, kept], [columns[v][place] for place in kept]
+            arrays[v].flags.writeable = False
+            offsets[v] = np.broadcast_to(offsets[v], len(kept) + len(rare))[kept] if np.any(offsets[v]) else 0.0
+    if columns == list(views.columns):
+        return views
+    return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
+
+
+def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
+    """Refuse a column of texts that hardly say what samples have in common."""
+    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
+        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
+        raise DataError(f"{once}so it is no category; ", *DROP)

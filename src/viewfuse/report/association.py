@@ -1,0 +1,186 @@
+"""Whether clusters differ in what is known of the samples: tests of known columns, and survival."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.digits import is_number
+from viewfuse.errors import DataError
+from viewfuse.io.writers import OUTLIER, Sheet
+from viewfuse.report import charts
+from viewfuse.report.comparison import Column
+from viewfuse.report.html import Html, cell, join, table, tag
+from viewfuse.report.run_folder import FinishedRun
+from viewfuse.report.sections import Section
+from viewfuse.selection.messages import p_value
+
+_EXPECTED, _MOST_BELOW = 5.0, 0.2
+"""Cochran's rule: chi-squared holds where at most a fifth of the cells expect fewer than five samples, none below 1."""
+_SHUFFLES = 9_999
+_SEEN = {"yes": 1.0, "true": 1.0, "dead": 1.0, "no": 0.0, "false": 0.0, "alive": 0.0}
+
+
+class Association(NamedTuple):
+    """A test of one column; `corrected` is the p-value for all columns together (Benjamini and Hochberg)."""
+
+    column: str
+    test: str
+    samples: int
+    statistic: float
+    p: float
+    corrected: float = np.nan
+
+
+def survival_pair(columns: Sequence[Column], names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The times of samples, and 1 where the event was seen then, else 0; NaN where either is not known."""
+    found = {one.name: one for one in columns}
+    absent = [name for name in names if name not in found]
+    if absent:
+        raise DataError(f"no known column is called {absent[0]!r}; those that are there: {', '.join(found)}")
+    times, seen = _numbers(found[names[0]], {}), _numbers(found[names[1]], _SEEN)
+    if np.isin(times, (np.inf,)).any() or (times < 0).any():
+        raise DataError(f"the column {names[0]!r} must hold times: numbers of at least 0")
+    if not np.isin(seen[np.isfinite(seen) | np.isinf(seen)], (0, 1)).all():
+        raise DataError(f"the column {names[1]!r} must hold 1 where the event was seen, else 0")
+    gone = np.isnan(times) | np.isnan(seen)
+    return np.where(gone, np.nan, times), np.where(gone, np.nan, seen)
+
+
+def _numbers(column: Column, words: Mapping[str, float]) -> NDArray[np.float64]:
+    """The numbers of a column, also where they are few; infinite where its text is neither a number nor a word."""
+    if not column.levels:
+        return column.values
+    known = [words.get(one.lower(), float(one) if is_number(one) else np.inf) for one in column.levels]
+    return np.array([np.nan if np.isnan(value) else known[int(value)] for value in column.values])
+
+
+def associations(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> list[Association]:
+    """One test per column that more than one cluster knows; those of a survival pair are one."""
+    from scipy.stats import false_discovery_control
+
+    found = [_tested(run, one) for one in columns if one.name not in survival]
+    if survival:
+        times, seen = survival_pair(columns, survival)
+        there = np.isfinite(times) & (run.labels != OUTLIER)
+        statistic, p = log_rank(times[there], seen[there] == 1, run.labels[there])
+        found.append(Association(" and ".join(survival), "log-rank", int(there.sum()), statistic, p))
+    sure = [one for one in found if one is not None and np.isfinite(one.p)]
+    corrected = false_discovery_control([one.p for one in sure]).tolist() if sure else []
+    return [one._replace(corrected=p) for one, p in zip(sure, corrected, strict=True)]
+
+
+def _tested(run: FinishedRun, column: Column) -> Association | None:
+    """The test that suits a column; None where it or the clusters never change."""
+    there = np.isfinite(column.values) & (run.labels != OUTLIER)
+    labels, values = run.labels[there], column.values[there]
+    if len(np.unique(labels)) < 2 or len(np.unique(values)) < 2:
+        return None
+    if column.levels:
+        return Association(column.name, *_categories(labels, values.astype(np.int64)))
+    from scipy.stats import kruskal
+
+    statistic, p = kruskal(*(values[labels == label] for label in np.unique(labels)))
+    return Association(column.name, "Kruskal-Wallis", len(values), float(statistic), float(p))
+
+
+def _categories(labels: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[str, int, float, float]:
+    """Name of the test, samples, statistic and p-value."""
+    from scipy.stats import chi2_contingency, fisher_exact
+
+    counts = _counts(labels, values)
+    statistic, p, _, expected = chi2_contingency(counts, correction=False)
+    if (expected < _EXPECTED).mean() <= _MOST_BELOW and expected.min() >= 1:
+        return "chi-squared", len(labels), float(statistic), float(p)
+    if counts.shape == (2, 2):
+        odds, p = fisher_exact(counts)
+        return "Fisher", len(labels), float(odds), float(p)
+    draws = np.random.default_rng(0)
+    inverse = 1 / expected
+    as_large = sum(
+        float((_counts(labels, draws.permutation(values)) ** 2 * inverse).sum()) - len(labels) >= statistic - 1e-9
+        for _ in range(_SHUFFLES)
+    )
+    return "chi-squared by shuffling", len(labels), float(statistic), (1 + as_large) / (1 + _SHUFFLES)
+
+
+def _counts(labels: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Samples by group and value, of which all are there."""
+    (groups, rows), (kinds, columns) = (np.unique(one, return_inverse=True) for one in (labels, values))
+    counts = np.bincount(rows * len(kinds) + columns, minlength=len(groups) * len(kinds))
+    return counts.reshape(len(groups), len(kinds))
+
+
+def log_rank(times: NDArray[np.float64], seen: NDArray[np.bool_], groups: NDArray[np.int64]) -> tuple[float, float]:
+    """Statistic and p-value of the log-rank test that all groups have one survival; NaN where there is one group.
+
+    scipy.stats.logrank compares two.
+    """
+    from scipy.stats import chi2
+
+    names = np.unique(groups)
+    if len(names) < 2 or not seen.any():
+        return np.nan, np.nan
+    excess, covariance = np.zeros(len(names)), np.zeros((len(names), len(names)))
+    for moment in np.unique(times[seen]):
+        at_risk = np.array([((times >= moment) & (groups == name)).sum() for name in names], dtype=float)
+        events = np.array([((times == moment) & seen & (groups == name)).sum() for name in names], dtype=float)
+        n, d, share = at_risk.sum(), events.sum(), at_risk / at_risk.sum()
+        excess += events - d * share
+        if n > 1:
+            covariance += d * (n - d) / (n - 1) * (np.diag(share) - np.outer(share, share))
+    statistic = float(excess[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ excess[1:])
+    return statistic, float(chi2.sf(statistic, len(names) - 1))
+
+
+def kaplan_meier(times: NDArray[np.float64], seen: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """The share that is left after each time at which the event was seen, from 1 at 0 to the last time."""
+    points, left = [(0.0, 1.0)], 1.0
+    for moment in np.unique(times[seen]).tolist():
+        left *= 1 - ((times == moment) & seen).sum() / (times >= moment).sum()
+        points.append((moment, float(left)))
+    return [*points, (float(times.max()), left)]
+
+
+def association_section(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> Section | None:
+    """The tests, and a curve of survival per cluster."""
+    found = associations(run, columns, survival)
+    if not found:
+        return None
+    rows = [
+        [cell(one.column), cell(one.test), cell(f"{one.samples:,}", number=True)]
+        + [cell(p_value(p), f"{p:.4g}", number=True) for p in (one.p, one.corrected)]
+        for one in sorted(found, key=lambda one: one.p)
+    ]
+    note = (
+        "A small p-value says that clusters differ in this column by more than chance. Corrected p-values allow for "
+        "the number of columns (Benjamini and Hochberg). Take them with care: the clusters were found in the same "
+        "samples that they are tested on, so columns that are part of a view, or follow from one, differ for that "
+        "reason alone."
+    )
+    header = ("Column", "Test", "Samples", "p", "Corrected p")
+    curves = _curves(run, columns, survival) if survival else None
+    shown = [tag("p", note, class_="note"), table("associations", "Tests", header, rows), curves]
+    return Section("associations", "Do clusters differ in what you know?", join(shown))
+
+
+def _curves(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str]) -> Html:
+    times, seen = survival_pair(columns, survival)
+    drawn = []
+    for label in range(run.n_clusters):
+        own = (run.labels == label) & np.isfinite(times)
+        if own.any():
+            points = kaplan_meier(times[own], seen[own] == 1)
+            steps = [one for a, b in pairwise(points) for one in (a, (b[0], a[1]))]
+            title = f"Cluster {run.called(label)}: share left (Kaplan-Meier, {own.sum()} samples)"
+            drawn.append(charts.line_chart([*steps, points[-1]], title, survival[0]))
+    return tag("div", *drawn, class_="charts")
+
+
+def association_sheet(found: Sequence[Association]) -> Sheet:
+    """One row per test."""
+    return Sheet(Association._fields, [tuple(one) for one in found])

@@ -1,0 +1,128 @@
+"""Tests of known columns in the report: which test, its p-value, survival, and the correction for several columns."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from run_folders import write_run
+from viewfuse.cli import main
+from viewfuse.errors import DataError
+from viewfuse.report.association import associations, kaplan_meier, log_rank, survival_pair
+from viewfuse.report.comparison import Column
+from viewfuse.report.run_folder import read_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return read_run(write_run(tmp_path_factory.mktemp("runs") / "one"))
+
+
+def column(name, values, levels=()):
+    return Column(name, levels, np.array(values, dtype=float))
+
+
+def test_each_column_has_the_test_that_suits_it(run):
+    rng = np.random.default_rng(0)
+    n = len(run.labels)
+    first = run.labels == 0
+    age = rng.normal(50, 9, n) + 12 * first
+    age[::7] = np.nan
+    group = np.where(rng.random(n) < 0.3, rng.integers(0, 2, n), first)
+    rare = (np.arange(n) < 2).astype(int)
+    known = [column("age", age), column("group", group, ("a", "b")), column("same", np.ones(n), ("x", "y")),
+             column("rare", rare, ("no", "yes"))]  # fmt: skip
+    found = {one.column: one for one in associations(run, known)}
+    assert list(found) == ["age", "group", "rare"]
+    there = np.isfinite(age)
+    parts = [age[there & (run.labels == c)] for c in np.unique(run.labels)]
+    assert found["age"].p == pytest.approx(scipy.stats.kruskal(*parts).pvalue)
+    assert (found["age"].test, found["age"].samples) == ("Kruskal-Wallis", there.sum())
+    table = np.array([[(group[run.labels == c] == g).sum() for g in (0, 1)] for c in np.unique(run.labels)])
+    assert found["group"].p == pytest.approx(scipy.stats.chi2_contingency(table, correction=False).pvalue)
+    assert found["rare"].test in ("Fisher", "chi-squared by shuffling")
+    plain = sorted(one.p for one in found.values())
+    literal = [min(min(1, p * 3 / (place + 1)) for place, p in enumerate(plain) if place >= own) for own in range(3)]
+    assert sorted(one.corrected for one in found.values()) == pytest.approx(literal)
+
+
+def test_shuffling_is_close_to_the_exact_test(run):
+    """Two of all samples have a value: the chance that they are as unequal, by all pairs."""
+    labels = run.labels
+    values = np.zeros(len(labels))
+    values[np.flatnonzero(labels == labels[0])[:2]] = 1
+    (found,) = associations(run, [column("rare", values, ("no", "yes"))])
+    sizes = np.array([(labels == c).sum() for c in np.unique(labels)])
+
+    def statistic(pair):
+        counts = np.array([sum(labels[i] == c for i in pair) for c in np.unique(labels)])
+        expected = 2 * sizes / len(labels)
+        return float(((counts - expected) ** 2 / expected).sum())
+
+    own = statistic(np.flatnonzero(values))
+    as_large = sum(statistic(pair) >= own - 1e-9 for pair in combinations(range(len(labels)), 2))
+    assert found.p == pytest.approx(as_large / comb(len(labels), 2), abs=0.02)
+
+
+def test_log_rank_of_two_groups_is_that_of_scipy():
+    rng = np.random.default_rng(1)
+    group = np.repeat([3, 5], [25, 18])
+    times, seen = np.ceil(rng.exponential(10, 43) * (1 + (group == 5))), rng.random(43) < 0.7  # with ties
+    samples = [scipy.stats.CensoredData.right_censored(times[group == g], ~seen[group == g]) for g in (3, 5)]
+    expected = scipy.stats.logrank(*samples)
+    statistic, p = log_rank(times, seen, group)
+    assert statistic == pytest.approx(expected.statistic**2)
+    assert p == pytest.approx(expected.pvalue)
+
+
+def test_log_rank_does_not_depend_on_the_order_of_groups():
+    rng = np.random.default_rng(2)
+    group, times, seen = rng.integers(0, 3, 60), rng.exponential(5, 60), rng.random(60) < 0.8
+    assert log_rank(times, seen, group) == pytest.approx(log_rank(times, seen, 7 - group))
+    p = [log_rank(rng.exponential(5, 60), seen, group)[1] for _ in range(200)]
+    assert 0.01 <= np.mean(np.array(p) < 0.05) <= 0.1
+    assert np.isnan(log_rank(times, seen, np.zeros(60, dtype=int))[1])
+
+
+def test_kaplan_meier_is_the_empirical_one():
+    times, seen = np.array([2.0, 3, 3, 5, 8, 8, 9]), np.array([True, True, False, True, True, True, False])
+    expected = scipy.stats.ecdf(scipy.stats.CensoredData.right_censored(times, ~seen)).sf
+    for moment, left in kaplan_meier(times, seen)[1:]:
+        assert left == pytest.approx(float(expected.evaluate(moment)))
+
+
+def test_survival_pairs(run):
+    n = len(run.labels)
+    days, dead = column("days", np.linspace(1, 99, n)), column("dead", np.arange(n) % 2, ("No", "yes"))
+    _, seen = survival_pair([days, dead], ("days", "dead"))
+    assert seen[:3].tolist() == [0, 1, 0]
+    few = column("days", np.arange(n) % 3, ("4", "9.5", "12"))
+    assert survival_pair([few, dead], ("days", "dead"))[0][:4].tolist() == [4, 9.5, 12, 4]
+    found = associations(run, [days, dead], ("days", "dead"))
+    assert [(one.column, one.test) for one in found] == [("days and dead", "log-rank")]
+    cases = {("days", "born"): "no known column is called .born.", ("days", "days"): "1 where the event was seen"}
+    for bad, words in cases.items():
+        with pytest.raises(DataError, match=words):
+            survival_pair([days, dead], bad)
+
+
+def test_the_report_has_tests_and_curves(tmp_path):
+    from click.testing import CliRunner
+
+    folder = write_run(tmp_path / "run")
+    run = read_run(folder)
+    rng = np.random.default_rng(0)
+    rows = [f"{name},{rng.integers(1, 900)},{rng.integers(0, 2)},{rng.normal():.3f}" for name in run.ids]
+    (tmp_path / "known.csv").write_text("id,days,dead,marker\n" + "\n".join(rows) + "\n")
+    known = ["--known", str(tmp_path / "known.csv"), "--survival", "days", "dead"]
+    done = CliRunner().invoke(main, ["report", str(folder), "--out", str(tmp_path / "page.html"), *known])
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert "the clusters were found in the same samples" in page
+    assert "Kaplan-Meier" in page
+    table = (tmp_path / "page_data" / "associations.csv").read_text().splitlines()
+    assert [line.split(",")[:2] for line in table[1:]] == [["marker", "Kruskal-Wallis"], ["days and dead", "log-rank"]]

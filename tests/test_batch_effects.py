@@ -1,0 +1,148 @@
+"""Batches: their effects are taken out of the views, clusters do not follow them, and models know their batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flat import flat
+from test_explanation import run
+from viewfuse import URRL, Views, load
+from viewfuse.data.known.batches import with_batch
+from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.fitted.batches import two_way
+from viewfuse.metrics import clustering_accuracy
+
+SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=15, joint_epochs=5, scaling="standard")
+
+
+def made(shares, seed=1):
+    """Two views of 120 samples in three classes without batches, with a shift of three deviations, and the batches."""
+    rng = np.random.default_rng(seed)
+    known = rng.permutation(np.repeat([0, 1, 2], [50, 40, 30]))
+    plain = [7 + 9 * (rng.normal(size=(120, width)) + 1.5 * rng.normal(size=(3, width))[known]) for width in (8, 12)]
+    second = rng.random(120) < np.array(shares)[known]
+    shifted = [view + second[:, None] * 3 * view.std(axis=0) * rng.choice([-1, 1], view.shape[1]) for view in plain]
+    for views in (plain, shifted):
+        views[0][::5] = np.nan
+    return known, plain, shifted, np.where(second, "plate 2", "plate 1")
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5, 0.5), (0.2, 0.5, 0.8)], ids=["alike", "unequal"])
+def test_a_shift_of_three_deviations_costs_nothing(shares):
+    known, plain, shifted, batch = made(shares)
+    scores = [
+        clustering_accuracy(known, URRL(3, **flat(**SMALL), random_state=0).fit(views, batch=own).labels_)
+        for views, own in ((plain, None), (shifted, None), (shifted, batch))
+    ]
+    assert scores[1] < 0.9 * scores[0]
+    assert scores[2] > scores[0] - 0.02
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    known, _, shifted, batch = made((0.5, 0.5, 0.5))
+    return URRL(3, **flat(**SMALL), random_state=0).fit(shifted, batch=batch), shifted, batch, known
+
+
+def test_how_far_clusters_follow_the_batches_is_said(fitted):
+    model, *_ = fitted
+    found = model.decisions_["batches"]
+    assert found["chosen"] == dict(zip(*map(np.ndarray.tolist, np.unique(fitted[2], return_counts=True)), strict=True))
+    assert found["evidence"]["before"] > 0.5 > 0.05 > found["evidence"]["after"]
+    assert "2 taken out; clusters follow them by 0.0" in found["why"]
+
+
+def test_new_samples_are_corrected_as_their_batch_was(fitted, tmp_path):
+    model, views, batch, _ = fitted
+    model.save(tmp_path / "model")
+    for one in (model, load(tmp_path / "model")):
+        assert np.array_equal(one.predict(views, batch=batch), model.labels_)
+        assert np.array_equal(one.predict_proba(views, batch=batch), model.soft_labels_)
+        assert np.array_equal(one.transform([view[3:4] for view in views], batch=batch[3:4]), model.embedding_[3:4])
+        assert np.array_equal(one.judge(with_batch(Views(views), batch)).labels, model.labels_)
+        with pytest.raises(DataError, match=r"fitted with batches \(plate 1, plate 2, \.\.\.\); name that of each"):
+            one.predict(views)
+        with pytest.raises(DataError, match="the batch 'plate 3' is new, so its effect is not known; fit again"):
+            one.predict([view[:2] for view in views], batch=["plate 1", "plate 3"])
+
+
+def test_effects_beside_groups_are_found():
+    """Values are the sum of a group and a batch, stretched; batches have other shares of the groups."""
+    rng = np.random.default_rng(0)
+    group = rng.permutation(np.repeat([0, 1], [300, 200]))
+    code = (rng.random(500) < np.array([0.3, 0.8])[group]).astype(np.int64)
+    effect, stretch = np.array([[0, 0, 0], [2.0, -3, 1]]), np.array([1, 2.0])
+    values = 8 * group[:, None] * [1, 1, -1] + rng.normal(size=(500, 3)) * stretch[code][:, None] + effect[code]
+    found, factor = two_way((values - values.mean(axis=0)) / values.std(axis=0), code, 2)
+    assert (found[1] - found[0]) * values.std(axis=0) == pytest.approx(effect[1], abs=0.3)
+    assert factor[1] / factor[0] == pytest.approx(np.full(3, 2.0), rel=0.25)
+    alone = np.array([values[code == 1].mean(axis=0) - values[code == 0].mean(axis=0)])
+    assert np.abs(alone - effect[1]).min() > 3  # means of batches would take the groups out
+
+
+def test_small_batches_are_corrected_in_part():
+    values = np.repeat([[0.0], [6.0]], [40, 3], axis=0) + np.linspace(0, 1e-3, 43)[:, None]
+    found, _ = two_way(values - values.mean(), np.repeat([0, 1], [40, 3]), 2)
+    assert 2 < found[1, 0] - found[0, 0] < 5
+
+
+def test_a_class_in_one_batch_alone_is_said():
+    rng = np.random.default_rng(2)
+    known = np.repeat([0, 1, 2], 40)
+    views = [rng.normal(size=(120, 6)) + 6 * rng.normal(size=(3, 6))[known] for _ in range(2)]
+    batch = np.where((known == 2) | (rng.random(120) < 0.5), "a", "b")
+    with pytest.warns(SuspiciousDataWarning, match=r"cluster \d is in batch 'a' alone.*confounded"):
+        model = URRL(3, **flat(**SMALL), random_state=0).fit(views, batch=batch)
+    assert list(model.decisions_["batches"]["alone"].values()) == ["a"]
+    assert "is in a alone: confounded" in model.decisions_["batches"]["why"]
+
+
+def test_batches_come_in_any_form():
+    ids = ["p", "q", "r", "s"]
+    rna = pd.DataFrame({"x": [1.0, 2, 3, 4], "site": ["Ulm", "Bonn", "Ulm", "Bonn"], "run": [3, 5, 5, 3]}, ids)
+    views = Views({"rna": rna})
+    expected = ["Ulm", "Bonn", "Ulm", "Bonn"]
+    for given in (expected, dict(zip(ids, expected, strict=True)), pd.Series(expected[::-1], ids[::-1])):
+        assert with_batch(views, given).batch.tolist() == expected
+    taken = with_batch(views, "site")
+    assert (taken.batch.tolist(), taken.columns) == (expected, (["x", "run"],))
+    assert with_batch(views, "run").batch.tolist() == ["3", "5", "5", "3"]
+    assert with_batch(views, None) is views
+    assert taken[[1, 2]].batch.tolist() == expected[1:3]
+    with pytest.raises(DataError, match="batch 'plate' is no column of a view"):
+        with_batch(views, "plate")
+    with pytest.raises(DataError, match="the batch of 's' is not known"):
+        with_batch(views, dict(zip(ids[:3], expected[:3], strict=True)))
+    with pytest.raises(DataError, match="has nothing but the batch 'site'"):
+        with_batch(Views({"rna": rna[["site"]]}), "site")
+    with pytest.raises(DataError, match=r"batch 'a' of 2 has 1 sample"):
+        URRL(2, **flat(**SMALL)).fit(np.arange(12.0).reshape(6, 2), batch=list("abbbbb"))
+
+
+def test_columns_of_obs_are_batches():
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(np.ones((3, 2), np.float32), obs=pd.DataFrame({"donor": ["a", "b", "a"]}, list("uvw")))
+    assert with_batch(Views({"rna": cells}), "donor", {"rna": cells}).batch.tolist() == ["a", "b", "a"]
+
+
+def test_the_command_line_knows_batches(tmp_path):
+    known, _, shifted, batch = made((0.5, 0.5, 0.5))
+    ids = [f"s{i}" for i in range(120)]
+    for v, view in enumerate(shifted):
+        frame = pd.DataFrame(view, pd.Index(ids, name="id")).add_prefix("c")
+        frame.assign(plate=batch).to_csv(tmp_path / f"v{v}.csv")
+    pd.DataFrame({"id": ids, "batch": batch}).to_csv(tmp_path / "batch.csv", index=False)
+    files = tmp_path / "v0.csv", tmp_path / "v1.csv"
+    short = ["--clusters", 3, "--pretrain-epochs", 5, "--joint-epochs", 0, "--embedding-dim", 32, "--hidden-dim", 32]
+    done = run("fit", *files, "--batch", "plate", *short, "--scaling", "standard", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "2 taken out; clusters follow them by" in done.output
+    labels = pd.read_csv(tmp_path / "run" / "labels.csv").label
+    assert clustering_accuracy(known, labels) > 0.9
+    for given in (["plate"], [tmp_path / "batch.csv", "--drop", "plate"]):
+        out = tmp_path / "new.csv"
+        placed = run("predict", tmp_path / "run" / "model", *files, "--out", out, "--force", "--batch", *given)
+        assert placed.exit_code == 0, placed.output
+        assert (pd.read_csv(out).label == labels).all()

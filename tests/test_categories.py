@@ -1,0 +1,192 @@
+"""Columns of text: what becomes a category, what of it a model knows, how much it counts, and how reports say it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flat import flat
+from viewfuse import URRL, Views, load, read_views
+from viewfuse.data.categories import FEWEST, MOST_VALUES
+from viewfuse.data.scaling import fit_scaler, fit_whole_views
+from viewfuse.errors import DataError, IgnoredColumnsWarning
+from viewfuse.report.tables import Feature
+from viewfuse.report.verdict import apart
+
+BRANDS = ["Bolt", " Acme", None, "Acme", "Écru", "Bolt", "Bolt"]
+PRICES = [4.0, 1.5, 2.0, np.nan, 8.0, 16.0, 3.0]
+FRAME = pd.DataFrame({"price": PRICES, "brand": BRANDS, "new": ["no", "Yes", None, "no", "no", "yes", "no"]})
+COLUMNS = ["price", "brand = Acme", "brand = Bolt", "brand = Écru", "new"]
+EXPECTED = np.array(
+    [[4, 0, 1, 0, 0], [1.5, 1, 0, 0, 1], [2, 0, 0, 0, np.nan], [np.nan, 1, 0, 0, 0], [8, 0, 0, 1, 0], [16, 0, 1, 0, 1],
+     [3, 0, 1, 0, 0]])  # fmt: skip
+
+
+def test_a_frame_has_a_column_per_value():
+    for frame in (FRAME, FRAME.astype({"brand": "category"}), FRAME.astype({"brand": "string"})):
+        views = Views({"shop": frame})
+        assert views.columns == (COLUMNS,)
+        assert np.array_equal(views.arrays[0], EXPECTED, equal_nan=True)
+    asked = Views([pd.DataFrame({"x": [1, 2, 3], "code": pd.Categorical([2, 1, 2])})])
+    assert asked.columns == (["x", "code = 1", "code = 2"],)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_are_read_like_frames(tmp_path, ending, capsys):
+    frame = FRAME.set_index(pd.Index(list("abcdefg"), name="id")).reset_index()
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.astype({"brand": "category"}).to_parquet(tmp_path / "shop.parquet", index=False)
+    else:
+        frame.to_csv(tmp_path / "shop.csv", index=False)
+    views = read_views(tmp_path / f"shop.{ending}", only=["price", "brand", "new"])
+    assert views.columns == (COLUMNS,)
+    assert np.array_equal(views.arrays[0], EXPECTED, equal_nan=True)
+    assert "'brand' as categories" in capsys.readouterr().err
+    blocks = {"a": ["new", "price"], "b": "br*"}
+    parts = read_views(tmp_path / f"shop.{ending}", blocks=blocks)
+    assert parts.columns == (["new", "price"], COLUMNS[1:4])
+    assert parts.mask.tolist() == [[True, one is not None] for one in BRANDS]  # c has no brand, so not the view
+
+
+def test_rows_without_a_cell_lack_the_view(tmp_path):
+    other = pd.DataFrame({"x": [1.0, 2, 3]}, index=list("abc"))
+    frame = pd.DataFrame({"brand": ["Acme", None, "Bolt"], "size": [None, None, "XL"]}, index=list("abc"))
+    assert Views({"shop": frame, "other": other}).mask[:, 0].tolist() == [True, False, True]
+    frame.to_csv(tmp_path / "shop.csv", index_label="id")
+    other.to_csv(tmp_path / "other.csv", index_label="id")
+    assert read_views([tmp_path / "shop.csv", tmp_path / "other.csv"]).mask[:, 0].tolist() == [True, False, True]
+
+
+REFUSED = {
+    "text first": (["high", "1.5", "2"], "id 'a', column 'x': 'high' is not a number, unlike other cells"),
+    "text later": (["1.5", "high", "2"], "id 'b', column 'x': 'high' is not a number"),
+    "wells": (["1_1", "1_2", "1_1"], "id 'a', column 'x': '1_1' is not a number; .* begin all with a letter"),
+    "shares": (["5%", "6%", "5%"], "'5%' is not a number"),
+    "remarks": ([f"said {i}" for i in range(MOST_VALUES + 1)], "column 'x' has more than 256 different texts"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_text_that_is_no_category_is_refused(tmp_path, case):
+    cells, words = REFUSED[case]
+    lines = [f"{chr(97 + i % 26) * (1 + i // 26)},{cell}\n" for i, cell in enumerate(cells)]
+    (tmp_path / "rna.csv").write_text("id,x\n" + "".join(lines))
+    with pytest.raises(DataError, match=words):
+        read_views(tmp_path / "rna.csv")
+    with pytest.raises(DataError, match=r"is not a number|256 different|not real numbers|holds text"):
+        Views({"rna": pd.DataFrame({"x": cells, "y": 1.0})})
+
+
+def fitted(frame, n=24, **params):
+    rng = np.random.default_rng(0)
+    other = pd.DataFrame(rng.normal(size=(n, 3)), index=frame.index)
+    settings = {"pretrain_epochs": 1, "joint_epochs": 0, "random_state": 0, "scaling": "standard", **params}
+    return URRL(2, **flat(**settings)).fit({"shop": frame, "other": other}), other
+
+
+@pytest.fixture(scope="module")
+def shop():
+    rng = np.random.default_rng(1)
+    brands = ["Acme"] * 11 + ["Bolt"] * 9 + ["Zig", "Zig", "Zag", None]
+    return pd.DataFrame({"price": rng.normal(50, 9, 24), "brand": brands}, index=[f"s{i}" for i in range(24)])
+
+
+def test_rare_and_unseen_values_are_none(shop, tmp_path):
+    model, other = fitted(shop)
+    assert list(shop.brand).count("Zig") < FEWEST
+    model.save(tmp_path / "model")
+    for one in (model, load(tmp_path / "model")):
+        frame = shop.iloc[[0, 20, 21]].assign(brand=["Acme", "Zig", "Quux"])
+        views, _ = one.complete({"shop": frame, "other": other.iloc[:3].set_axis(frame.index)})
+        assert views.columns[0] == ["price", "brand = Acme", "brand = Bolt"]
+        assert views.arrays[0][:, 1:].tolist() == [[1, 0], [0, 0], [0, 0]]
+        assert np.array_equal(one.predict({"shop": shop, "other": other}), model.labels_)
+    with pytest.warns(IgnoredColumnsWarning, match=r"no value of the category 'brand' .*'brand = ACME'.*spelled alike"):
+        model.complete({"shop": shop.iloc[:2].assign(brand="ACME")})
+    with pytest.raises(DataError, match="column 'brand' holds numbers, but text when the model was fitted"):
+        model.complete({"shop": shop.iloc[:2].assign(brand=7.0)})
+    with pytest.raises(DataError, match="column 'price' holds text, but numbers when the model was fitted"):
+        model.complete({"shop": shop.iloc[:2].assign(price="dear")})
+    with pytest.raises(DataError, match=r"lacks 1 of the 2 columns .*: 'brand'"):
+        model.complete({"shop": shop[["price"]].iloc[:2]})
+
+
+def test_yes_and_no_are_known_beside_other_values(shop):
+    model, _ = fitted(shop.assign(brand=["yes", "no", "former"] * 8))
+    for brand, expected in (("yes", [0, 0, 1]), ("no", [0, 1, 0])):
+        views, _ = model.complete({"shop": shop.iloc[[5]].assign(brand=brand)})
+        assert views.arrays[0][0, 1:].tolist() == expected
+
+
+def test_names_of_samples_are_no_category(shop):
+    with pytest.raises(DataError, match=r"view 'shop', column 'brand' has 24 different texts.*no category"):
+        fitted(shop.assign(brand=[f"item {i}" for i in range(24)]))
+
+
+def test_a_category_counts_as_one_number():
+    rng = np.random.default_rng(0)
+    values = rng.choice([f"v{i:02}" for i in range(20)], size=400, p=np.arange(1, 21) / 210)
+    frame = pd.DataFrame({"dear": rng.normal(1000, 200, 400), "cheap": rng.uniform(5, 9, 400), "brand": values})
+    views = Views.of({"shop": frame, "other": rng.normal(size=(400, 2))})
+    n_values = sum(list(values).count(one) >= FEWEST for one in set(values))
+    assert n_values < len(set(values))
+
+    def parts(scaler):
+        scaled = scaler.apply(views).arrays[0].astype(np.float64)
+        assert scaled.shape[1] == 2 + n_values
+        return scaled[:, 0], scaled[:, 1], scaled[:, 2:]
+
+    for kind in ("standard", "mixed", "view"):
+        dear, cheap, brand = parts(fit_scaler(views, kind))
+        assert brand.var(axis=0).sum() == pytest.approx(1, abs=1e-4)
+        assert np.allclose(brand.mean(axis=0), 0, atol=1e-4)
+        assert (dear.var() + cheap.var()) / 2 == pytest.approx(1, abs=1e-4)
+    for scaler in (fit_scaler(views, "minmax"), fit_whole_views(views)):
+        dear, _, brand = parts(scaler)
+        assert dear.max() == pytest.approx(1)
+        one, other = (brand[np.argmax(values == value)] for value in ("v18", "v19"))
+        assert np.linalg.norm(one - other) == pytest.approx(1)
+    assert np.array_equal(parts(fit_scaler(views, "none"))[2], views.arrays[0][:, 2:])
+    named = Views.of([pd.DataFrame(rng.normal(size=(9, 2)), columns=["dose = 1", "dose = 2"])])  # no values
+    assert fit_scaler(named, "standard").apply(named).arrays[0].var(axis=0) == pytest.approx([1, 1], abs=1e-4)
+
+
+def test_the_brand_alone_tells_two_groups_apart():
+    """Three groups: the embeddings tell the first from the others, which differ in nothing but the brand."""
+    rng = np.random.default_rng(3)
+    group = rng.permutation(np.repeat([0, 1, 2], [40, 35, 30]))
+    n, kind = len(group), (group > 0)[:, None]
+    brand = np.where(group == 1, "Acme", np.where(group == 2, "Bolt", rng.choice(["Acme", "Bolt", "Coil"], n)))
+    table = pd.DataFrame({"price": rng.lognormal(3, 1, n), "brand": brand, "colour": rng.choice(list("rgbyk"), n)})
+    image, text = (rng.normal(size=(n, 16)) + 3 * kind * rng.normal(size=16) for _ in range(2))
+    image[rng.random(n) < 0.3] = np.nan
+    small = {"embedding_dim": 32, "hidden_dim": 64, "pretrain_epochs": 15, "joint_epochs": 0}
+    model = URRL(3, scaling="minmax", random_state=0, **flat(**small)).fit(
+        {"table": table, "image": image, "text": text}
+    )
+    counts = pd.crosstab(group, model.labels_).to_numpy()
+    assert counts.max(axis=1).sum() >= 0.97 * n
+    assert len(set(counts.argmax(axis=1))) == 3
+
+
+def test_the_report_says_shares():
+    features = Feature(0, "shop", "brand = Acme", 2.1, 0.62, 0.04), Feature(0, "shop", "price", -1.0, 3.5, 7.25)
+    assert apart(features, 0) == ["brand = Acme (62%; others 4%)", "low price in shop (3.5; others 7.25)"]
+
+
+def test_ids_are_what_a_pattern_matches(tmp_path):
+    (tmp_path / "rna.csv").write_text("id,x\nAAC-1,1\nAGT-1,2\n")
+    (tmp_path / "protein.csv").write_text("id,y\nlane2_AGT,5\nlane2_AAC,6\n")
+    files = [tmp_path / "rna.csv", tmp_path / "protein.csv"]
+    for pattern in ("[ACGT]+", "(?:lane2_)?([ACGT]+)"):
+        views = read_views(files, id_pattern=pattern)
+        assert views.ids.tolist() == ["AAC", "AGT"]
+        assert views.arrays[1].ravel().tolist() == [6, 5]
+    with pytest.raises(DataError, match=r"rna\.csv: id 'AAC-1' does not match id_pattern 'lane'"):
+        read_views(files, id_pattern="lane")
+    with pytest.raises(ValueError, match=r"id_pattern '\(' is no regular expression"):
+        read_views(files, id_pattern="(")
+    with pytest.raises(DataError, match="id 'A' appears twice"):
+        read_views(files, id_pattern="A")
