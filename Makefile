@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants mutants-random bench docs dist test-dist check format clean
+.PHONY: paper demo test test-slow test-gpu test-browser test-lowest faults fuzz mutants mutants-random bench docs dist test-dist check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=2000 TORCH_MKLDNN_MATMUL_MIN_SIZE=1000000000 $(PY) -m benchmarks.demo
@@ -50,6 +50,10 @@ mutants-random: $(READY)
 
 bench: $(READY)
 	$(PY) -m benchmarks speed --out bench-output --force
+
+# The paper, build/paper/paper.pdf, with every number from results/; needs typst, which is no dependency: pip install typst.
+paper: $(READY)
+	$(PY) -m benchmarks.paper
 
 # The site, in build/docs: warnings are errors, and a link that leads nowhere is a warning.
 docs: $(READY)

@@ -46,12 +46,13 @@ def speed(out: Path, device: str, full: bool, force: bool, as_json: bool) -> Non
     """Measure time and memory beside a plain reference that does the same work in the same run."""
     options.check_new_path(out, force, options.Inputs(()))
     from benchmarks.speed.measure import FULL, Size, measure
+    from benchmarks.speed.picture import draw_speed
     from viewfuse.utils.jobs import chosen_device
 
     asked = f"python -m benchmarks speed --device {device}{' --full' if full else ''}"
     found = measure(chosen_device(device), FULL if full else Size(), asked, _log)
     write_file(out / "speed.json", as_json_text(found, indent=1).encode())
-    _draw(out / "speed.png", found)
+    _draw(draw_speed, out / "speed.png", found)
     click.echo(as_json_text(found) if as_json else f"{_table(found)}\n\n{_wide_table(found['wide'])}")
 
 
@@ -78,6 +79,24 @@ def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
 
     found = bench_imputation(data_dir, **asked, log=_tell)
     click.echo(as_text(write_fillings(out, found)), nl=False)
+
+
+@main.command(short_help="Train once, predict under any mask.")
+@_DATA_DIR
+@options.out("Folder for patterns.csv, patterns.md and patterns.png.")
+@options.device
+@click.option("--seeds", type=options.WholeRange(1), help="Number of splits and trainings; 3 by default.")
+@click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable.")
+@options.force
+def patterns(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
+    """Fit on a part of each set, and place the other samples under every pattern of missing views."""
+    options.check_new_folder(out, force, options.Inputs(()))
+    from benchmarks import patterns as bench
+    from benchmarks.experiments.tables import as_text
+
+    found = bench.bench_patterns(data_dir, **asked, log=_tell)
+    click.echo(as_text(bench.write_patterns(out, found)), nl=False)
+    _draw(bench.draw_patterns, out / "patterns.png", found)
 
 
 @main.command(short_help="Which criterion finds the known number of clusters.")
@@ -180,10 +199,8 @@ def _log(what: str) -> None:
         tell(f"measuring: {what}")
 
 
-def _draw(path: Path, found: dict[str, Any]) -> None:
-    from benchmarks.speed.picture import draw_speed
-
-    why = why_not_drawn(draw_speed, path, found)
+def _draw(draw: Callable[[Path, Any], None], path: Path, found: Any) -> None:
+    why = why_not_drawn(draw, path, found)
     if why is not None:
         _tell(f"{path.name} is not there: {why}")
 

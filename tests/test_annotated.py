@@ -245,7 +245,8 @@ def some_results(names, n_clusters=3):
     rng = np.random.default_rng(0)
     probabilities = rng.dirichlet(np.ones(n_clusters), len(names)).astype(np.float32)
     embedding = rng.normal(size=(len(names), 2)).astype(np.float32)
-    return Results(np.array(names), probabilities, embedding, probabilities.argmax(axis=1))
+    places = rng.normal(size=(len(names), 2)).astype(np.float32)
+    return Results(np.array(names), probabilities, embedding, probabilities.argmax(axis=1), places)
 
 
 def check_cell(data, key, name, results):
@@ -253,6 +254,8 @@ def check_cell(data, key, name, results):
     assert data.obs[key].iloc[place] == str(results.probabilities[row].argmax())
     assert data.obs[f"{key}_confidence"].iloc[place] == results.probabilities[row].max()
     assert np.array_equal(data.obsm[f"X_{key}"][place], results.embedding[row])
+    if len(results.places):
+        assert np.array_equal(data.obsm[f"X_{key}_map"][place], results.places[row])
 
 
 def test_results_go_to_cells_by_name(rna, both, tmp_path):

@@ -15,7 +15,15 @@ from conftest import make_blobs
 from viewfuse import DataError, SettingError, metrics
 from viewfuse.baselines import kmeans_after_knn, kmeans_after_mean, knn_filled, mean_filled
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
-from viewfuse.missing import apply_mask, paper_mask
+from viewfuse.missing import (
+    apply_mask,
+    cells_mask,
+    describe,
+    nested_mask,
+    one_view_mask,
+    paper_mask,
+    real_mask,
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=20))
@@ -33,6 +41,60 @@ def test_metrics_of_known_cases():
     assert metrics.ari([0, 0, 1, 1], [0, 1, 0, 1]) < 0.1
     with pytest.raises(DataError, match=r"shapes \(2,\) and \(3,\) cannot be compared"):
         metrics.ari([0, 1], [0, 1, 2])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "n_views"), [(40, 2), (33, 6), (7, 3), (5, 1), (0, 4)])
+@pytest.mark.parametrize("rate", [0, 0.3, 0.5, 1])
+def test_every_protocol_hides_as_many_cells_as_it_says(n, n_views, rate, seed):
+    rows = round(n * rate)
+    lost = {
+        one_view_mask: rows * (n_views - 1),
+        cells_mask: rows if n_views > 1 else 0,
+        nested_mask: round(rows * rate) if n_views > 1 else 0,
+    }
+    for protocol, count in lost.items():
+        mask = protocol(n, n_views, rate, seed)
+        assert mask.shape == (n, n_views)
+        assert mask.any(axis=1).all()
+        assert (~mask).sum() == count
+        assert (mask == protocol(n, n_views, rate, seed)).all()
+        if count and n > 30:
+            assert (mask != protocol(n, n_views, rate, seed + 1)).any()
+    assert (~one_view_mask(n, n_views, rate, seed).all(axis=1)).sum() == (rows if n_views > 1 else 0)
+    assert (~nested_mask(n, n_views, rate, seed).all(axis=1)).sum() <= rows
+
+
+def test_half_means_what_published_programs_mean():
+    two, six = ([str(describe(protocol(2000, v, 0.5, 0))) for protocol in (cells_mask, nested_mask, one_view_mask)]
+                for v in (2, 6))  # fmt: skip
+    assert [one.rsplit(", ", 1)[0] for one in two] == [
+        "50 % of samples complete, 25 % of cells missing", "75 % of samples complete, 12 % of cells missing",
+        "50 % of samples complete, 25 % of cells missing",
+    ]  # fmt: skip
+    assert [one.split(", ")[1] for one in six] == [
+        "8 % of cells missing", "4 % of cells missing", "42 % of cells missing",
+    ]  # fmt: skip
+
+
+def test_real_gaps_are_drawn_from_those_observed():
+    observed = [[1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 0, 1]]
+    mask = real_mask(4000, observed, 0)
+    found, counts = np.unique(mask, axis=0, return_counts=True)
+    assert found.tolist() == [[False, False, True], [True, False, True], [True, True, True]]
+    assert np.abs(counts - [1000, 2000, 1000]).max() < 120
+
+
+def test_gaps_are_counted():
+    gaps = describe(np.array([[1, 1, 0], [1, 1, 1], [1, 1, 0], [0, 0, 1], [1, 1, 1]]))
+    assert (gaps.samples, gaps.views, gaps.complete, gaps.missing, gaps.patterns) == (5, 3, 2, 4, 3)
+    assert str(gaps) == "40 % of samples complete, 27 % of cells missing, 3 patterns"
+    assert str(describe(np.ones((4, 2), dtype=bool))) == "100 % of samples complete, 0 % of cells missing, 1 pattern"
+    for wrong in (np.ones(4), 3, [[2, 1]]):
+        with pytest.raises(DataError, match="mask"):
+            describe(wrong)
+    with pytest.raises(DataError, match="no rows"):
+        real_mask(4, np.ones((0, 2)), 0)
 
 
 @given(st.integers(1, 60), st.integers(1, 6), st.floats(0, 1), st.integers(0, 99))

@@ -33,7 +33,7 @@ def made(shares, seed=1):
 def test_a_shift_of_three_deviations_costs_nothing(shares):
     known, plain, shifted, batch = made(shares)
     scores = [
-        clustering_accuracy(known, URRL(3, random_state=0, **SMALL).fit(views, batch=own).labels_)
+        clustering_accuracy(known, URRL(3, **flat(**SMALL), random_state=0).fit(views, batch=own).labels_)
         for views, own in ((plain, None), (shifted, None), (shifted, batch))
     ]
     assert scores[1] < 0.9 * scores[0]
@@ -43,7 +43,7 @@ def test_a_shift_of_three_deviations_costs_nothing(shares):
 @pytest.fixture(scope="module")
 def fitted():
     known, _, shifted, batch = made((0.5, 0.5, 0.5))
-    return URRL(3, random_state=0, **SMALL).fit(shifted, batch=batch), shifted, batch, known
+    return URRL(3, **flat(**SMALL), random_state=0).fit(shifted, batch=batch), shifted, batch, known
 
 
 def test_how_far_clusters_follow_the_batches_is_said(fitted):
@@ -94,7 +94,7 @@ def test_a_class_in_one_batch_alone_is_said():
     views = [rng.normal(size=(120, 6)) + 6 * rng.normal(size=(3, 6))[known] for _ in range(2)]
     batch = np.where((known == 2) | (rng.random(120) < 0.5), "a", "b")
     with pytest.warns(SuspiciousDataWarning, match=r"cluster \d is in batch 'a' alone.*confounded"):
-        model = URRL(3, random_state=0, **SMALL).fit(views, batch=batch)
+        model = URRL(3, **flat(**SMALL), random_state=0).fit(views, batch=batch)
     assert list(model.decisions_["batches"]["alone"].values()) == ["a"]
     assert "is in a alone: confounded" in model.decisions_["batches"]["why"]
 
@@ -118,7 +118,7 @@ def test_batches_come_in_any_form():
     with pytest.raises(DataError, match="has nothing but the batch 'site'"):
         with_batch(Views({"rna": rna[["site"]]}), "site")
     with pytest.raises(DataError, match=r"batch 'a' of 2 has 1 sample"):
-        URRL(2, **SMALL).fit(np.arange(12.0).reshape(6, 2), batch=list("abbbbb"))
+        URRL(2, **flat(**SMALL)).fit(np.arange(12.0).reshape(6, 2), batch=list("abbbbb"))
 
 
 def test_columns_of_obs_are_batches():

@@ -65,8 +65,10 @@ def literal_standing(tree, n):
     """Generation by generation; what passed a bar that rose later falls with all below it."""
 
     def passes(name, tested):
-        strength, p, size = tree[name]
-        bar = max(0.45 * 0.4, 0.4 * np.mean(sorted((tree[one][0] for one in tested), reverse=True)[:4]))
+        strength, p, alone, size = tree[name]
+        bar = max(
+            0.45 * 0.4, (0.55 if alone else 0.4) * np.mean(sorted((tree[one][0] for one in tested), reverse=True)[:4])
+        )
         return strength >= bar and p < 0.05 * (size - 1) / (n - 1)
 
     tested, queue = [], [""]
@@ -80,11 +82,12 @@ def literal_standing(tree, n):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
-    """On a full tree of 16 equal groups, with strengths and p-values that are made up."""
+    """On a full tree of 16 equal groups; strengths, p-values, and what one view shows alone are made up."""
     rng = np.random.default_rng(seed)
     names = ["", *(f"{i:0{d}b}" for d in (1, 2, 3) for i in range(2**d))]
-    made = {name: (rng.uniform(0.2, 3), float(rng.choice([0.0, 0.9], p=[0.9, 0.1]))) for name in names}
-    made[""] = (1.0, 0.0)
+    chances = {name: float(rng.choice([0.0, 0.9], p=[0.9, 0.1])) for name in names}
+    made = {name: (rng.uniform(0.2, 3), chances[name], bool(rng.integers(2))) for name in names}
+    made[""] = (1.0, 0.0, True)
     groups = np.repeat(np.arange(16), 10)
     merges, at = [], list(range(16))
     while len(at) > 1:
@@ -97,8 +100,15 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
         first, size = float(own.table[0, 0]), len(sides)
         depth = {160: 0, 80: 1, 40: 2, 20: 3}[size]
         name = f"{int(first // 10):04b}"[:depth]
-        strength, p = made[name]
-        facts = {"held_out": [1.0, 1.0], "views": [], "alone": None, "stability": 1.0, "gap": 0.5, "error": 0.1}
+        strength, p, alone = made[name]
+        facts = {
+            "held_out": [1.0, 1.0],
+            "views": [],
+            "alone": 1 if alone else None,
+            "stability": 1.0,
+            "gap": 0.5,
+            "error": 0.1,
+        }
         agreement = 1 - 0.6 * float(np.exp(-strength))
         return SimpleNamespace(strength=strength, p_value=p, agreement=agreement, null=0.4, **facts)
 

@@ -207,6 +207,7 @@ def test_the_verb_writes_tables(blobs, tmp_path):
     assert shown.stdout.splitlines()[0].split()[:4] == ["missing", "rate", "method", "accuracy"]
     assert "Highest accuracy first" in shown.stdout
     assert "no test is made" in shown.stdout
+    assert "Missing rate 0.5: 50 % of samples complete, 25 % of cells missing, 3 patterns." in shown.stdout
     assert len(pd.read_csv(tmp_path / "out/table.csv")) == 4
     assert pd.read_csv(tmp_path / "out/agreement.csv", index_col=0).shape == (2, 2)
     assert sorted(one.name for one in (tmp_path / "out").glob("*.*")) == [
@@ -214,6 +215,7 @@ def test_the_verb_writes_tables(blobs, tmp_path):
         "plan.json",
         "table.csv",
         "table.md",
+        "table.tex",
     ]
     again = CliRunner().invoke(main, args)
     assert " of 4" not in again.stderr

@@ -8,9 +8,9 @@ from scipy.stats import friedmanchisquare, rankdata
 from sklearn.metrics import adjusted_rand_score
 
 import viewfuse
-from benchmarks.critical_difference import draw_critical_difference
 from test_compare import Told
 from viewfuse import DataError, SettingError, Views
+from viewfuse.comparison.picture import draw_critical_difference
 from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of, ranks_over
 from viewfuse.comparison.results import Comparison, Run, cells, held_out_agreement, markdown, without_view
 

@@ -12,8 +12,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
-from benchmarks import critical_difference
 from run_folders import SPLITS, a_split
+from viewfuse.comparison.picture import draw_critical_difference
 from viewfuse.io.writers import Judged
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
@@ -337,7 +337,7 @@ def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_pat
         names=["a", "b", "c"], mean_ranks=[1.25, 1.75, 3.0], critical_difference=0.8, p_value=0.012, count=8,
         alike=lambda: [(0, 1)],
     )  # fmt: skip
-    critical_difference.draw_critical_difference(tmp_path / "cd.png", ranks, title="t")
+    draw_critical_difference(tmp_path / "cd.png", ranks, title="t")
     (axes,) = figures[0].axes
     lines = [line.get_xydata().tolist() for line in axes.lines]
     assert lines[0] == [[1, 0], [3, 0]]

@@ -15,7 +15,7 @@ from viewfuse.cli import choose, fit, main
 from viewfuse.data.views import Views
 from viewfuse.plots import places
 from viewfuse.plots.colors import distinct_colors, distinct_markers, seen_by_all
-from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, draw_map, why_not_drawn
 from viewfuse.plots.places import lacking
 
 
@@ -70,6 +70,40 @@ def drawn(tmp_path, monkeypatch):
         ]
 
     return draw
+
+
+@pytest.mark.parametrize(("columns", "width"), [(0, 17), (1, 3.5), (2, 7.2)])
+def test_maps_have_the_formats_and_the_width_that_were_asked_for(drawn, tmp_path, columns, width):
+    mask = np.arange(60).reshape(20, 3) % 7 > 0
+    for _ in range(2):  # the same map gives the same files
+        ((words, _, panel), _) = drawn([0] * 9 + [1] * 11, mask, ["a", "b", "c"],
+                                       style=PictureStyle(("png", "svg", "pdf"), columns))  # fmt: skip
+        files = {path.suffix: path.read_bytes() for path in tmp_path.iterdir()}
+        before = locals().get("before", files)
+        assert files == before
+    assert panel.figure.get_figwidth() == width
+    assert bool(panel.figure.get_suptitle()) == (columns == 0)
+    assert files[".svg"].startswith(b"<?xml")
+    assert files[".pdf"].startswith(b"%PDF")
+    assert b"/FontFile2" in files[".pdf"]  # TrueType, embedded
+    assert b"/Type3" not in files[".pdf"]
+    inside = panel.xaxis.label.get_window_extent()
+    assert inside.x0 > -1
+    assert inside.x1 < panel.figure.bbox.x1 + 1
+
+
+@pytest.mark.parametrize("formats", ["", "jpg", "png;svg"])
+def test_an_unknown_format_is_refused_before_any_work(tmp_path, formats):
+    result = CliRunner().invoke(
+        main, ["fit", str(tmp_path / "a.csv"), "--out", str(tmp_path / "o"), "--format", formats]
+    )
+    assert result.exit_code == 2
+    assert "--format must be some of png, svg, pdf" in result.output
+
+
+def test_places_as_a_table_have_no_number_for_samples_without_one():
+    table = places.Places(np.array([0, 2]), np.array([[1, 2], [3, 4]], dtype=np.float32), 3).table()
+    assert np.array_equal(table, [[1, 3], [np.nan, np.nan], [2, 4]], equal_nan=True)
 
 
 def test_sizes_of_clusters_and_what_is_missing_stand_in_the_legends(drawn):
@@ -167,10 +201,10 @@ def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, caps
     monkeypatch.setattr(fit, "draw_map", fail)
     monkeypatch.setattr(fit, "draw_choice", fail)
     model = SimpleNamespace(n_clusters_=2, labels_=None, cluster_names_={}, decisions_={"n_clusters": {}})
-    fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}))
+    fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}), ON_SCREEN)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("there is no map.png and no k.png: matplotlib failed (RuntimeError: no LaTeX, no picture)")
-    choose._write(tmp_path, {"splits": ["no split"]})
+    choose._write(tmp_path, {"splits": ["no split"]}, ON_SCREEN)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("k.png is not there: matplotlib failed (TypeError:")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["choice.json"]

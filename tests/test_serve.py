@@ -17,6 +17,7 @@ from run_folders import write_run
 from served_models import body, frames, save_model
 from viewfuse.errors import BadModelFile
 from viewfuse.serve.app import create_app
+from viewfuse.serve.gate import Metrics
 from viewfuse.serve.limits import Limits
 from viewfuse.serve.opened import _page, open_folder
 from viewfuse.serve.replies import reply
@@ -280,6 +281,65 @@ def test_counts_for_prometheus(opened):
     ):
         assert line in lines
     assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in lines)
+
+
+def test_what_is_said_of_samples_is_counted(opened):
+    client = Client(create_app(opened))
+    answers = [client.post("/predict", body(few(*names))).json() for names in (("rna",), ("rna", "protein"))]
+    client.post("/explain", body(few("rna")))
+    lines = client.get("/metrics").body.decode().splitlines()
+    found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    labels = [label for answer in answers for label in answer["labels"]]
+    for label in set(labels):
+        assert found[f'viewfuse_predicted_total{{label="{label}"}}'] == str(labels.count(label))
+    assert found['viewfuse_missing_total{views="protein"}'] == found['viewfuse_missing_total{views=""}'] == "3"
+    sure, novel = ([one for answer in answers for one in answer[name]] for name in ("confidence", "novelty"))
+    assert float(found["viewfuse_confidence_total"]) == pytest.approx(sum(sure), rel=1e-4)
+    assert float(found["viewfuse_novel_total"]) == sum(one > 0.95 for one in novel)
+    version = client.get("/model").json()["version"]
+    assert {answer["model"] for answer in answers} == {version}
+    assert f'model="{version}"' in next(name for name in found if name.startswith("viewfuse_info"))
+
+
+def test_many_patterns_of_missing_views_do_not_make_many_counters():
+    metrics = Metrics(frozenset())
+    metrics.count_rows(100, {"missing": {f'view "{i}"': 1 for i in range(100)}})
+    lines = [line for line in metrics.text(0, 1, "").splitlines() if line.startswith("viewfuse_missing_total")]
+    assert len(lines) == 65
+    assert 'viewfuse_missing_total{views="other"} 36' in lines
+    assert 'viewfuse_missing_total{views="view \\"7\\""} 1' in lines
+
+
+def test_another_model_takes_over_without_a_lost_request(folder, opened, tmp_path):
+    other = opened.fitted.load(folder, device="cpu").rename({0: "renamed"})
+    other.save(tmp_path / "new")
+    app, given = create_app(opened), json.dumps(body(few("rna"))).encode()
+    serving, former = app.state.serving, app.state.serving.worker
+
+    async def story():
+        asked = [asyncio.create_task(ask(app, "POST", "/predict", given, content_type="application/json"))]
+        while not former.taken:
+            await asyncio.sleep(0.001)
+        serving.reload(lambda: open_folder(tmp_path / "new", "cpu"))
+        asked += [asyncio.create_task(ask(app, "POST", "/predict", given, content_type="application/json"))]
+        answers = await asyncio.gather(*asked)
+        while former._quick.places:
+            await asyncio.sleep(0.01)
+        return answers
+
+    first, second = asyncio.run(story())
+    assert (first.status, second.status) == (200, 200)
+    assert first.json()["model"] == opened.facts["version"] != second.json()["model"]
+    assert second.json()["names"].count("renamed") == second.json()["labels"].count(0)
+    assert serving.opened.facts["version"] == second.json()["model"]
+    serving.worker.stop()
+
+
+def test_a_model_that_cannot_be_opened_changes_nothing(opened, tmp_path, caplog):
+    serving = create_app(opened).state.serving
+    serving.reload(lambda: open_folder(tmp_path, "cpu"))
+    assert serving.opened is opened
+    assert "the model stays as it is" in caplog.text
 
 
 def test_the_page_is_the_report_of_a_run_or_a_few_words(folder, opened, tmp_path):

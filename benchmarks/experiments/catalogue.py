@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from benchmarks.experiments.synthetic import MAKERS
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import DataError
 from viewfuse.io.readers import open_source
+from viewfuse.missing import Gaps, describe
 
 _ENDINGS = (".npz", ".mat")
 
@@ -32,6 +33,7 @@ class DataSet:
     epochs : E_p and E_j; None where the paper does not have the set, whose epochs are then sized by `n`
     files : names of files, less their endings, capitals and signs, under which it is published
     in_paper : whether it is one of Table 1
+    gaps : those of the file itself; no mask is drawn for such a set
     """
 
     key: str
@@ -43,6 +45,11 @@ class DataSet:
     epochs: tuple[int, int] | None = None
     files: tuple[str, ...] = ()
     in_paper: bool = True
+    gaps: Gaps | None = None
+
+    def rates(self, asked: Sequence[float]) -> tuple[float, ...]:
+        """Shares of incomplete samples at which it is run: those asked for, or its own where its gaps are real."""
+        return tuple(asked) if self.gaps is None else (round(1 - self.gaps.complete / self.n, 2),)
 
 
 CATALOGUE = {
@@ -70,6 +77,10 @@ CATALOGUE = {
         DataSet("prokaryotic", "Prokaryotic", 551, (393, 3, 438), 4, 2, in_paper=False),
         DataSet("proteinfold", "ProteinFold", 694, (27,) * 12, 27, 8, in_paper=False),
         DataSet("mnist4", "MNIST4", 4000, (30, 9, 30), 4, 2, in_paper=False),
+        DataSet("3sources_partial", "3Sources, real gaps", 416, (3560, 3631, 3068), 6, 0, in_paper=False,
+                gaps=Gaps(416, 3, complete=169, missing=300, patterns=7)),
+        DataSet("miniacc_partial", "miniACC, real gaps", 92, (198, 198, 33, 97, 471), 3, 0, in_paper=False,
+                gaps=Gaps(92, 5, complete=43, missing=75, patterns=7)),
         DataSet("synthetic_balanced", "Synthetic: balanced", 800, (10, 20, 15), 5, 1, in_paper=False),
         DataSet("synthetic_imbalanced", "Synthetic: imbalanced 20:1", 742, (10, 20, 15), 5, 1, in_paper=False),
         DataSet("synthetic_noise_view", "Synthetic: a view of noise", 800, (10, 20, 15, 15), 5, 1, in_paper=False),
@@ -83,21 +94,24 @@ CATALOGUE = {
 
 
 class Loaded(NamedTuple):
-    """A data set that was read: whole views, and labels, at which nothing but the scoring looks.
+    """A data set that was read: its views, and labels, at which nothing but the scoring looks.
 
     Attributes
     ----------
+    labels : of shape (samples,); whole numbers below 0 are not known
     remark : what a reader of the results should know of the file
+    mask : boolean array of shape (samples, views) of a set whose gaps are real; None where all views are there
     """
 
     entry: DataSet
     views: list[NDArray[np.float32]]
     labels: NDArray[np.generic]
     remark: str = ""
+    mask: NDArray[np.bool_] | None = None
 
     def checksum(self) -> str:
         """Of the views, so that results of other data are not taken for those of these."""
-        found = hashlib.sha256()
+        found = hashlib.sha256(b"" if self.mask is None else self.mask.tobytes())
         for view in self.views:
             found.update(np.ascontiguousarray(view).data)
         return found.hexdigest()
@@ -143,16 +157,21 @@ def _read(path: Path, entry: DataSet) -> Loaded:
     views, labels = source.read().dense(), np.asarray(source.labels)
     chosen = _views_of_the_table(views.widths, entry.widths)
     widths = [views.widths[v] for v in chosen]
-    wrong = list(differences(entry, len(views), widths, len(np.unique(labels))))
-    if not views.mask.all():
-        wrong.append("some views are missing already")
+    wrong = list(differences(entry, len(views), widths, len(np.unique(labels[is_known(labels)]))))
+    if (gaps := describe(views.mask)) != (entry.gaps or replace(gaps, complete=len(views), missing=0, patterns=1)):
+        wrong.append(f"gaps: {gaps} instead of {entry.gaps or 'none'}")
     if wrong:
         known = "the paper's Table 1" if entry.in_paper else "the catalogue"
         raise DataError(f"{path} is not the set of {known} ({'; '.join(wrong)})")
     note = f"{path} has the views {_listed(views.widths)}; {_listed(widths)} are taken, in this order"
-    return Loaded(
-        entry, [views.arrays[v] for v in chosen], labels, note if chosen != list(range(len(views.widths))) else ""
-    )
+    remark = note if chosen != list(range(len(views.widths))) else ""
+    mask = None if entry.gaps is None else views.mask[:, chosen]
+    return Loaded(entry, [views.arrays[v] for v in chosen], labels, remark, mask)
+
+
+def is_known(labels: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Which labels, of shape (samples,), are known; whole numbers below 0 are not."""
+    return np.array([not isinstance(label, int) or label >= 0 for label in labels.tolist()], dtype=bool)
 
 
 def _views_of_the_table(widths: Sequence[int], wanted: Sequence[int]) -> list[int]:

@@ -38,6 +38,7 @@ class ChoiceComparison:
     simple : of the simple methods that were run
     scalings : how many runs of `auto` kept each scaling, most first
     runs : of `auto`
+    first : the first of them
     """
 
     dataset: str
@@ -47,6 +48,7 @@ class ChoiceComparison:
     simple: Mapping[str, Score]
     scalings: Mapping[str, int]
     runs: int
+    first: Record
 
     @property
     def best(self) -> str:
@@ -87,7 +89,14 @@ def comparisons(records: Sequence[Record]) -> list[ChoiceComparison]:
             beside = {name: _accuracy(own) for name, own in simple.items() if own}
             found.append(
                 ChoiceComparison(
-                    dataset, rate, _accuracy(deciding), fixed, beside, dict(kept.most_common()), len(deciding)
+                    dataset,
+                    rate,
+                    _accuracy(deciding),
+                    fixed,
+                    beside,
+                    dict(kept.most_common()),
+                    len(deciding),
+                    deciding[0],
                 )
             )
     return found

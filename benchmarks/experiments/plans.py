@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from importlib.resources import files
 from itertools import groupby, product
 from math import ceil
@@ -17,6 +18,7 @@ from viewfuse.data.scaling import KINDS
 from viewfuse.errors import SettingError
 from viewfuse.methods.registry import ESTIMATORS, estimator_of
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
+from viewfuse.missing import Gaps, describe, paper_mask
 from viewfuse.reduction.frontend import HOW
 
 NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding", "decisions")
@@ -177,6 +179,25 @@ def check_known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
             raise SettingError(f"{what} {name!r} is unknown; choose from {', '.join(known)}")
 
 
+@cache
+def gaps_of(plan: str, dataset: str, rate: float, method: str, condition: str, n_views: int = 0) -> Gaps | None:
+    """What the first mask of a condition leaves; None of sets and plans that are not known here.
+
+    Parameters
+    ----------
+    n_views : how many views the method was given; 0 is what the plan of that name says
+    """
+    entry = CATALOGUE.get(dataset)
+    if entry is None or entry.gaps:
+        return None if entry is None else entry.gaps
+    if not n_views and plan not in NAMES:
+        return None
+    if not n_views:
+        own = (one.views for one in read_plan(plan).conditions if (one.method, one.name) == (method, condition))
+        n_views = min(next(own, None) or len(entry.widths), len(entry.widths))
+    return describe(paper_mask(entry.n, n_views, rate, min(entry.missing_number, n_views - 1), random_state=0))
+
+
 class MaskSetting(NamedTuple):
     """How a training is done."""
 
@@ -233,9 +254,11 @@ def expand(
     for number, condition in enumerate(plan.conditions):
         if condition.method not in methods and ALL not in methods and (methods or condition.on_request):
             continue
+        if entry.gaps and condition.views:  # a part of the views leaves samples without any
+            continue
         # Methods by others have one setting: they run once.
         for setting in (settings or plan.settings) if condition.method == OURS else ("",):
-            for rate, seed in product(plan.missing_rates, range(plan.seeds if seeds is None else seeds)):
+            for rate, seed in product(entry.rates(plan.missing_rates), range(plan.seeds if seeds is None else seeds)):
                 runs.append(_run(plan, entry, number, setting, rate, seed))
     return runs
 

@@ -30,6 +30,9 @@ class Record:
     seconds : those of the runs that were trained together, over their number
     settings : hyperparameters as JSON
     chosen_scaling : the one that was kept; empty for methods that choose none, and for runs that did not write it down
+    by_views : of a set whose gaps are real, by number of views how many samples have so many and their accuracy, as
+        JSON
+    n_views : how many views the method was given; 0 for runs that did not write it down
     """
 
     plan: str
@@ -45,6 +48,8 @@ class Record:
     seconds: float
     settings: str
     chosen_scaling: str = ""
+    by_views: str = ""
+    n_views: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,16 +88,19 @@ def _from_facts(facts: Mapping[str, Any]) -> Record:
     given = facts["settings"] or facts.get("params")
     settings = "" if given is None else as_json(given)
     chosen = facts.get("decisions", {}).get("scaling", {}).get("chosen", "")
-    plain = {f.name: facts[f.name] for f in fields(Record) if f.name not in ("settings", "chosen_scaling")}
-    return Record(**plain, settings=settings, chosen_scaling=chosen)
+    by_views = as_json(facts["by_views"]) if "by_views" in facts else ""
+    derived = {"settings": settings, "chosen_scaling": chosen, "by_views": by_views, "n_views": facts.get("n_views", 0)}
+    return Record(**{f.name: facts[f.name] for f in fields(Record) if f.name not in derived}, **derived)
 
 
 def _from_csv(path: Path) -> list[Record]:
     numbers = {f.name: {"float": float, "int": int}.get(str(f.type), str) for f in fields(Record)}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [{"chosen_scaling": "", **row} for row in csv.DictReader(file)]  # older files do without
-        found = [Record(**{name: kind(unmarked(row[name])) for name, kind in numbers.items()}) for row in rows]
+            rows = [
+                {"chosen_scaling": "", "by_views": "", "n_views": 0, **row} for row in csv.DictReader(file)
+            ]  # older files do without
+        found = [Record(**{name: kind(unmarked(str(row[name]))) for name, kind in numbers.items()}) for row in rows]
     except (KeyError, ValueError, TypeError, AttributeError, UnicodeDecodeError) as error:
         columns = ", ".join(numbers)
         raise DataError(f"{path} is no table of runs ({error}); it needs the columns {columns}") from None

@@ -32,7 +32,7 @@ from benchmarks.experiments.run_folders import (
     unmark,
     write_run,
 )
-from viewfuse import metrics
+from benchmarks.experiments.scoring import scored
 from viewfuse.data.views import Views
 from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import replicate_seeds
@@ -165,19 +165,20 @@ def _in_words(group: Sequence[PlannedRun]) -> str:
 def run_group(group: Sequence[PlannedRun], data: Loaded, device: torch.device) -> list[RunOutcome]:
     """Cluster, and only then compare with the labels."""
     began = time.perf_counter()
-    sets = [masked(run, data.views) for run in group]
+    sets = [masked(run, data.views, data.mask) for run in group]
     found = (_trained if group[0].method == OURS else _by_others)(group, sets, device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
-        RunOutcome(_scores(data.labels, one.arrays["found"], seconds), one.history,
+        RunOutcome({**scored(data.labels, one.arrays["found"], data.mask), "seconds": round(seconds, 3)}, one.history,
                 {**one.arrays, "known": data.labels}, one.decisions)
         for one in found
     ]  # fmt: skip
 
 
-def masked(run: PlannedRun, views: Sequence[NDArray[np.float32]]) -> Views:
-    """The views of a run; what its mask hides is gone before anything else sees them."""
-    mask = paper_mask(len(views[0]), run.n_views, run.missing_rate, run.missing_number, random_state=run.seed)
+def masked(run: PlannedRun, views: Sequence[NDArray[np.float32]], mask: NDArray[np.bool_] | None = None) -> Views:
+    """The views of a run; what its mask hides, drawn where the set has none, is gone before anything else sees them."""
+    if mask is None:
+        mask = paper_mask(len(views[0]), run.n_views, run.missing_rate, run.missing_number, random_state=run.seed)
     return Views(apply_mask(list(views[: run.n_views]), mask))
 
 
@@ -220,13 +221,6 @@ def _by_others(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch
             arrays["embedding"] = embedding.cpu().numpy()
         found.append(_Found(one.history, arrays, {}))
     return found
-
-
-def _scores(known: NDArray[Any], found: NDArray[Any], seconds: float) -> dict[str, float]:
-    """In percent."""
-    pairs = {"acc": metrics.clustering_accuracy, "nmi": metrics.nmi, "ari": metrics.ari}
-    scores = {name: round(100 * score(known, found), 4) for name, score in pairs.items()}
-    return {**scores, "seconds": round(seconds, 3)}
 
 
 def environment_of(device: torch.device, command: str) -> dict[str, Any]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import TypeVar
 
 from benchmarks.experiments.catalogue import title_of
 from benchmarks.experiments.choices import AUTO, SIMPLE, ChoiceComparison, Summary, comparisons, summaries
-from benchmarks.experiments.plans import METHODS
+from benchmarks.experiments.plans import METHODS, gaps_of
 from benchmarks.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from benchmarks.experiments.records import METRICS, Record, Score, scores
 from viewfuse.io.csv_text import as_csv
+from viewfuse.io.latex_text import as_latex
+from viewfuse.missing import Gaps
 from viewfuse.utils.atomic import write_file
 
 T = TypeVar("T")
@@ -33,6 +37,8 @@ _METHOD_NAMES = {
     "kmeans-knn": "k-means, KNN filled",
 }
 """Of all methods that run here; what has another name is a printed figure."""
+GAPS = "complete samples, missing cells, patterns"
+"""What stands beside every missing rate, as the same rate means other gaps under other protocols."""
 _METRIC_NAMES = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
 
 
@@ -60,6 +66,7 @@ class Line:
     missing_rate : as text; `MEAN` for the mean over several
     ours : per metric; empty where the line is the paper's alone
     paper : per metric what the paper prints, and of which data set
+    gaps : what the first mask leaves, in the words of `GAPS`
     """
 
     dataset: str
@@ -70,6 +77,7 @@ class Line:
     ours: dict[str, Score]
     paper: dict[str, Figure]
     runs: int
+    gaps: str = ""
 
     def difference(self, metric: str) -> float | None:
         """Ours less the paper's; None where either is not there, or where the paper's is of other data."""
@@ -85,8 +93,37 @@ def make_tables(records: Sequence[Record]) -> list[ResultTable]:
         own = [record for record in records if record.plan == plan]
         above = _means(plan, own) or _choices(plan, own)
         name, title = (f"{plan}-by-rate", f"{plan}: by missing rate") if above else (plan, plan)
-        tables += [*above, _table(name, title, by_rate(plan, own))]
+        tables += [*above, _table(name, title, by_rate(plan, own)), *_by_views(plan, own)]
     return tables
+
+
+def _by_views(plan: str, records: Sequence[Record]) -> list[ResultTable]:
+    """Accuracy by the number of views that a sample has, of sets whose gaps are real; none where there are no such."""
+    own = [record for record in records if record.by_views]
+    if not own:
+        return []
+    lines = [alike for dataset in dict.fromkeys(one.dataset for one in own)
+             for alike in _alike([one for one in own if one.dataset == dataset])]  # fmt: skip
+    columns: dict[str, Callable[[list[Record]], str]] = {
+        "data set": lambda alike: title_of(alike[0].dataset),
+        "condition": lambda alike: alike[0].condition,
+        "method": lambda alike: _METHOD_NAMES[alike[0].method],
+        "setting": lambda alike: alike[0].setting,
+        "all": lambda alike: str(scores(alike)["acc"]),
+    }
+    numbers = sorted({int(number) for one in own for number in json.loads(one.by_views)})
+    for number in numbers:
+        columns[f"{number} view{'s' * (number > 1)}"] = partial(_views_cell, str(number))
+    title = f"{plan}: accuracy, %, of samples with so many views; brackets: how many samples"
+    return [_filled(f"{plan}-by-views", title, columns, lines)]
+
+
+def _views_cell(number: str, alike: Sequence[Record]) -> str:
+    found = [json.loads(one.by_views).get(number) for one in alike]
+    if None in found:
+        return ""
+    values = [accuracy for _, accuracy in found]
+    return f"{Score(mean(values), stdev(values) if len(values) > 1 else nan)} ({found[0][0]})"
 
 
 def _means(plan: str, records: Sequence[Record]) -> list[ResultTable]:
@@ -112,6 +149,7 @@ def _choice_columns(compared: Sequence[ChoiceComparison]) -> dict[str, Callable[
     columns: dict[str, Callable[[ChoiceComparison], str]] = {
         "data set": lambda one: title_of(one.dataset),
         "missing rate": lambda one: f"{one.missing_rate:g}",
+        GAPS: lambda one: _gaps(one.first),
     }
     for choice in dict.fromkeys(choice for one in compared for choice in (AUTO, *one.fixed)):
         columns[choice] = partial(_choice_cell, choice)
@@ -198,7 +236,20 @@ def _line(own: Sequence[Record], rate: str, ours: dict[str, Score], figures: Seq
     if len({figure.dataset for figure in figures}) > 1:
         paper = [figure for figure in paper if figure.dataset == first.dataset]
     names = first.dataset, rate, first.condition, first.method, first.setting
-    return Line(*names, ours, {figure.metric: figure for figure in paper}, len(own))
+    return Line(
+        *names, ours, {figure.metric: figure for figure in paper}, len(own), "" if rate == MEAN else _gaps(first)
+    )
+
+
+def _gaps(one: Record) -> str:
+    return short(gaps_of(one.plan, one.dataset, one.missing_rate, one.method, one.condition, one.n_views))
+
+
+def short(gaps: Gaps | None) -> str:
+    """Under the heading `GAPS`."""
+    if gaps is None:
+        return ""
+    return f"{gaps.complete / gaps.samples:.0%}, {gaps.missing / gaps.samples / gaps.views:.0%}, {gaps.patterns}"
 
 
 def _papers_own(dataset: str, rate: str, figures: Iterable[Figure]) -> list[Line]:
@@ -216,6 +267,7 @@ def _table(name: str, title: str, lines: Sequence[Line]) -> ResultTable:
     columns: dict[str, Callable[[Line], str]] = {
         "data set": lambda line: title_of(line.dataset),
         "missing rate": lambda line: line.missing_rate,
+        GAPS: lambda line: line.gaps,
         "condition": lambda line: line.condition,
         "method": lambda line: _METHOD_NAMES.get(line.method, f"{line.method} (paper)"),
         "setting": lambda line: line.setting,
@@ -277,25 +329,9 @@ def as_markdown(table: ResultTable) -> str:
     return "\n".join([f"**{table.title}**", "", *lines, ""])
 
 
-def as_latex(table: ResultTable) -> str:
-    """A tabular for the package booktabs."""
-    rows = [" & ".join(_escaped(cell) for cell in row) + r" \\" for row in (table.header, *table.rows)]
-    layout = "l" * len(table.header)
-    return "\n".join([
-        f"% {table.title}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", rows[0], r"\midrule", *rows[1:],
-        r"\bottomrule", r"\end{tabular}", "",
-    ])  # fmt: skip
-
-
-def _escaped(cell: str) -> str:
-    for sign in "&%_#$":
-        cell = cell.replace(sign, rf"\{sign}")
-    return cell.replace("±", r"$\pm$")
-
-
 FORMATS: dict[str, Callable[[ResultTable], str]] = {
     "txt": as_text,
     "csv": lambda table: as_csv([table.header, *table.rows]),
     "md": as_markdown,
-    "tex": as_latex,
+    "tex": lambda table: as_latex(table.header, table.rows, table.title),
 }

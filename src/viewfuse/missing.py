@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,6 +15,42 @@ from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import filled
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What a mask leaves: the same missing rate means other gaps under every protocol.
+
+    Attributes
+    ----------
+    samples, views : of the mask
+    complete : samples that have all views
+    missing : cells, pairs of a sample and a view, that are missing
+    patterns : different sets of views that samples have, all views among them
+    """
+
+    samples: int
+    views: int
+    complete: int
+    missing: int
+    patterns: int
+
+    def __str__(self) -> str:
+        complete, missing = self.complete / max(self.samples, 1), self.missing / max(self.samples * self.views, 1)
+        patterns = f"{self.patterns} pattern{'s' * (self.patterns != 1)}"
+        return f"{complete:.0%} of samples complete, {missing:.0%} of cells missing, {patterns}".replace("%", " %")
+
+
+def describe(mask: ArrayLike) -> Gaps:
+    """How many samples are complete, how many cells are missing, and how many patterns there are; as text in shares.
+
+    Parameters
+    ----------
+    mask : array of shape (samples, views); True or 1 where a view is present
+    """
+    present = _as_mask(mask)
+    patterns = len(np.unique(present, axis=0))
+    return Gaps(len(present), present.shape[1], int(present.all(axis=1).sum()), int((~present).sum()), patterns)
 
 
 def paper_mask(
@@ -34,14 +71,78 @@ def paper_mask(
     -------
     boolean array of shape (samples, views); True where a view is present.
     """
-    for name, count in {"n_samples": n_samples, "n_views": n_views, "missing_number": missing_number}.items():
+    _check_shape(n_samples, n_views, missing_rate)
+    if not isinstance(missing_number, Integral) or missing_number < 0:
+        raise wrong("missing_number", "a whole number of at least 0", missing_number)
+    if missing_number >= n_views:
+        raise wrong("missing_number", f"from 0 to {n_views - 1}, so that every sample keeps a view", missing_number)
+    return hide_more(np.ones((n_samples, n_views), dtype=bool), missing_rate, missing_number, random_state)
+
+
+def one_view_mask(
+    n_samples: int, n_views: int, missing_rate: float, random_state: int | np.random.Generator | None = None
+) -> NDArray[np.bool_]:
+    """A share of the samples keeps one view each, chosen at random; of two views this is the paper's protocol."""
+    return paper_mask(n_samples, n_views, missing_rate, n_views - 1, random_state)
+
+
+def cells_mask(
+    n_samples: int, n_views: int, missing_rate: float, random_state: int | np.random.Generator | None = None
+) -> NDArray[np.bool_]:
+    """A share of all cells, the missing rate over the number of views, is missing; every sample keeps a view.
+
+    Of six views, a missing rate of 0.5 hides a twelfth of the cells.
+    """
+    _check_shape(n_samples, n_views, missing_rate)
+    left = np.ones((n_samples, n_views), dtype=bool)
+    count = round(n_samples * missing_rate) if n_views > 1 else 0
+    for cell in np.random.default_rng(random_state).permutation(left.size).tolist():
+        row, view = divmod(cell, n_views)
+        if count and left[row].sum() > 1:
+            left[row, view], count = False, count - 1
+    return left
+
+
+def nested_mask(
+    n_samples: int, n_views: int, missing_rate: float, random_state: int | np.random.Generator | None = None
+) -> NDArray[np.bool_]:
+    """A share of the samples is hidden from, and of these again only a share of the cells, as `cells_mask` does it."""
+    _check_shape(n_samples, n_views, missing_rate)
+    rng, left = np.random.default_rng(random_state), np.ones((n_samples, n_views), dtype=bool)
+    chosen = rng.choice(n_samples, size=round(n_samples * missing_rate), replace=False)
+    left[chosen] = cells_mask(len(chosen), n_views, missing_rate, rng)
+    return left
+
+
+def real_mask(
+    n_samples: int, observed: ArrayLike, random_state: int | np.random.Generator | None = None
+) -> NDArray[np.bool_]:
+    """Gaps as in a mask that was observed: each sample gets one of its rows, drawn with replacement.
+
+    Parameters
+    ----------
+    observed : array of shape (samples, views), such as `Views.mask` of data with gaps
+    """
+    present = _as_mask(observed)
+    _check_shape(n_samples, present.shape[1], 0.0)
+    if not len(present):
+        raise DataError("the observed mask has no rows; give at least one")
+    return present[np.random.default_rng(random_state).integers(len(present), size=n_samples)]
+
+
+def _as_mask(mask: ArrayLike) -> NDArray[np.bool_]:
+    given = np.asarray(mask)
+    if given.ndim != 2:
+        raise DataError(f"the mask has shape {given.shape}; give one of shape (samples, views)")
+    return checked_mask(given, range(len(given)), list(map(str, range(given.shape[1]))))
+
+
+def _check_shape(n_samples: int, n_views: int, missing_rate: float) -> None:
+    for name, count in {"n_samples": n_samples, "n_views": n_views}.items():
         if not isinstance(count, Integral) or count < (name == "n_views"):
             raise wrong(name, f"a whole number of at least {int(name == 'n_views')}", count)
     if not isinstance(missing_rate, Real) or not 0 <= missing_rate <= 1:
         raise wrong("missing_rate", "from 0 to 1", missing_rate)
-    if missing_number >= n_views:
-        raise wrong("missing_number", f"from 0 to {n_views - 1}, so that every sample keeps a view", missing_number)
-    return hide_more(np.ones((n_samples, n_views), dtype=bool), missing_rate, missing_number, random_state)
 
 
 def hide_more(

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks import RESULTS
-from benchmarks.critical_difference import draw_critical_difference
 from benchmarks.experiments.records import read_records
 from benchmarks.experiments.synthetic import MAKERS
+from viewfuse.comparison.picture import draw_critical_difference
 from viewfuse.comparison.ranks import ranks_of
 
 HERE = RESULTS / "methods"

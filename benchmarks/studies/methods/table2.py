@@ -2,8 +2,8 @@
 
 URRL and k-means come from `../paper/table2.csv`, the networks from `gpu.csv`, NEMO and PIMVC from `table2_cpu.csv`;
 what the paper prints comes from the package. For sets that the paper does not have, all but the networks come from
-`../decisions/decisions.csv`, at three rates. A mean is written where all rates are there, and its deviation is the mean
-of those of the rates, as in `../paper/table2.md`.
+`../decisions/decisions.csv`, at three rates; sets with real gaps come from `../real/table2.csv`. A mean is written
+where all rates are there, and its deviation is the mean of those of the rates, as in `../paper/table2.md`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from statistics import mean, stdev
 from benchmarks import RESULTS
 from benchmarks.experiments import published
 from benchmarks.experiments.catalogue import CATALOGUE
+from benchmarks.experiments.plans import gaps_of
 from benchmarks.experiments.records import read_records
+from benchmarks.experiments.tables import GAPS, short
 
 HERE = RESULTS / "methods"
 RATES = (0.0, 0.25, 0.5, 0.75)
@@ -27,6 +29,7 @@ SETS = (
 )  # fmt: skip
 MORE_RATES = RATES[1:]
 MORE_SETS = ("reuters1200", "bbcsport", "ngs", "3sources", "movies", "prokaryotic", "proteinfold", "mnist4")
+REAL_SETS = ("3sources_partial", "miniacc_partial")
 METHODS = {
     "urrl": "URRL", "nemo": "NEMO", "pimvc": "PIMVC", "kmeans-knn": "k-means, KNN filled", "recformer": "RecFormer",
     "cpspan": "CPSPAN", "dsimvc": "DSIMVC", "sure": "SURE", "dcp": "DCP", "completer": "Completer",
@@ -48,13 +51,17 @@ def main() -> None:
     parts += [table(dataset, RATES, runs, printed) for dataset in SETS]
     parts += ["## Eight sets that the paper does not have"]
     parts += [table(dataset, MORE_RATES, runs, printed) for dataset in MORE_SETS]
+    if any(dataset in REAL_SETS for dataset, *_ in runs):
+        parts += ["## Sets with real gaps\n\nThe mask is that of the data, so ± is the deviation of ten trainings."]
+        parts += [table(dataset, CATALOGUE[dataset].rates(RATES), runs, printed) for dataset in REAL_SETS]
     (HERE / "table2.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def collected() -> Runs:
     """Accuracies by data set, method and rate."""
     found: Runs = defaultdict(list)
-    for one in read_records(RESULTS / "paper" / "table2.csv"):
+    measured = [path for room in ("paper", "real") if (path := RESULTS / room / "table2.csv").exists()]
+    for one in (record for path in measured for record in read_records(path)):
         if one.setting in ("", "default"):
             found[one.dataset, one.method, one.missing_rate].append(one.acc)
     for one in read_records(RESULTS / "decisions" / "decisions.csv"):
@@ -78,7 +85,9 @@ def table(dataset: str, rates: Sequence[float], runs: Runs, printed: dict[tuple[
     """One data set; with the paper's column where the paper has it."""
     of_paper = any(one == dataset for one, _ in printed)
     header = ["", *(f"{rate:.0%}" for rate in rates), "mean", *["paper"] * of_paper]
+    gaps = [short(gaps_of("table2", dataset, rate, "urrl", "")) for rate in rates]
     lines = [f"**{CATALOGUE[dataset].title}**\n", row(header), row(["---"] * len(header))]
+    lines.append(row([GAPS, *gaps, "", *[""] * of_paper]))
     for method, name in METHODS.items():
         own = [runs.get((dataset, method, rate), []) for rate in rates]
         if not any(own):

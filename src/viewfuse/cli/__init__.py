@@ -43,6 +43,7 @@ MORE = {
     "info": "Say what a saved model is.",
     "rename": "Name the clusters of a run: a CSV file has the columns label and name.",
     "score": "Compare labels with known ones.",
+    "update": "Let the samples of files join those of a run, whose clusters keep their numbers.",
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
 _ELSEWHERE = {
@@ -51,6 +52,7 @@ _ELSEWHERE = {
     "impute": ("viewfuse.cli.predict", "impute"),
     "info": ("viewfuse.cli.predict", "info"),
     "rename": ("viewfuse.cli.later", "rename"),
+    "update": ("viewfuse.cli.later", "update"),
 }
 """Verbs that have no module of their own here."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"

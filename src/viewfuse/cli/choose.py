@@ -10,6 +10,7 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
+from viewfuse.plots.pictures import PictureStyle, why_not_drawn
 from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, plain, tell
@@ -27,12 +28,14 @@ from viewfuse.utils.console import is_live, plain, tell
 @click.option(
     "--out", type=options.PATH, metavar="PATH", help="Folder for k.png and choice.json; else none is written."
 )
+@options.pictures
 @options.force
 @options.as_json
 def command(
     inputs: options.Inputs,
     cluster_range: tuple[int, int],
     out: Path | None,
+    style: PictureStyle,
     log1p: Sequence[str],
     random_state: int,
     device: str,
@@ -50,7 +53,7 @@ def command(
     model = URRL(cluster_range=cluster_range, **ways, random_state=random_state, device=device)
     decision = model.set_params(verbose=is_live()).choose(views)
     if out is not None:
-        _write(out, decision)
+        _write(out, decision, style)
     if as_json:
         click.echo(as_json_text({**decision, **({"written to": str(out)} if out else {})}))
         return
@@ -85,11 +88,10 @@ def _said(split: Mapping[str, Any]) -> str:
     return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'])}{views}{ends})"
 
 
-def _write(out: Path, decision: dict[str, Any]) -> None:
+def _write(out: Path, decision: dict[str, Any], style: PictureStyle) -> None:
     write_file(out / "choice.json", as_json_text(decision, indent=1).encode())
     from viewfuse.plots.cluster_numbers import draw_choice
-    from viewfuse.plots.pictures import why_not_drawn
 
-    why = why_not_drawn(draw_choice, out / "k.png", decision)
+    why = why_not_drawn(draw_choice, out / "k.png", decision, style)
     if why is not None:
         tell(f"k.png is not there: {plain(why)}")

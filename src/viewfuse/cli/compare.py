@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.data.views import Views
-from viewfuse.errors import CannotWrite, DataError, ViewfuseError
+from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
+from viewfuse.io.readers import open_source
 from viewfuse.methods.registry import ESTIMATORS, method_names
+from viewfuse.plots.pictures import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
 
@@ -63,7 +66,12 @@ def _numbers(text: str) -> list[float]:
 
 @click.command(cls=_WithLists)
 @options.inputs
-@click.option("--clusters", "n_clusters", type=options.Whole(), required=True, help="Number of clusters.")
+@click.option(
+    "--clusters",
+    "n_clusters",
+    type=options.Whole(),
+    help="Number of clusters; of several data sets by default that of their classes.",
+)
 @options.out("Folder for the results; a stopped comparison resumes there.")
 @click.option(
     "--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."
@@ -81,7 +89,13 @@ def _numbers(text: str) -> list[float]:
     help="Views that each of these loses; by default two thirds of all, rounded.",
 )
 @click.option(
-    "--seeds", type=options.Whole(), default=5, show_default=True, help="Masks and trainings of each method and rate."
+    "--seeds",
+    "--masks",
+    "seeds",
+    type=options.Whole(),
+    default=5,
+    show_default=True,
+    help="Masks and trainings of each method and rate.",
 )
 @click.option(
     "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; used for scores only."
@@ -92,6 +106,13 @@ def _numbers(text: str) -> list[float]:
     help="Also fit without each view in turn, and measure how well the clusters fit that view: says without labels "
     "which method is better. Needs three views, and takes one more fit per view.",
 )
+@click.option(
+    "--own",
+    metavar="NAME",
+    help="Of several data sets: the method that others are tested against; by default the first.",
+)
+@click.option("--latex", is_flag=True, help="Print the table as LaTeX.")
+@options.pictures
 @options.device
 @options.engine
 @options.as_json
@@ -101,6 +122,9 @@ def command(
     methods: str,
     rates: str,
     labels: Path | None,
+    own: str | None,
+    latex: bool,
+    style: PictureStyle,
     as_json: bool,
     engine: str,
     address: str | None,
@@ -109,25 +133,73 @@ def command(
 ) -> None:
     """Filled in by the group."""
     _check_folder(out, inputs)
-    shares = _numbers(rates)
+    shares, names = _numbers(rates), [name for name in methods.split(",") if name]
+    if _are_sets(inputs):
+        if labels is not None:
+            raise SettingError("several data sets have their labels in their files; leave out --labels")
+        with options.on_engine(engine, address, device), _kept(out):
+            _compare_sets(
+                inputs, names, out, latex, as_json, rates=shares, own=own, style=style, device=device, **asked
+            )
+        return
+    if asked["n_clusters"] is None:
+        raise click.UsageError("Missing option '--clusters'")
     views = inputs.open().read()
     known = None if labels is None else _matched(views, labels)
     from viewfuse.comparison.results import cells, failures, note
     from viewfuse.comparison.run import compare
 
-    names = [name for name in methods.split(",") if name]
     with options.on_engine(engine, address, device), _kept(out):
         found = compare(views, names, rates=shares, labels=known, device=device, out=out, log=_tell, **asked)
     if as_json:
         options.show({"runs": found.rows(), "written to": str(out)}, as_json)
     else:
-        click.echo(options.table(*cells(found), text=(0, 1)))
+        click.echo((out / "table.tex").read_text() if latex else options.table(*cells(found), text=(0, 1)))
         for line in failures(found):
             _tell(line)
         click.echo(f"\n{note(found)}\n")
         options.show({"written to": str(out)}, as_json)
     if all(run.failed for run in found.runs):
         raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
+
+
+_WHOLE_SETS = (".npz", ".mat")
+"""Files that hold all views of a data set, and its labels."""
+
+
+def _are_sets(inputs: options.Inputs) -> bool:
+    """Whether every file is a data set of its own: several files that hold all views of one, without names of views."""
+    whole = all(path.suffix.lower() in _WHOLE_SETS for path in inputs.files)
+    return len(inputs.files) > 1 and whole and not any(inputs.names)
+
+
+def _compare_sets(
+    inputs: options.Inputs, methods: Sequence[str], out: Path, latex: bool, as_json: bool, **asked: Any
+) -> None:
+    from viewfuse.comparison.sets import LabelledSet, as_classes, compare_sets
+
+    sets = {}
+    for path in inputs.files:
+        source = open_source(path, inputs.reading)
+        if source.labels is None:
+            raise DataError(
+                f"{path} holds no labels; add them as 'labels', or name its views, VIEW=FILE, to join files"
+            )
+        if path.stem in sets:
+            raise DataError(f"two data sets are called {path.stem!r}; give one file another name")
+        sets[path.stem] = LabelledSet(source.read(), as_classes(source.labels))
+    found = compare_sets(sets, methods, out=out, log=_tell, **asked)
+    if as_json:
+        tests = [asdict(one) for one in found.tests]
+        options.show({"sets": {name: one.rows() for name, one in found.sets.items()}, "tests": tests,
+                      "written to": str(out)}, as_json)  # fmt: skip
+        return
+    if latex:
+        click.echo(found.latex())
+    else:
+        click.echo("\n\n".join(options.table(*part, text=(0, 1)) for part in (found.cells(), found.test_cells())))
+        click.echo(f"\n{found.note()}\n")
+    options.show({"written to": str(out)}, as_json)
 
 
 @contextmanager
@@ -143,10 +215,10 @@ def _kept(out: Path) -> Iterator[None]:
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
     """Accept a new folder, or that of a comparison to resume."""
-    from viewfuse.comparison.folder import holds_comparison
+    from viewfuse.comparison.folder import holds_comparison, holds_comparisons
 
     options.check_not_read(out, inputs)
-    if holds_comparison(out):
+    if holds_comparison(out) or holds_comparisons(out):
         options.check_writable(out)
     elif out.is_dir() and any(out.iterdir()):
         raise CannotWrite(f"{out} holds something else than a comparison; give another --out")

@@ -22,7 +22,7 @@ from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embeddi
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.cluster_numbers import draw_choice
-from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.pictures import FORMATS, PictureStyle, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _NOT_SHORT = ("params", "names", "decisions", "remarks", "alpha", "command", "files")
 _SUMMARY, _CHECKPOINT = "summary.json", "checkpoint"
 _RESULTS = (
-    "labels.csv", "embedding.npy", "history.csv", "map.png", "map.csv", "k.png", "explanation",
+    "labels.csv", "embedding.npy", "history.csv", "map.csv", "explanation",
+    *(f"{name}.{kind}" for name in ("map", "k") for kind in FORMATS),
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
@@ -136,6 +137,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @options.alpha
 @click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings
+@options.pictures
 @options.force
 @options.as_json
 def command(
@@ -147,6 +149,7 @@ def command(
     alpha: float,
     keep: int | None,
     log1p: Sequence[str],
+    style: PictureStyle,
     force: bool,
     as_json: bool,
     **params: Any,
@@ -155,11 +158,11 @@ def command(
     params["reduction"] = options.with_log1p(params["reduction"], log1p)
     out = _place(out, resume)
     may_exist = force or resume is not None or _is_unfinished(out)
-    with options.new_folder(out, may_exist, inputs, is_stale=_results_in(out)) as folder:
+    with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
         check_run_folder(out)
         with _kept(out / _CHECKPOINT, force):
             known = None if hints is None else read_labels(hints)
-            summary = _fit(folder, out, inputs, known, like, alpha, keep, params)
+            summary = _fit(folder, out, inputs, known, like, alpha, keep, style, params)
     page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
     options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
@@ -218,7 +221,7 @@ def check_run_folder(out: Path) -> None:
     check_model_folder(out / "model")
 
 
-def _results_in(out: Path) -> Callable[[str], bool]:
+def results_in(out: Path) -> Callable[[str], bool]:
     """Which names an earlier run gave, so that nothing of it is left beside the new results."""
     try:
         listed = parsed((out / _SUMMARY).read_bytes())["files"]
@@ -237,7 +240,7 @@ def _former(like: Path | None, device: str) -> MultiViewClusterer | None:
 
 def _fit(
     out: Path, place: Path, inputs: options.Inputs, known: dict[str, str] | None, like: Path | None, alpha: float,
-    keep: int | None, params: dict[str, Any],
+    keep: int | None, style: PictureStyle, params: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
     config = Config(**{name: params[name] for name in _SETTINGS})
@@ -266,7 +269,7 @@ def _fit(
     if model.cluster_names_:
         summary["names"] = {str(label): name for label, name in model.cluster_names_.items()}
     write_labels(out / "labels.csv", views, judged, model.cluster_names_)
-    _write_results(out, model, views, inputs)
+    _write_results(out, model, views, inputs, style)
     model.save(out / "model", keep=keep)
     write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
     _write_report(out, place.resolve().name)
@@ -292,25 +295,25 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     return facts | decided | remarked
 
 
-def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs) -> None:
+def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs, style: PictureStyle) -> None:
     n, width = model.embedding_.shape
     places = place_samples(model.embedding_)
     write_evidence(out, model, views, places)
     write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
     for file in inputs.annotated():
-        results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_)
+        results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_, places.table())
         write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
-    _draw(out, places, model, views)
+    _draw(out, places, model, views, style)
 
 
-def _draw(out: Path, places: Places, model: URRL, views: Views) -> None:
+def _draw(out: Path, places: Places, model: URRL, views: Views, style: PictureStyle) -> None:
     title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
     tags = {label: model.cluster_names_.get(label, str(label)) for label in range(model.n_clusters_)}
     shown = places, model.labels_, views.mask, views.names
-    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title, tags=tags)}
+    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title, tags=tags, style=style)}
     if "n_clusters" in model.decisions_:
-        lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"])
+        lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"], style)
     for why in dict.fromkeys(filter(None, lacking.values())):
         names = " and no ".join(name for name, reason in lacking.items() if reason == why)
         tell(f"there is no {names}: {plain(why)}")

@@ -1,7 +1,8 @@
-"""viewfuse rename and viewfuse drift: what is done with a run later."""
+"""viewfuse rename, drift and update: what is done with a run later."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,20 +10,25 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.errors import DataError
-from viewfuse.io.writers import Sheet, named_rows, write_sheets
+from viewfuse.cli.fit import command as fit
+from viewfuse.cli.fit import results_in
+from viewfuse.errors import DataError, SettingError
+from viewfuse.fitted.manifest import TENSORS
+from viewfuse.io.writers import OUTLIER, Sheet, named_rows, write_embedding, write_history, write_labels, write_sheets
 from viewfuse.io.writers import as_json as json_text
-from viewfuse.plots.pictures import draw_map, why_not_drawn
-from viewfuse.plots.places import Places
+from viewfuse.plots.pictures import FORMATS, PictureStyle, draw_map, why_not_drawn
+from viewfuse.plots.places import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import read_run, read_table
-from viewfuse.selection.messages import p_value
+from viewfuse.selection.messages import p_value, words
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import plain, tell
+from viewfuse.utils.folders import keep_version, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from viewfuse import URRL
     from viewfuse.report.run_folder import FinishedRun
 
 
@@ -57,8 +63,6 @@ def _read_names(path: Path) -> dict[int, str]:
 
 def _write(run: Path, names: Mapping[int, str]) -> None:
     """Write the names into the files of a run."""
-    from viewfuse.cli.fit import command as fit
-
     labels = {name: cells for name, cells in read_table(run / "labels.csv").columns.items() if name != "name"}
     header, rows = tuple(labels), zip(*labels.values(), strict=True)
     write_sheets(run, {"labels.csv": Sheet(*named_rows(header, rows, names))})
@@ -79,7 +83,9 @@ def _draw(run: FinishedRun) -> None:
     places = Places(np.array([row[name] for name in run.map.ids()]), xy, len(run.ids))
     title = f"{len(run.ids):,} samples, {len(run.views)} views, {run.n_clusters} clusters"
     tags = {label: run.cluster_names.get(label, str(label)) for label in range(run.n_clusters)}
-    draw_map(run.folder / "map.png", places, run.labels, run.present, run.views, title=title, tags=tags)
+    kinds = tuple(kind for kind in FORMATS if (run.folder / f"map.{kind}").exists()) or FORMATS[:1]
+    shown = places, run.labels, run.present, run.views
+    draw_map(run.folder / "map.png", *shown, title=title, tags=tags, style=PictureStyle(kinds))
 
 
 @click.command()
@@ -102,3 +108,66 @@ def drift(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None
     shown = [(*row[:2], *(f"{value:.3f}" for value in row[2:5]), *map(p_value, row[5:7])) for row in rows]
     click.echo(options.table(sheet.header[:-1], shown, text=(0, 1)))
     click.echo("\n" + "\n".join(found.alarms or ["no alarm: the samples are like those of training"]))
+
+
+@click.command()
+@click.argument("run", type=options.PATH, metavar="RUN")
+@options.inputs
+@options.device
+@options.as_json
+def update(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None:
+    """Filled in by the group."""
+    place = options.model_in(run)
+    former = None if place == run else read_run(run)  # complains before anything is trained
+    from viewfuse import URRL, load
+
+    fitted = load(place, device=device)
+    if not isinstance(fitted, URRL):
+        raise SettingError("only models of URRL can be updated; fit again")
+    if former is not None and len(fitted.ids_) != len(former.ids):
+        raise DataError(f"{place} keeps {len(fitted.ids_):,} of its samples; fit again without --keep")
+    new = inputs.open_for(fitted).read()
+    results, tensors = results_in(run), TENSORS.partition("*")[0]
+    with replacing(run, is_stale=lambda name: results(name) or name.startswith(tensors)) as folder:
+        began = time.perf_counter()
+        made = fitted.update(new)
+        if former is None:
+            fitted.save(folder)
+        else:
+            _write_update(folder, run, fitted, former, time.perf_counter() - began)
+        kept = keep_version(run, folder)
+        moved = Sheet(("id", "before", "after"), [tuple(row) for row in made.moved])
+        write_sheets(folder, {"moved.csv": moved})
+    facts = {"samples": len(fitted.ids_), "new": made.chosen, "moved": len(made.moved), "empty": list(made.empty)}
+    facts |= {"founded": [one["label"] for one in made.founded], "waiting": len(made.waiting)}
+    said = facts if as_json else {"update": words(made)}
+    options.show({**said, "former version": str(kept), "written to": str(run)}, as_json)
+
+
+def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, seconds: float) -> None:
+    """The files of a run again, for all of its samples, in a new folder."""
+    from viewfuse.methods.trusting import trust_in
+    from viewfuse.methods.urrl.validation import source_of
+
+    views, judged = source_of(fitted._model, fitted.ids_).reduced, fitted.judge(alpha=former.alpha)
+    write_labels(folder / "labels.csv", views, judged, fitted.cluster_names_)
+    places = place_samples(fitted.embedding_)
+    xy = zip(views.ids[places.rows].tolist(), *places.xy.astype(float).tolist(), strict=True)
+    write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), xy)})
+    n, width = fitted.embedding_.shape
+    write_embedding(folder / "embedding.npy", n, width, [(views, fitted.embedding_)])
+    write_history(folder / "history.csv", fitted.history_)
+    fitted.save(folder / "model")
+    own = judged.labels[judged.labels != OUTLIER]
+    summary = {
+        **former.summary, "samples": len(views), "decisions": fitted.decisions_, "seconds": round(seconds, 1),
+        "cluster_sizes": np.bincount(own, minlength=fitted.n_clusters_).tolist(), "command": options.typed(),
+        "uncertain": int(judged.uncertain.sum()), "epochs": len(fitted.history_["epoch"]), "remarks": [],
+    }  # fmt: skip
+    if (trust := trust_in(fitted.decisions_)) is not None:
+        summary["found_again"] = [round(one["again"], 3) for one in trust.clusters]
+    summary["files"] = ["labels.csv", "map.csv", "embedding.npy", "history.csv", "moved.csv", "model", "report.html"]
+    write_file(folder / "summary.json", json_text(summary, indent=1).encode())
+    if (why := why_not_drawn(_draw, read_run(folder))) is not None:
+        tell(f"there is no map.png: {plain(why)}")
+    write_report([folder], folder / "report.html", spell=options.spelling(fit), title=run.resolve().name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,12 +45,13 @@ def command(
     from viewfuse.serve.opened import open_folder
     from viewfuse.serve.server import listen, run
 
-    opened = open_folder(model, device, spell=options.spelling(fit))
+    reopen = partial(open_folder, model, device, spell=options.spelling(fit))
+    opened = reopen()
     token = os.environ.get(_TOKEN) or None
     sock = listen(host, port)
     address = str(sock.getsockname()[0])
     if token is None and not is_local(address):
         click.echo(f"viewfuse: warning: any program can use the model at {host}; set {_TOKEN} to a secret", err=True)
     limits = Limits(max_rows, max_bytes, queue, max_seconds)
-    app = create_app(opened, limits, token=token, host=address)
+    app = create_app(opened, limits, token=token, host=address, reopen=reopen)
     run(app, sock, limits, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))

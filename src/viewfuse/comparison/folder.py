@@ -29,6 +29,11 @@ def holds_comparison(folder: Path) -> bool:
     return _known_plan(folder).keys() >= _OURS
 
 
+def holds_comparisons(folder: Path) -> bool:
+    """Whether a folder was written by a comparison on several data sets, also by one that was stopped."""
+    return any(holds_comparison(one) for one in sorted((folder / "sets").glob("*")))
+
+
 def _known_plan(folder: Path) -> dict[str, Any]:
     try:
         return unsealed((folder / _PLAN).read_bytes())

@@ -57,11 +57,16 @@ def ranks_over(sets: Mapping[str, Comparison], metric: str = "acc") -> Ranks:
     sets : comparisons by the name of their data set
     metric : "acc", "nmi", "ari" or "held_out"; each comparison must have measured it
     """
+    return ranks_of(*mean_scores(sets, metric))
+
+
+def mean_scores(sets: Mapping[str, Comparison], metric: str) -> tuple[list[str], NDArray[np.float64]]:
+    """Names of all methods, and scores of shape (data sets, methods); see `ranks_over`."""
     lacking = [name for name, found in sets.items() if metric not in found.metrics]
     if lacking:
         raise SettingError(f"metric {metric!r} was not measured on {', '.join(lacking)}")
     names = list(dict.fromkeys(name for found in sets.values() for name in found.methods))
-    return ranks_of(names, np.array([[_score(found, name, metric) for name in names] for found in sets.values()]))
+    return names, np.array([[_score(found, name, metric) for name in names] for found in sets.values()])
 
 
 def _score(found: Comparison, method: str, metric: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import isnan
@@ -21,6 +21,8 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.io.csv_text import as_csv
+from viewfuse.io.latex_text import as_latex
+from viewfuse.missing import Gaps
 from viewfuse.neighbors.samples import MultiViewIndex
 from viewfuse.reduction.frontend import fit_reduction
 from viewfuse.utils.atomic import write_file
@@ -66,11 +68,13 @@ class Comparison:
     Attributes
     ----------
     known : per sample its class, None where it is not known; None without any
+    gaps : what the first mask of each missing rate leaves
     """
 
     methods: tuple[str, ...]
     runs: tuple[Run, ...] = field(repr=False)
     known: NDArray[np.object_] | None = field(default=None, repr=False)
+    gaps: Mapping[float, Gaps] = field(default_factory=dict, repr=False)
     _scores: dict[int, dict[str, float]] = field(default_factory=dict, repr=False)
 
     @property
@@ -180,6 +184,7 @@ def write_comparison(folder: Path, found: Comparison, title: str) -> None:
     """The tables of a comparison."""
     write_file(folder / "table.csv", _as_csv(found.rows()))
     write_file(folder / "table.md", markdown(found, title).encode())
+    write_file(folder / "table.tex", as_latex(*cells(found), title).encode())
     pairs = zip(found.methods, found.agreement().tolist(), strict=True)
     write_file(folder / "agreement.csv", _as_csv([{"method": a, **_named(found, own)} for a, own in pairs]))
 
@@ -226,7 +231,12 @@ def _runs(row: dict[str, Any]) -> str:
 
 
 def note(found: Comparison) -> str:
-    """How the methods are ordered, and what the order does not say."""
+    """How the methods are ordered, what the order does not say, and what the masks leave."""
+    masks = "".join(f"\nMissing rate {rate:g}: {gaps}." for rate, gaps in found.gaps.items())
+    return _order_note(found) + masks
+
+
+def _order_note(found: Comparison) -> str:
     if not found.metrics:
         return (
             "Methods are in the order that was asked for: without labels and held-out views nothing says which is "

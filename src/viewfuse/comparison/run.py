@@ -28,7 +28,7 @@ from viewfuse.errors import DataError, ViewfuseError, WorkerLost
 from viewfuse.fitted.fingerprint import digest
 from viewfuse.io.writers import as_json
 from viewfuse.methods.registry import trains_network
-from viewfuse.missing import hide_more
+from viewfuse.missing import describe, hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.jobs import chosen_device, run_jobs
 from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
@@ -95,7 +95,9 @@ def compare(
     if known is not None and (count := sum(one is not None for one in known)) < len(given):
         log(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
     with nullcontext() if folder is None else exclusive(folder, patience=0):
-        found = Comparison(tuple(asked.estimators), tuple(_runs(given, asked, device, n_jobs, folder, log)), known)
+        runs = tuple(_runs(given, asked, device, n_jobs, folder, log))
+        gaps = {rate: describe(_mask(given, rate, number, 0)) for rate in shares}
+        found = Comparison(tuple(asked.estimators), runs, known, gaps)
         if folder is not None:
             title = f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
             write_comparison(folder, found, title)
@@ -210,9 +212,13 @@ def _in_words(run: Run) -> str:
     return f"failed: {run.failed}" if run.failed else f"{run.seconds:.1f} s"
 
 
+def _mask(views: Views, rate: float, number: int, seed: int) -> NDArray[np.bool_]:
+    return hide_more(views.mask, rate, number, seed) if rate else views.mask
+
+
 def _masked(views: Views, rate: float, number: int, seed: int) -> Views:
     """The views with more of them hidden; what is hidden is gone before any method sees it."""
-    mask = hide_more(views.mask, rate, number, seed) if rate else views.mask
+    mask = _mask(views, rate, number, seed)
     named = dict(zip(views.names, views.arrays, strict=True))
     return Views(named, mask=mask, ids=views.ids, columns=views.columns).replace(offsets=views.offsets)
 

@@ -26,8 +26,9 @@ from viewfuse.io.csv_text import write_harmless
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.isolated.process import POSSIBLE
+from viewfuse.io.latex_text import as_latex
 from viewfuse.io.safety import guarded
-from viewfuse.utils.atomic import writing
+from viewfuse.utils.atomic import write_file, writing
 from viewfuse.utils.console import needed
 
 Parts = Iterable[tuple[Views, NDArray[np.float32]]]
@@ -114,10 +115,19 @@ class Sheet(NamedTuple):
     digits: str = ".4f"
 
 
-def write_sheets(folder: Path, sheets: Mapping[str, Sheet]) -> None:
-    """Tables as CSV files, by name."""
+_MOST_PRINTED = 60
+"""Rows of a table that a page of a paper may hold."""
+
+
+def write_sheets(folder: Path, sheets: Mapping[str, Sheet], *, latex: bool = False) -> None:
+    """Tables as CSV files, by name, and if asked for those of few rows also as LaTeX."""
     for name, sheet in sheets.items():
-        _write_rows(folder / name, sheet.header, _rounded(sheet.rows, sheet.digits))
+        rows = list(_rounded(sheet.rows, sheet.digits)) if latex else _rounded(sheet.rows, sheet.digits)
+        _write_rows(folder / name, sheet.header, rows)
+        if isinstance(rows, list) and len(rows) <= _MOST_PRINTED:
+            cells = [[str(cell) for cell in row] for row in rows]
+            text = as_latex([str(cell) for cell in sheet.header], cells, name)
+            write_file((folder / name).with_suffix(".tex"), text.encode())
 
 
 def _rounded(rows: Iterable[Sequence[Any]], digits: str) -> Iterator[Sequence[Any]]:
@@ -210,16 +220,19 @@ class Results(NamedTuple):
     ids, labels : arrays of shape (samples,)
     probabilities : float32 array of shape (samples, clusters)
     embedding : float32 array of shape (samples, embedding)
+    places : float32 array of shape (samples, 2): where samples lie on the map, NaN where they do not; of shape (0, 2)
+        where there is no map
     """
 
     ids: NDArray[Any]
     probabilities: NDArray[np.float32]
     embedding: NDArray[np.float32]
     labels: NDArray[np.int64]
+    places: NDArray[np.float32] = np.empty((0, 2), dtype=np.float32)
 
 
 def annotate(data: Any, results: Results, key: str = KEY) -> None:
-    """Set obs[key], obs[f"{key}_confidence"] and obsm[f"X_{key}"] of an AnnData or MuData object.
+    """Set obs[key], obs[f"{key}_confidence"], obsm[f"X_{key}"] and, with a map, obsm[f"X_{key}_map"] of an object.
 
     The clusters are categories "0", "1", ...; cells without a result, and outliers that are to have no cluster, get
     none of these; the former get NaN for all else.
@@ -233,7 +246,8 @@ def annotate(data: Any, results: Results, key: str = KEY) -> None:
     rows = _rows(data.obs_names.tolist(), results.ids)
     for name, values in _columns(rows, results, key).items():
         data.obs[name] = values
-    data.obsm[f"X_{key}"] = placed_dense_rows(results.embedding, rows)
+    for name, table in _tables(rows, results, key).items():
+        data.obsm[name] = table
 
 
 def write_annotated(source: Path, target: Path, results: Results, *, trusted: bool = False) -> None:
@@ -265,7 +279,8 @@ def annotate_copy(job: ReadJob) -> None:
             anndata.write_elem(file["obs"], name, values)
         before = [str(name) for name in file["obs"].attrs.get("column-order", ())]
         file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *new]))
-        anndata.write_elem(file.require_group("obsm"), f"X_{KEY}", placed_dense_rows(results.embedding, rows))
+        for name, table in _tables(rows, results, KEY).items():
+            anndata.write_elem(file.require_group("obsm"), name, table)
 
 
 def _rows(cells: Sequence[str], ids: NDArray[Any]) -> NDArray[np.int64]:
@@ -281,6 +296,12 @@ def _rows(cells: Sequence[str], ids: NDArray[Any]) -> NDArray[np.int64]:
             "samples that the model was not fitted on are predicted by annotate(data, data)"
         )
     return rows
+
+
+def _tables(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, NDArray[Any]]:
+    """The embedding, and the map where there is one, by their names in obsm."""
+    placed = {f"X_{key}_map": placed_dense_rows(results.places, rows)} if len(results.places) else {}
+    return {f"X_{key}": placed_dense_rows(results.embedding, rows), **placed}
 
 
 def _columns(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, Any]:

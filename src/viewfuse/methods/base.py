@@ -104,7 +104,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         """Write clusters, confidence and embedding into an AnnData or MuData object, to each cell by its name.
 
         ``obs[key]`` holds the clusters as categories "0", "1", ..., ``obs[key + "_confidence"]`` the probability of
-        the best one, ``obsm["X_" + key]`` the embedding. Cells of `data` without a result get no category, and NaN.
+        the best one, ``obsm["X_" + key]`` the embedding, ``obsm["X_" + key + "_map"]`` the map once `plot_map` drew it.
+        Cells of `data` without a result get no category, and NaN.
 
         Parameters
         ----------
@@ -114,13 +115,12 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         key : name of what is written; what has this name already is replaced
         """
         check_is_fitted(self)
-        results = Results(self.ids_, self.soft_labels_, self.embedding_, self.labels_)
+        results = Results(self.ids_, self.soft_labels_, self.embedding_, self.labels_, self._coordinates())
         if X is not None:
             views = self._known_views(X)
             model, samples, embedding = self._place(views)
             chances = model.assign(samples, embedding)
-            labels = self._labelled(model, samples, chances)
-            results = Results(views.ids, chances, embedding.cpu().numpy(), labels)
+            results = Results(views.ids, chances, embedding.cpu().numpy(), self._labelled(model, samples, chances))
         annotate(data, results, key)
 
     def explain(self, X: Any) -> Explanation:

@@ -97,7 +97,12 @@ def renumbered(fitted: Fitted, former: FormerLabels | None) -> Fitted:
         return fitted
     labels, n_clusters = fitted.labels(), len(fitted.model.network.centers)
     numbers = former.numbers(labels, n_clusters)
-    width = max(former.n_numbers, int(numbers.max()) + 1)
+    found = with_numbers(fitted, numbers, max(former.n_numbers, int(numbers.max()) + 1))
+    return found._replace(decisions={**found.decisions, **records(_decision(former, numbers, numbers[labels]))})
+
+
+def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitted:
+    """The same clusters under other numbers, below `width`: centres, chances and all that is in their order."""
     decisions, trust = dict(fitted.decisions), trust_in(fitted.decisions)
     if trust is not None:
         own = dict(zip(numbers.tolist(), trust.clusters, strict=True))
@@ -107,7 +112,6 @@ def renumbered(fitted: Fitted, former: FormerLabels | None) -> Fitted:
         ]
         clusters = [own.get(number, _NOTHING) for number in range(width)]
         decisions |= records(replace(trust, n_clusters=width, clusters=clusters, reasons=reasons))
-    decisions |= records(_decision(former, numbers, numbers[labels]))
     return fitted._replace(model=_renumbered_model(fitted.model, numbers, width), decisions=decisions)
 
 

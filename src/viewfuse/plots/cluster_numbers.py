@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from viewfuse.plots.pictures import picture
+from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, picture
 from viewfuse.selection.messages import p_value
 
 _ROW = 0.28
 
 
-def draw_choice(path: Path, decision: Mapping[str, Any]) -> None:
+def draw_choice(path: Path, decision: Mapping[str, Any], style: PictureStyle = ON_SCREEN) -> None:
     """Draw the tree of a decision about the number of clusters; of too few samples there is none to draw.
 
     Parameters
@@ -22,7 +22,7 @@ def draw_choice(path: Path, decision: Mapping[str, Any]) -> None:
     if not decision["splits"]:
         return
     rows = 1 + max(max(one.rows) for one in forks(decision["splits"]))
-    with picture(path, "pictures", (8, min(40.0, 1.6 + _ROW * rows))) as figure:
+    with picture(path, "pictures", (8, min(40.0, 1.6 + _ROW * rows)), style=style) as figure:
         draw_tree(figure.subplots(), decision)
 
 
@@ -30,9 +30,9 @@ def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
     """Draw a tested tree, its root at the left; splits that do not stand are dotted, sizes are at the right."""
     _draw_forks(axes, forks(decision["splits"]), decision["splits"])
     title = f"{decision['chosen']} clusters" if decision["chosen"] > 1 else "1 cluster"
-    axes.set_title(f"{title}: a continuum" if decision["kind"] == "continuum" else title, fontsize=11)
+    axes.set_title(f"{title}: a continuum" if decision["kind"] == "continuum" else title, fontsize="large")
     axes.set_xlabel(
-        "strength of the split: how much rarer than in a Gaussian neighbours cross (bars: several Gaussians)"
+        "strength of the split: how much rarer than in a Gaussian\nneighbours cross (bars: several Gaussians)"
     )
     axes.set_yticks([])
     axes.margins(x=0.12)  # room for the p-value of the first split
@@ -47,12 +47,12 @@ def _draw_forks(axes: Any, found: Sequence[Fork], splits: Sequence[Mapping[str, 
         for end, row, size in zip(one.ends, one.rows, split["sizes"], strict=True):
             axes.plot([one.height, end], [row] * 2, linewidth=1.5, **style)
             if end == 0:
-                axes.annotate(f" {size:,}", (0, row), va="center", fontsize=7, color=style["color"])
+                axes.annotate(f" {size:,}", (0, row), va="center", fontsize="x-small", color=style["color"])
         middle = sum(one.rows) / 2
         error = split.get("error", 0.0)
         axes.hlines(middle, one.height - error, one.height + error, color=style["color"], linewidth=4, alpha=0.4)
         label = f"p {p_value(split['p_value'])}"
-        axes.annotate(label, (one.height, middle), ha="right", va="bottom", fontsize=7, color=style["color"])
+        axes.annotate(label, (one.height, middle), ha="right", va="bottom", fontsize="x-small", color=style["color"])
 
 
 class Fork(NamedTuple):

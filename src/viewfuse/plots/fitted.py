@@ -114,6 +114,10 @@ class FittedPlots(ABC):
             self._places = self.embedding_, place_samples(self.embedding_)
         return self._places[1]
 
+    def _coordinates(self) -> NDArray[np.float32]:
+        """Places of shape (samples, 2) of a map that was drawn; of shape (0, 2) before."""
+        return np.empty((0, 2), dtype=np.float32) if self._places is None else self._placed().table()
+
     def _called(self) -> list[str]:
         """The name of each cluster; its number where it has none."""
         return [self.cluster_names_.get(label, str(label)) for label in range(self.soft_labels_.shape[1])]

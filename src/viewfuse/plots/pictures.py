@@ -20,12 +20,21 @@ from viewfuse.utils.console import how_to_install
 _SETTINGS: Any = {
     "text.usetex": False,  # a matplotlibrc may ask for LaTeX where there is none
     "svg.hashsalt": "viewfuse",  # the same figure gives the same file
+    "pdf.fonttype": 42,  # letters are embedded as fonts, which journals ask for, and not as drawings
 }
+FORMATS = ("png", "svg", "pdf")
+_UNDATED = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+COLUMN_WIDTHS = {1: 3.5, 2: 7.2}
+"""Inches of a figure that is one or two columns of a journal wide."""
+_COLUMN_FONT = 8
+"""Points; the smallest letters, two thirds of it, are those that journals still allow."""
 _MOST_TAGS = 60
 """More would cover the dots."""
 _MOST_LISTED = 60
 """More groups would make a legend longer than the map; of more the largest are listed."""
 _PER_COLUMN = 24
+_FULL_HEIGHT = 4.0
+"""Inches of a panel from which on dots have their full size."""
 _MOST_PATTERNS = 7
 _NAME_TAG: dict[str, Any] = {
     "ha": "center",
@@ -50,14 +59,44 @@ def drawing(what: str) -> Iterator[Callable[..., Any]]:
         yield Figure
 
 
+class PictureStyle(NamedTuple):
+    """In which formats pictures are written, and how large.
+
+    Attributes
+    ----------
+    formats : some of `FORMATS`
+    columns : 1 or 2, of a journal; 0 is for screens
+    """
+
+    formats: tuple[str, ...] = ("png",)
+    columns: int = 0
+
+
+ON_SCREEN = PictureStyle()
+
+
 @contextmanager
-def picture(path: Path, what: str, size: tuple[float, float], dpi: int = 120) -> Iterator[Any]:
-    """A figure of `size` in inches, to draw one of `what` on; afterwards it is a PNG file."""
+def picture(
+    path: Path, what: str, size: tuple[float, float], dpi: int = 120, style: PictureStyle = ON_SCREEN
+) -> Iterator[Any]:
+    """A figure of `size` in inches, to draw one of `what` on; afterwards it is a file in every format of the style.
+
+    Parameters
+    ----------
+    path : its ending is replaced by that of the format
+    size : for screens; a figure for columns is as wide as these, in the same proportion
+    """
     with drawing(what) as new_figure:
-        figure = new_figure(figsize=size, layout="constrained")
-        yield figure
-        with writing(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=dpi)
+        import matplotlib
+
+        width = COLUMN_WIDTHS.get(style.columns, size[0])
+        with matplotlib.rc_context({"font.size": _COLUMN_FONT} if style.columns else {}):
+            figure = new_figure(figsize=(width, size[1] * width / size[0]), layout="constrained")
+            yield figure
+            for kind in style.formats:
+                with writing(path.with_suffix(f".{kind}")) as temporary:
+                    sharp = 300 if style.columns else dpi
+                    figure.savefig(temporary, format=kind, dpi=sharp, metadata=_UNDATED[kind])
 
 
 def why_not_drawn(draw: Callable[..., object], *given: Any, **named: Any) -> str | None:
@@ -91,6 +130,7 @@ def draw_map(
     title: str,
     tags: Mapping[int, str] | None = None,
     caption: str | None = None,
+    style: PictureStyle = ON_SCREEN,
 ) -> None:
     """Draw the samples as dots: colours for the clusters, and beside them colours for the views that are missing.
 
@@ -100,20 +140,25 @@ def draw_map(
     labels : int array of shape (samples,)
     mask : boolean array of shape (samples, views): which views a sample has; where all do, there is one picture
     tags : names of the clusters; their numbers by default
+    style : in one column pictures are below each other, and in columns there is no title: captions have that
     """
     (chosen, xy, n), whole = places, bool(mask.all())
-    with picture(path, "maps", (9 if whole else 17, 6.4)) as figure:
-        panels = figure.subplots(1, 1 if whole else 2, squeeze=False)[0]
+    below = style.columns == 1 and not whole
+    shape, size = ((2, 1), (9, 12.8)) if below else ((1, 1 if whole else 2), (9 if whole else 17, 6.4))
+    with picture(path, "maps", size, style=style) as figure:
+        panels = figure.subplots(*shape, squeeze=False).ravel()
         clusters = _clusters(labels, tags)
         _draw_groups(panels[0], xy, clusters, chosen, np.asarray(mask.all(axis=1)))
         _draw_tags(panels[0], xy, clusters, chosen)
         words = caption or f"colour and {'number' if len(clusters.names) <= _MOST_TAGS else 'marker'}: cluster"
-        panels[0].set_xlabel(words if whole else f"{words}; hollow: some views missing")
+        hollow = f"{words};{chr(10) if style.columns else ' '}hollow: some views missing"  # columns are narrow
+        panels[0].set_xlabel(words if whole else hollow)
         if not whole:
             _draw_groups(panels[1], xy, _patterns(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
             panels[1].set_xlabel("colour: which views are missing")
         shown = f"; {len(chosen):,} of {n:,} samples are shown" if len(chosen) < n else ""
-        figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
+        if not style.columns:
+            figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
 
 
 def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> _Groups:
@@ -142,11 +187,13 @@ def _draw_groups(
 ) -> None:
     """Dots of the chosen samples, hollow where they are not whole, and a legend with the size of every group."""
     shown, is_whole = groups.of_sample[chosen], whole[chosen]
+    scale = min(1.0, axes.get_window_extent().height / axes.figure.dpi / _FULL_HEIGHT)
     for group, (color, marker) in enumerate(zip(groups.colors, groups.markers, strict=True)):
         for filled in (True, False):
             x, y = places[:, (shown == group) & (is_whole == filled)]
             face = {"color": color, "s": 14} if filled else {"facecolors": "none", "edgecolors": [color], "s": 18}
-            axes.scatter(x, y, marker=marker, linewidths=0 if filled else 0.8, **face)
+            face["s"] *= scale**2
+            axes.scatter(x, y, marker=marker, linewidths=0 if filled else 0.8 * scale, **face)
     largest = sorted(range(len(groups.names)), key=lambda group: -groups.sizes[group])[:_MOST_LISTED]
     dots, listed = [], []
     for group in sorted(largest):
@@ -155,8 +202,8 @@ def _draw_groups(
         listed.append(f"{groups.names[group]} (n={groups.sizes[group]:,})")
     more = len(groups.names) - len(largest)
     axes.legend(
-        dots, listed, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize=8, frameon=False,
-        ncols=-(-len(listed) // _PER_COLUMN), columnspacing=1, title_fontsize=8,
+        dots, listed, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize="small", frameon=False,
+        ncols=-(-len(listed) // _PER_COLUMN), columnspacing=1, title_fontsize="small", handletextpad=0.2,
         title=f"the {len(listed)} largest of {len(groups.names)}" if more else None,
     )  # fmt: skip
     axes.set(xticks=[], yticks=[])
@@ -166,7 +213,7 @@ def _draw_groups(
 def _draw_tags(axes: Any, places: NDArray[np.float32], groups: _Groups, chosen: NDArray[np.int64]) -> None:
     shown = groups.of_sample[chosen]
     found = np.unique(shown).tolist()
-    style = {**_NAME_TAG, "fontsize": 11 if len(found) <= 15 else 7}
+    style = {**_NAME_TAG, "fontsize": "medium" if len(found) <= 15 else "x-small"}
     for group in found if len(found) <= _MOST_TAGS else []:
         place = _middle(places[0], places[1], shown == group)
         # A little above the middle, so that a group of few dots, or of dots on one spot, is seen below it.

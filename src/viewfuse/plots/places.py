@@ -33,6 +33,12 @@ class Places(NamedTuple):
     xy: NDArray[np.float32]
     n: int
 
+    def table(self) -> NDArray[np.float32]:
+        """Coordinates of all samples, of shape (samples, 2); NaN for those without a place."""
+        found = np.full((self.n, 2), np.nan, dtype=np.float32)
+        found[self.rows] = self.xy.T
+        return found
+
 
 def place_samples(embedding: NDArray[np.float32]) -> Places:
     """Places of samples, or of a choice of them, from embeddings of shape (samples, width).

@@ -35,6 +35,7 @@ from viewfuse.report.comparison import (
 )
 from viewfuse.report.html import Html, join, paragraphs, tag
 from viewfuse.report.map_section import map_section
+from viewfuse.report.methods import methods_text
 from viewfuse.report.payload import pack, palette, points_of
 from viewfuse.report.run_folder import FinishedRun, read_run
 from viewfuse.report.sections import Section
@@ -50,6 +51,7 @@ _SHOWN = (20_000, 10_000, 5_000, 2_000, 1_000, 0)
 """Samples that are shown at most, where the page would be too large otherwise."""
 _LEAST_COLORS = 8
 """For patterns of missing views."""
+METHODS = "methods.txt"
 _SCRIPTS = ("base.js", "coloring.js", "map.js", "lookup.js", "tables.js", "main.js")
 
 
@@ -90,8 +92,11 @@ def write_report(
         run = with_batch(runs[0], columns, batch) if batch else runs[0]
         tables = tables_of(run) | _known_tables(run, columns, survival)
         content = _run_content(run, columns, spell, survival)
-    write_sheets(data, tables)
-    write_file(out, _fitting(content, [f"{data.name}/{name}" for name in tables]).encode())
+    write_sheets(data, tables, latex=True)
+    for run in runs if len(runs) == 1 else ():
+        write_file(data / METHODS, methods_text(run).encode())
+    names = [*tables, *([METHODS] if len(runs) == 1 else [])]
+    write_file(out, _fitting(content, [f"{data.name}/{name}" for name in names]).encode())
     return data
 
 

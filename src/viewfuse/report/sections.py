@@ -13,6 +13,7 @@ from viewfuse.io.writers import as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
+from viewfuse.report.methods import methods_text
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
 from viewfuse.report.verdict import (
@@ -319,4 +320,5 @@ def reproduce_section(run: FinishedRun) -> Section:
     facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
     lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
     settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
-    return Section("reproduce", "Reproduce", join([tag("dl", lines), settings if rows else None]))
+    words = tag("details", tag("summary", "A paragraph for a paper"), paragraphs(*methods_text(run).split("\n\n")))
+    return Section("reproduce", "Reproduce", join([tag("dl", lines), words, settings if rows else None]))

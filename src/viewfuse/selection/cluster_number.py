@@ -26,7 +26,7 @@ from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.splits import LEAST, Evidence, Look, evidence, splits_of
+from viewfuse.selection.splits import LEAST, Look, Sides, evidence, splits_of
 from viewfuse.selection.tree import MOST_GROUPS, PER_GROUP, Tree
 from viewfuse.utils.settings import Setting, checked_range
 
@@ -34,8 +34,9 @@ RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
 LEVEL = 0.05
 """The chance that data without clusters are split at all."""
-HALF, _STRONGEST = 0.4, 4
-"""A split has so much of the mean strength of the four strongest; with one of 15 sets left out 0.4 to 0.5 are best."""
+HALF, _ALONE, _STRONGEST = 0.4, 0.55, 4
+"""A split has so much of the mean strength of the four strongest, and more where one view alone shows it; with one of
+15 sets left out 0.35 to 0.4 and 0.55 to 0.7 are best (results/clusters)."""
 _WEAK = 0.45
 """A split is stronger than this share of the agreement in Gaussians. Networks bend what they see; data without clusters
 were split with up to 0.42 of it (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0."""
@@ -81,15 +82,17 @@ def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch
         own = every[place]
         rows = np.concatenate([own.left, own.right])
         level = LEVEL * (len(rows) - 1) / (len(look) - 1)
-        said = evidence(look.take(rows), np.isin(rows, own.right), _DRAWS, generator)
-        found[place] = {"parent": own.parent, "side": own.side, **_record(said, names), "level": level}
+        said = evidence_record(look.take(rows), np.isin(rows, own.right), names, generator)
+        found[place] = {"parent": own.parent, "side": own.side, **said, "level": level}
         found[place]["sizes"] = [len(own.left), len(own.right)]
-        found[place]["stands"] = _stands(found[place], _bar(list(found.values())))
+        found[place]["stands"] = tested(found[place], strongest(list(found.values())))
         waiting += below.get(place, []) if found[place]["stands"] else []
     return _pruned([found[place] | {"place": place} for place in sorted(found)])
 
 
-def _record(said: Evidence, names: Sequence[str]) -> dict[str, Any]:
+def evidence_record(look: Look, sides: Sides, names: Sequence[str], generator: torch.Generator) -> dict[str, Any]:
+    """What speaks for a split of all samples of a look, see `ClusterNumber.splits`."""
+    said = evidence(look, sides, _DRAWS, generator)
     parts = said.held_out, [one.agreement for one in said.views]
     held, views = (
         {name: None if np.isnan(one) else one for name, one in zip(names, part, strict=False)} for part in parts
@@ -101,12 +104,14 @@ def _record(said: Evidence, names: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bar(found: Sequence[Mapping[str, Any]]) -> float:
-    """How strong a split must be, from all that were tested."""
-    return HALF * float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
+def strongest(found: Sequence[Mapping[str, Any]]) -> float:
+    """How strong splits can be: the mean of the strongest of all that were tested."""
+    return float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
 
 
-def _stands(one: Mapping[str, Any], bar: float) -> bool:
+def tested(one: Mapping[str, Any], strongest: float) -> bool:
+    """Whether a split stands: strong enough for the set, and clearer than in Gaussians."""
+    bar = (_ALONE if one["alone"] else HALF) * strongest
     return bool(one["strength"] >= max(bar, _WEAK * one["null"]) and one["p_value"] < one["level"])
 
 
@@ -115,12 +120,12 @@ def _pruned(found: Splits) -> Splits:
 
     The bar rises while stronger splits are found.
     """
-    bar, kept = _bar(found) if found else 0.0, dict[int, int]()
+    best, kept = strongest(found) if found else 0.0, dict[int, int]()
     out: Splits = []
     for one in found:
         if one["parent"] in kept or one["parent"] < 0:
             parent = kept.get(one["parent"], -1)
-            stands = _stands(one, bar)
+            stands = tested(one, best)
             if stands:
                 kept[one["place"]] = len(out)
             out.append({**{name: one[name] for name in one if name != "place"}, "parent": parent, "stands": stands})

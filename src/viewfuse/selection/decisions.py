@@ -208,6 +208,26 @@ class KeptNumbers(Decision):
 
 
 @dataclass(frozen=True)
+class Update(Decision):
+    """How many new samples joined a fitted model, the last time; the evidence: old "samples", the share that "stayed".
+
+    Attributes
+    ----------
+    moved : old samples whose cluster is another one now: the id of each, and both numbers
+    founded : clusters of samples that fitted nowhere: the "label", the "size", what it stands "beside", and what
+        speaks for the split between these two, see `ClusterNumber`
+    empty : numbers without samples
+    waiting : ids of samples that fit nowhere and have no cluster of their own; the next update looks at them again
+    """
+
+    name = "update"
+    moved: Sequence[Sequence[Any]]
+    founded: Sequence[Mapping[str, Any]]
+    empty: Sequence[int]
+    waiting: Sequence[str]
+
+
+@dataclass(frozen=True)
 class SavedSentence(Decision):
     """A decision in the form of an older viewfuse, of which the saved sentence is used; `key` is its name."""
 
@@ -219,6 +239,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers, KnownClasses, BatchEffects, KeptNumbers,
+        MeanConfidence, Trust, Outliers, KnownClasses, BatchEffects, KeptNumbers, Update,
     )
 }  # fmt: skip

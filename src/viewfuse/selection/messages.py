@@ -9,24 +9,8 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from viewfuse.data.filling import in_words as cells_in_words
-from viewfuse.selection.decisions import (
-    KINDS,
-    BatchEffects,
-    CellFilling,
-    ClusterNumber,
-    ClusterSource,
-    Decision,
-    JointStageLength,
-    KeptNumbers,
-    KnownClasses,
-    MeanConfidence,
-    Outliers,
-    PretrainingLength,
-    SavedSentence,
-    ScalingChoice,
-    Trust,
-    ViewReduction,
-)
+from viewfuse.selection import decisions as kinds
+from viewfuse.selection.decisions import KINDS, Decision, SavedSentence, Trust
 from viewfuse.utils.settings import Setting, Spell, written
 
 _LABELS = {"n_clusters": "number of clusters", "pretraining": "pre-training"}
@@ -72,7 +56,7 @@ def _(decision: SavedSentence, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: CellFilling, spell: Spell = str) -> str:
+def _(decision: kinds.CellFilling, spell: Spell = str) -> str:
     if not decision.evidence:
         return "none"
     source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[decision.chosen]
@@ -81,31 +65,30 @@ def _(decision: CellFilling, spell: Spell = str) -> str:
 
 _STEPS = {
     "none": "principal components", "standard": "principal components of standardised columns",
-    "log1p": "logarithms, principal components",
-    "log": "equal row sums, logarithms, principal components", "terms": "tf-idf, unit length, singular vectors",
-    "weighted": "logarithms, unit length, singular vectors",
+    "log1p": "logarithms, principal components", "log": "equal row sums, logarithms, principal components",
+    "terms": "tf-idf, unit length, singular vectors", "weighted": "logarithms, unit length, singular vectors",
 }  # fmt: skip
 
 
 @words.register
-def _(decision: ViewReduction, spell: Spell = str) -> str:
+def _(decision: kinds.ViewReduction, spell: Spell = str) -> str:
     reduced = [_reduced(name, decision) for name, how in decision.chosen.items() if how != "none"]
     return "; ".join(reduced) or ("none, as asked" if decision.asked else "none, every view is narrow enough")
 
 
-def _reduced(name: str, decision: ViewReduction) -> str:
+def _reduced(name: str, decision: kinds.ViewReduction) -> str:
     (before, after), facts = decision.columns[name], decision.evidence[name]
     steps, kept = _STEPS[facts["transform"]], f"{facts['kept']:.0%} of the variance"
     return f"{name}, {facts['name']}, from {before:,} to {after} columns ({steps}; {kept})"
 
 
 @words.register
-def _(decision: ScalingChoice, spell: Spell = str) -> str:
+def _(decision: kinds.ScalingChoice, spell: Spell = str) -> str:
     failed = f"; training diverged with {' and '.join(decision.diverged)}" if decision.diverged else ""
     return f"{decision.chosen}{_why_scaling(decision, spell)}{failed}{_on_mixing(decision)}"
 
 
-def _why_scaling(decision: ScalingChoice, spell: Spell) -> str:
+def _why_scaling(decision: kinds.ScalingChoice, spell: Spell) -> str:
     scores = dict(sorted(decision.evidence.items(), key=lambda pair: -pair[1]))
     if decision.asked:
         return ", as asked"
@@ -124,7 +107,7 @@ def _listed(scores: Mapping[str, float]) -> str:
     return f"(score: {', '.join(f'{name} {score:.3f}' for name, score in scores.items())})"
 
 
-def _on_mixing(decision: ScalingChoice) -> str:
+def _on_mixing(decision: kinds.ScalingChoice) -> str:
     if decision.chosen == "mixed":
         whole = ", ".join(decision.as_a_whole)
         return f"; one scale for all columns of {whole}" if whole else "; every column has its own scale"
@@ -134,7 +117,7 @@ def _on_mixing(decision: ScalingChoice) -> str:
 
 
 @words.register
-def _(decision: PretrainingLength, spell: Spell = str) -> str:
+def _(decision: kinds.PretrainingLength, spell: Spell = str) -> str:
     lasted, planned, agreed = decision.chosen, decision.planned, decision.evidence.get("agreement")
     if lasted == planned:
         return f"all {lasted} epochs" if lasted else "none"
@@ -144,7 +127,7 @@ def _(decision: PretrainingLength, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: JointStageLength, spell: Spell = str) -> str:
+def _(decision: kinds.JointStageLength, spell: Spell = str) -> str:
     kept, lasted = decision.chosen, decision.lasted
     if not lasted:
         return "none, k-means on the embedding gives the clusters"
@@ -160,7 +143,7 @@ def _(decision: JointStageLength, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: ClusterSource, spell: Spell = str) -> str:
+def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
     found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
@@ -169,7 +152,7 @@ def _(decision: ClusterSource, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: Outliers, spell: Spell = str) -> str:
+def _(decision: kinds.Outliers, spell: Spell = str) -> str:
     found = [(times, name, view) for view, far in decision.evidence.items() for name, times in far.items()]
     worst = {name: f"{name} ({times:.0f} times in {view})" for times, name, view in sorted(found)}
     named = ", ".join([*worst.values()][:-7:-1]) + (" and others" if len(worst) > 6 else "")
@@ -177,21 +160,21 @@ def _(decision: Outliers, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: KnownClasses, spell: Spell = str) -> str:
+def _(decision: kinds.KnownClasses, spell: Spell = str) -> str:
     named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
     found = f"{decision.chosen} of {decision.samples:,} samples, {decision.agreed} are with their class: {named}"
     return found + (f"; doubtful, as neighbours in all of their views are elsewhere: {doubted}" if doubted else "")
 
 
 @words.register
-def _(decision: BatchEffects, spell: Spell = str) -> str:
+def _(decision: kinds.BatchEffects, spell: Spell = str) -> str:
     before, after = (decision.evidence[name] for name in ("before", "after"))
     alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
     return f"{len(decision.chosen)} taken out; clusters follow them by {after:.2f} of 1, before by {before:.2f}{alone}"
 
 
 @words.register
-def _(decision: KeptNumbers, spell: Spell = str) -> str:
+def _(decision: kinds.KeptNumbers, spell: Spell = str) -> str:
     found, parts = decision.evidence, (("kept", decision.chosen), ("new", decision.new), ("unused", decision.unused))
     source = f"{found['samples']:,} samples that {'both have' if found['by_ids'] else 'the former model placed'}"
     stay = f"{found['share']:.0%} of {source} have the number that they had"
@@ -199,7 +182,16 @@ def _(decision: KeptNumbers, spell: Spell = str) -> str:
 
 
 @words.register
-def _(decision: MeanConfidence, spell: Spell = str) -> str:
+def _(decision: kinds.Update, spell: Spell = str) -> str:
+    n_new, n_old, moved = decision.chosen, decision.evidence["samples"], len(decision.moved)
+    parts = [f"{n_new:,} new samples joined {n_old:,}; {moved:,} of these moved"]
+    for word, own in (("new", [one["label"] for one in decision.founded]), ("empty", list(decision.empty))):
+        parts += [f"{listed(own)} {'are' if own[1:] else 'is'} {word}"] if own else []
+    return "; ".join(parts + [f"{len(decision.waiting):,} samples fit nowhere yet"] * bool(decision.waiting))
+
+
+@words.register
+def _(decision: kinds.MeanConfidence, spell: Spell = str) -> str:
     mean = f"{decision.chosen:.2f} on average"
     if not decision.evidence:
         return f"{mean}: the paper's soft labels, which are not calibrated"
@@ -223,30 +215,28 @@ def again(numbers: Mapping[str, float]) -> str:
 
 
 @words.register
-def _(decision: ClusterNumber, spell: Spell = str) -> str:
+def _(decision: kinds.ClusterNumber, spell: Spell = str) -> str:
     return f"{decision.chosen}{_WHY_SO_MANY[decision.kind]}{_on_splits(decision)}{_ENDS[decision.end]}"
 
 
 _WHY_SO_MANY = {
-    "few": ", as there are too few samples to look for more",
+    "clusters": "", "few": ", as there are too few samples to look for more",
     "one": ", as samples fall apart no more clearly than those of a Gaussian of the same covariance",
     "continuum": ": a continuum, in which samples at the borders lie as densely as all others; cut it where you like, "
     "by asking for a number",
-    "clusters": "",
-}
+}  # fmt: skip
 _ENDS = {
-    "": "",
-    "largest": "; this is the end of the range, and the data say more",
+    "": "", "largest": "; this is the end of the range, and the data say more",
     "smallest": "; this is the beginning of the range, and the data say fewer",
-}
+}  # fmt: skip
 
 
-def _on_splits(decision: ClusterNumber) -> str:
+def _on_splits(decision: kinds.ClusterNumber) -> str:
     standing = [one for one in decision.splits if one["stands"]]
     if decision.kind != "clusters" or not standing:
         return ""
-    worst = max(one["p_value"] for one in standing)
-    splits = "1 split of the tree stands" if len(standing) == 1 else f"{len(standing)} splits of the tree stand"
+    worst, count = max(one["p_value"] for one in standing), len(standing)
+    splits = "1 split of the tree stands" if count == 1 else f"{count} splits of the tree stand"
     found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst)}), and neighbours in "
     found += "views left out agree"
     lonely = sum(bool(one.get("alone")) or _seen_once(one["held_out"]) for one in standing)
@@ -284,10 +274,10 @@ def reasons_of(trust: Trust, spell: Spell = str) -> list[Reason]:
 def advice_of(trust: Trust, spell: Spell = str) -> str:
     """The one thing to do first."""
     own = next((one.advice for one in reasons_of(trust, spell) if one.advice), "")
-    if trust.chosen == "high" or trust.n_clusters == 1:
+    if own or trust.chosen == "high" or trust.n_clusters == 1:
         return own
     usual = "Repeat the fit (`validate`) before you rely on them, or try another number of clusters."
-    return own or ("Check these clusters in another way, or try another number of clusters." if trust.refits else usual)
+    return "Check these clusters in another way, or try another number of clusters." if trust.refits else usual
 
 
 def _batch(facts: Mapping[str, Any], spell: Spell) -> Reason:
@@ -329,13 +319,13 @@ def _unequal(facts: Mapping[str, Any], spell: Spell) -> Reason:
 
 
 def _kmeans(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    what = "k-means on the filled views"
     if facts["same"]:
-        share = f"{facts['shared']:.0%} of the samples"
-        return Reason(f"k-means on the filled views finds the same clusters ({share}).", "")
+        return Reason(f"{what} finds the same clusters ({facts['shared']:.0%} of the samples).", "")
     ours, theirs = (f"{facts[name]:.2f}" for name in ("ours", "theirs"))
     better = "as well" if ours == theirs else "better" if facts["ours"] > facts["theirs"] else "worse"
     how = f"{better}: {ours} against {theirs}"
-    return Reason(f"k-means on the filled views does not find these clusters; neighbours agree with ours {how}.", "")
+    return Reason(f"{what} does not find these clusters; neighbours agree with ours {how}.", "")
 
 
 def listed(labels: list[Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any
@@ -24,55 +26,103 @@ from viewfuse.utils.version import __version__
 
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
 _BODIES = {"requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}, PARQUET: {}}}}
+_LOOK = 0.05
+"""Seconds between two looks at whether a former model has answered all."""
+_log = logging.getLogger(__name__)
 
 Blocks = Annotated[list[str], Query(description="Of a wide Parquet table: VIEW=PATTERN of its columns; repeatable.")]
 View = Annotated[str | None, Query(description="The view that a Parquet table is.")]
 IdColumn = Annotated[str | None, Query(description="Its column of ids; the first one by default.")]
 
 
+class Serving:
+    """The model that answers, and its processes; another one may take its place while requests run."""
+
+    def __init__(self, opened: Opened, limits: Limits) -> None:
+        self.limits = limits
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._use(opened)
+
+    def _use(self, opened: Opened) -> None:
+        self.opened = opened
+        self.worker = Worker(self.limits, opened.settle, partial(reply, opened, self.limits))
+
+    def replace(self, opened: Opened) -> None:
+        """Let new requests have another model; those that the former one has begun are answered by it."""
+        former = self.worker
+        self._use(opened)
+        self.worker.start()
+        task = asyncio.get_running_loop().create_task(_leave(former))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def reload(self, reopen: Callable[[], Opened]) -> None:
+        """Open the folder again; where that fails, the model stays."""
+        try:
+            opened = reopen()
+        except ViewfuseError as error:
+            _log.warning("the model stays as it is: %s", error)
+        else:
+            self.replace(opened)
+            _log.warning("requests are answered by model %s now", opened.facts["version"])
+
+
+async def _leave(worker: Worker) -> None:
+    """End the processes of a former model when they have answered all."""
+    while worker.taken:
+        await asyncio.sleep(_LOOK)
+    worker.stop()
+
+
 def create_app(
-    opened: Opened, limits: Limits | None = None, *, token: str | None = None, host: str = "127.0.0.1"
-) -> FastAPI:
+    opened: Opened, limits: Limits | None = None, *, token: str | None = None, host: str = "127.0.0.1",
+    reopen: Callable[[], Opened] | None = None,
+) -> FastAPI:  # fmt: skip
     """The service of a model.
 
     Parameters
     ----------
     token : what callers must know; None lets all callers pass
     host : where it will listen; on this machine alone it answers to no other names
+    reopen : opens the model again, when the process gets SIGHUP
     """
     limits = limits or Limits()
-    worker, metrics = Worker(limits, opened.settle, partial(reply, opened, limits)), Metrics(PATHS)
+    serving, metrics = Serving(opened, limits), Metrics(PATHS)
 
     @asynccontextmanager
     async def alive(_: FastAPI) -> AsyncIterator[None]:
-        worker.start()
+        serving.worker.start()
+        if reopen is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, serving.reload, reopen)
         yield
-        worker.stop()
+        serving.worker.stop()
 
     app = FastAPI(title="viewfuse", version=__version__, docs_url=None, redoc_url=None, lifespan=alive)
     app.add_exception_handler(ViewfuseError, _refuse)
     app.add_exception_handler(Exception, _internal_error)
     app.add_middleware(Gate, **middleware(metrics, token, host))
     for name, question in QUESTIONS.items():
-        answer = _answering(name, opened, limits, worker, metrics)
+        answer = _answering(name, serving, metrics)
         app.add_api_route(
             f"/{name}", answer, methods=["POST"], summary=question.__doc__, operation_id=name, openapi_extra=_BODIES
         )
-    _add_facts(app, opened, limits, worker, metrics)
+    app.state.serving = serving
+    _add_facts(app, serving, metrics)
     return app
 
 
-def _add_facts(app: FastAPI, opened: Opened, limits: Limits, worker: Worker, metrics: Metrics) -> None:
+def _add_facts(app: FastAPI, serving: Serving, metrics: Metrics) -> None:
     """What can be asked without samples."""
+    limits = serving.limits
 
     @app.get("/", response_class=HTMLResponse)
     async def page() -> HTMLResponse:
-        return HTMLResponse(opened.page)
+        return HTMLResponse(serving.opened.page)
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
         most = {"rows": limits.rows, "bytes": limits.bytes, "places": limits.places, "seconds": limits.seconds}
-        return {**opened.facts, "limits": most}
+        return {**serving.opened.facts, "limits": most}
 
     @app.get("/health")
     async def health() -> dict[str, bool]:
@@ -80,15 +130,19 @@ def _add_facts(app: FastAPI, opened: Opened, limits: Limits, worker: Worker, met
 
     @app.get("/ready")
     async def ready() -> JSONResponse:
-        return JSONResponse({"ready": worker.is_ready}, 200 if worker.is_ready else 503)
+        is_ready = serving.worker.is_ready
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def counts() -> PlainTextResponse:
-        return PlainTextResponse(metrics.text(worker.taken, worker.places), media_type="text/plain; version=0.0.4")
+        worker, version = serving.worker, serving.opened.facts["version"]
+        text = metrics.text(worker.taken, worker.places, version)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
-def _answering(question: str, opened: Opened, limits: Limits, worker: Worker, metrics: Metrics) -> Any:
+def _answering(question: str, serving: Serving, metrics: Metrics) -> Any:
     """What answers one question about the samples of a body."""
+    limits = serving.limits
 
     async def answer(request: Request, view: View = None, block: Blocks = [], id_column: IdColumn = None) -> Response:  # noqa: B006
         asked = Asked(view, _pairs(block), id_column)
@@ -97,15 +151,16 @@ def _answering(question: str, opened: Opened, limits: Limits, worker: Worker, me
             facts, text = await _answered(request, {"question": question, "kind": kind, "asked": asked._asdict()})
         except asyncio.CancelledError:
             raise Busy("the service stops; ask again when it is back") from None
-        metrics.count_rows(facts["rows"])
+        metrics.count_rows(facts["rows"], facts.get("seen") or {})
         return Response(bytes(text), facts["status"], media_type=JSON)
 
     async def _answered(request: Request, facts: Facts) -> tuple[Facts, bytearray]:
         limits.check_body(int(request.headers.get("content-length", 0)))
+        opened = serving.opened
         signs = Signs(limits, len(opened.facts["views"]), opened.width) if facts["kind"] == JSON else None
         body, parts = bytearray(), _parts(request, limits, signs)
         is_whole = await _read(body, parts, limits, SHORT)
-        queue = worker.queue(body, is_whole and facts["kind"] == JSON)
+        queue = serving.worker.queue(body, is_whole and facts["kind"] == JSON)  # and at once a place there
         async with queue.place():
             if not is_whole:
                 await _read(body, parts, limits, limits.bytes)

@@ -29,6 +29,15 @@ _HEADERS = [
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 OTHER = "other"
 """Stands for addresses that do not exist: asking for many of them must not make many counters."""
+_MOST_PATTERNS = 64
+"""Of missing views that are counted one by one; others are counted together."""
+_SUMS = {
+    "confidence": "Sum of the confidence of samples that were placed.",
+    "uncertain": "Samples that could be in more than one cluster.",
+    "novel": "Samples whose novelty is above 0.95.",
+    "out_of_range": "Samples with values far outside of those of training.",
+}
+"""What is added up over samples that were placed, and what that means."""
 
 
 class Gate:
@@ -114,6 +123,9 @@ class Metrics:
         self._seconds: Counter[str] = Counter()
         self._times: dict[str, list[int]] = {}
         self._rows = 0
+        self._sums: Counter[str] = Counter()
+        self._labels: Counter[str] = Counter()
+        self._missing: Counter[str] = Counter()
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """One request that was answered."""
@@ -122,15 +134,20 @@ class Metrics:
         self._seconds[known] += seconds  # type: ignore[assignment]
         self._times.setdefault(known, [0] * (len(_SECONDS) + 1))[bisect_left(_SECONDS, seconds)] += 1
 
-    def count_rows(self, n: int) -> None:
-        """Samples of a request that was answered with results."""
+    def count_rows(self, n: int, seen: Mapping[str, Any]) -> None:
+        """Samples of a request that was answered with results; `seen` is what is said of those that were placed."""
         self._rows += n
+        self._labels.update(seen.get("labels", {}))
+        for views, count in seen.get("missing", {}).items():
+            is_known = views in self._missing or len(self._missing) < _MOST_PATTERNS
+            self._missing[views if is_known else OTHER] += count
+        self._sums.update({name: seen[name] for name in _SUMS if name in seen})
 
-    def text(self, taken: int, places: int) -> str:
-        """All of it."""
+    def text(self, taken: int, places: int, model: str) -> str:
+        """All of it; `model` is the version of the model."""
         lines = [
             "# TYPE viewfuse_info gauge",
-            f'viewfuse_info{{version="{__version__}"}} 1',
+            f'viewfuse_info{{version="{__version__}",model="{model}"}} 1',
             "# HELP viewfuse_places_taken Requests that are read, wait or run.",
             "# TYPE viewfuse_places_taken gauge",
             f"viewfuse_places_taken {taken}",
@@ -143,7 +160,18 @@ class Metrics:
         ]
         for (path, status), n in sorted(self._requests.items()):
             lines.append(f'viewfuse_requests_total{{path="{path}",status="{status}"}} {n}')
-        return "\n".join([*lines, *self._histogram(), ""])
+        return "\n".join([*lines, *self._predictions(), *self._histogram(), ""])
+
+    def _predictions(self) -> list[str]:
+        """What was said of samples that were placed."""
+        lines = []
+        for name, text in _SUMS.items():
+            lines += [f"# HELP viewfuse_{name}_total {text}", f"# TYPE viewfuse_{name}_total counter"]
+            lines.append(f"viewfuse_{name}_total {self._sums[name]:g}")
+        for name, counts, key in (("predicted", self._labels, "label"), ("missing", self._missing, "views")):
+            lines.append(f"# TYPE viewfuse_{name}_total counter")
+            lines += [f'viewfuse_{name}_total{{{key}="{_escaped(own)}"}} {n}' for own, n in sorted(counts.items())]
+        return lines
 
     def _histogram(self) -> list[str]:
         name = "viewfuse_request_seconds"
@@ -156,3 +184,8 @@ class Metrics:
             lines.append(f'{name}_sum{{path="{path}"}} {self._seconds[path]:.6f}')
             lines.append(f'{name}_count{{path="{path}"}} {below}')
         return lines
+
+
+def _escaped(text: str) -> str:
+    """A value of a label as Prometheus reads it."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

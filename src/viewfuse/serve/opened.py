@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from viewfuse.fitted.manifest import MANIFEST, read_manifest
+from viewfuse.fitted.manifest import MANIFEST, checksum, read_manifest
 from viewfuse.methods.registry import load
 from viewfuse.report.html import join, paragraphs, tag
 from viewfuse.report.page import run_page
@@ -92,7 +92,13 @@ def _facts(manifest: dict[str, Any], fitted: MultiViewClusterer) -> dict[str, An
         "views": {str(view["name"]): _columns(view) for view in manifest["views"]},
         "scaling": manifest.get("scaling"),
         "versions": manifest["versions"],
+        "version": _version(manifest),
     }
+
+
+def _version(manifest: dict[str, Any]) -> str:
+    """Sixteen digits that tell one model from another: the beginning of its checksum."""
+    return checksum(manifest)[:16]
 
 
 def _columns(view: dict[str, Any]) -> list[str | int]:

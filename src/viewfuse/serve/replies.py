@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +37,8 @@ _BODY_PATH = re.compile(rf"{re.escape(gettempdir())}\S*{TEMPORARY}\w+/body\.parq
 _MOST_LETTERS = 2000
 """Of a message: names in it come from the body, and may be as long as that."""
 _log = logging.getLogger(__name__)
+NOVEL = 0.95
+"""Novelty above which a sample is counted as novel; one in twenty of a known kind is."""
 _BYTES_PER_NUMBER = 12
 """In JSON, about."""
 Answer = dict[str, Any]
@@ -44,7 +48,7 @@ Question = Callable[["MultiViewClusterer", Views, Limits], Answer]
 def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes]:
     """Status, number of samples and text of the answer to `facts["question"]` about the samples of a body."""
     try:
-        found, warned = _recorded(partial(_answered, opened, limits, facts, body))
+        (found, seen), warned = _recorded(partial(_answered, opened, limits, facts, body))
     except MissingPackage:
         return _refusal(501, "this service cannot read Parquet, as it lacks a package; send JSON")
     except ViewfuseError as error:
@@ -54,7 +58,9 @@ def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tupl
     except Exception:
         _log.exception("a request failed")
         return _refusal(500, INTERNAL_ERROR)
-    return {"status": 200, "rows": len(found["ids"])}, as_json({**found, "warnings": warned}).encode()
+    version = {"model": opened.facts["version"]}
+    text = as_json({**found, **version, "warnings": warned})
+    return {"status": 200, "rows": len(found["ids"]), "seen": seen}, text.encode()
 
 
 def status_and_detail(error: ViewfuseError) -> tuple[int, str]:
@@ -79,13 +85,26 @@ def _refusal(status: int, detail: str) -> tuple[Facts, bytes]:
     return {"status": status, "rows": 0}, as_json({"detail": detail}).encode()  # also letters that UTF-8 lacks
 
 
-def _answered(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> Answer:
+def _answered(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Answer, Facts]:
+    """The answer, and what is counted of it."""
     names = opened.fitted.view_names_
     if facts["kind"] == PARQUET:
         views: Views = read_parquet(body, limits, Asked(**facts["asked"]), names)
     else:
         views = read_json(body, limits, names)
-    return QUESTIONS[facts["question"]](opened.fitted, views, limits)
+    found = QUESTIONS[facts["question"]](opened.fitted, views, limits)
+    return found, _seen(found, views, names) if facts["question"] == "predict" else {}
+
+
+def _seen(found: Answer, views: Views, known: Sequence[str]) -> Facts:
+    """What /metrics counts of predictions: sums over samples, by label and by which views of the model are missing."""
+    there = dict(zip(views.names, views.mask.T.tolist(), strict=True))
+    lacks = [[not own for own in there[name]] if name in there else [True] * len(views) for name in known]
+    lacking = Counter(" ".join(compress(known, own)) for own in zip(*lacks, strict=True))
+    labels = Counter(str(label) for label in found["labels"])
+    sums = {"confidence": sum(found["confidence"]), "uncertain": sum(found["uncertain"])}
+    novel = sum(one > NOVEL for one in found["novelty"])
+    return {"labels": labels, "missing": lacking, **sums, "novel": novel, "out_of_range": sum(found["out_of_range"])}
 
 
 def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:

@@ -15,6 +15,8 @@ from viewfuse.utils.atomic import TEMPORARY, exclusive, sweep, sync_folder, temp
 
 _ASIDE = ".viewfuse-old-"
 """How the name of a folder begins that is moved out of the way, on systems that cannot exchange two."""
+VERSIONS = "versions"
+"""Of a run or a model: the folder of what it was before it was updated."""
 _HERE, _EXCHANGE = -100, 2
 """Of Linux: paths start from the working folder; two names change places."""
 
@@ -86,6 +88,24 @@ def _take_along(place: Path, new: Path, is_stale: Callable[[str], bool]) -> None
     for path in place.iterdir():
         if not (new / path.name).exists() and not is_stale(path.name) and not path.name.startswith(TEMPORARY):
             _link(path, new / path.name)
+
+
+def keep_version(folder: Path, new: Path) -> Path:
+    """Link what is in `folder` into `versions/` of the folder that will take its place; where it will be there.
+
+    Versions are called like the folder, and counted from 1 on.
+    """
+    versions = folder / VERSIONS
+    if versions.is_dir():
+        _link(versions, new / VERSIONS)
+    place = folder.resolve()
+    number = 1 + sum(path.is_dir() for path in versions.iterdir()) if versions.is_dir() else 1
+    kept = new / VERSIONS / f"{place.name}-{number}"
+    kept.mkdir(parents=True)
+    for path in place.iterdir():
+        if path.name != VERSIONS and not path.name.startswith(TEMPORARY):
+            _link(path, kept / path.name)
+    return folder / VERSIONS / kept.name
 
 
 def _link(path: Path, target: Path) -> None:

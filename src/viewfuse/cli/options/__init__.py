@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from viewfuse.cli.options.drawn import pictures
 from viewfuse.cli.options.engine import engine, jobs, on_engine
 from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text, spelling
 from viewfuse.data.views import Views
@@ -27,7 +28,7 @@ from viewfuse.utils.folders import replacing
 
 __all__ = [
     "Number", "NumberRange", "Whole", "WholeRange", "engine", "float_or_text", "int_or_text", "jobs", "on_engine",
-    "spelling",
+    "pictures", "spelling",
 ]  # fmt: skip
 PATH = click.Path(path_type=Path)
 

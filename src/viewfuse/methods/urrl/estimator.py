@@ -27,6 +27,7 @@ from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
+from viewfuse.methods.joining import Updatable
 from viewfuse.methods.levels import NestedLevels
 from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import check_outliers, with_number
@@ -54,7 +55,7 @@ _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
-class URRL(NestedLevels, MultiViewClusterer):
+class URRL(Updatable, NestedLevels, MultiViewClusterer):
     """Cluster samples described by several views, some of them missing (URRL-IMVC, KDD '24).
 
     Parameters

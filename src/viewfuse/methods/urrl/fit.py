@@ -243,7 +243,7 @@ class _Chosen(NamedTuple):
             clusters,
             mean_confidence(soft, model.calibration),
             *([outliers] if outliers.chosen else []),
-            *([] if model.calibration is None else [_trust(model, soft, trial.reference, outliers.chosen)]),
+            *([] if model.calibration is None else [trust_of(model, soft, outliers.chosen, trial.reference)]),
         )
         return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
 
@@ -263,15 +263,18 @@ def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
     return assigned(trial.run.method, trial.run.network, embedding).cpu().numpy()
 
 
-def _trust(model: Model, soft: NDArray[np.float32], reference: NDArray[np.int64], n_outliers: int) -> Trust:
-    """Whether the clusters would be found again, and what else to know of them."""
+def trust_of(
+    model: Model, soft: NDArray[np.float32], n_outliers: int, reference: NDArray[np.int64] | None = None
+) -> Trust:
+    """Whether the clusters would be found again, and what else to know of them; `reference` are those of k-means."""
     labels, ids, n_clusters = soft.argmax(axis=1), model.stored.neighbor_ids, soft.shape[1]
     found = estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
     if n_clusters == 1:
         return found
-    ours, theirs = (torch.from_numpy(own).to(ids.device) for own in (labels, reference))
-    scores = [macro_agreement(own, ids, n_clusters) for own in (ours, theirs)]
-    simple = on_kmeans(matched_share(labels, reference), *scores)
+    ours, simple = torch.from_numpy(labels).to(ids.device), None
+    if reference is not None:
+        partitions = ours, torch.from_numpy(reference).to(ids.device)
+        simple = on_kmeans(matched_share(labels, reference), *(macro_agreement(x, ids, n_clusters) for x in partitions))
     others = on_sizes(labels, n_clusters), on_views(ours, ids, model.names), on_outliers(n_outliers, len(labels))
     return with_reasons(found, simple, *others)
 

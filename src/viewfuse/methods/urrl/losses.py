@@ -91,7 +91,9 @@ def hints(embedding: Tensor, centers: Tensor, known: Tensor) -> Tensor:
     return -(own * there).sum(dim=-1) / there.sum(dim=-1).clamp(min=1)
 
 
-def total(terms: Sequence[Number], robustness_weight: float, clustering_weight: Number) -> Number:
+def total(
+    terms: Sequence[Number], robustness_weight: float, clustering_weight: Number, hint_weight: float = HINT_WEIGHT
+) -> Number:
     """L in the paper: the weighted sum of the terms; hints, where there are any, come last."""
     paper = terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
-    return paper + HINT_WEIGHT * clustering_weight * terms[3] if len(terms) > 3 else paper
+    return paper + hint_weight * clustering_weight * terms[3] if len(terms) > 3 else paper

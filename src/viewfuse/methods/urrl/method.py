@@ -50,10 +50,12 @@ class URRLMethod:
     Attributes
     ----------
     sizes : the soft sizes of the clusters in a batch; others than those of the batch itself where it is only a part
+    hint_weight : of the hints, times the weight of the clustering loss
     """
 
     config: Config
     sizes: losses.Sizes = field(default=losses.soft_sizes, compare=False, repr=False)
+    hint_weight: float = field(default=losses.HINT_WEIGHT, compare=False, repr=False)
     terms = TERMS
     name = "urrl"
     shows_rounding = True  # neighbours are found before
@@ -133,7 +135,7 @@ class URRLMethod:
 
     def total(self, terms: Sequence[Number], clustering_weight: Number) -> Number:
         """L in the paper."""
-        return losses.total(terms, self.config.robustness_weight, clustering_weight)
+        return losses.total(terms, self.config.robustness_weight, clustering_weight, self.hint_weight)
 
     def embed(self, network: Network, samples: Samples, stored: Samples) -> Tensor:
         """Z in the paper: embeddings of samples as they are."""

@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.comparison.ranks import Ranks
-from viewfuse.plots.pictures import picture
+from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, picture
 
 _LINE, _BAR = 0.55, 0.22
 """Inches between names, and between bars."""
 _LEVEL_WORDS = "5 %"
 
 
-def draw_critical_difference(path: Path, ranks: Ranks, *, title: str) -> None:
+def draw_critical_difference(path: Path, ranks: Ranks, *, title: str, style: PictureStyle = ON_SCREEN) -> None:
     """Draw methods along an axis of mean ranks, the best on the left, with the critical difference above it."""
     height = 1.6 + _BAR * len(ranks.alike()) + 0.34 * ((len(ranks.names) + 1) // 2)
-    with picture(path, "pictures of ranks", (9, height), dpi=130) as figure:
+    with picture(path, "pictures of ranks", (9, height), dpi=130, style=style) as figure:
         _draw_ranks(figure.subplots(), ranks)
         words = (
             f"mean ranks over {ranks.count} data sets; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
         )
-        figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
+        if not style.columns:  # captions have that
+            figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
 
 
 def _draw_ranks(axes: Any, ranks: Ranks) -> None:
@@ -52,8 +53,10 @@ def _axis(axes: Any, k: int, difference: float) -> None:
     axes.plot((1, k), (0, 0), color="black", linewidth=1.2)
     for rank in range(1, k + 1):
         axes.plot((rank, rank), (0, 0.12), color="black", linewidth=1.2)
-        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize=9)
+        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize="small")
     axes.plot((1, 1 + difference), (0.85, 0.85), color="#d55e00", linewidth=2)
     for end in (1, 1 + difference):
         axes.plot((end, end), (0.78, 0.92), color="#d55e00", linewidth=2)
-    axes.text(1 + difference / 2, 0.97, f"critical difference {difference:.2f}", ha="center", va="bottom", fontsize=9)
+    axes.text(
+        1 + difference / 2, 0.97, f"critical difference {difference:.2f}", ha="center", va="bottom", fontsize="small"
+    )

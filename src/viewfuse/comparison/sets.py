@@ -1,0 +1,166 @@
+"""Methods side by side on several data sets: one comparison each, then ranks and tests over the sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from viewfuse.comparison.paired import PairedTest, paired_tests
+from viewfuse.comparison.picture import draw_critical_difference
+from viewfuse.comparison.ranks import Ranks, mean_scores, ranks_of
+from viewfuse.comparison.results import NAMES, Comparison
+from viewfuse.comparison.run import compare
+from viewfuse.data.views import Views
+from viewfuse.errors import DataError
+from viewfuse.io.csv_text import as_csv
+from viewfuse.io.latex_text import as_latex
+from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, why_not_drawn
+from viewfuse.utils.atomic import write_file
+
+_LEAST = 6
+"""Data sets from which on Wilcoxon's test can reach 5 % at all."""
+
+
+class LabelledSet(NamedTuple):
+    """A data set with the class of each sample, None where it is not known."""
+
+    views: Views
+    labels: Sequence[Any]
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes are known."""
+        return len({str(one) for one in self.labels if one is not None})
+
+
+@dataclass(frozen=True)
+class SetsComparison:
+    """Comparisons by the name of their data set, and one's own method."""
+
+    sets: Mapping[str, Comparison]
+    own: str
+    metric: str = "acc"
+    ranks: Ranks = field(init=False)
+    tests: list[PairedTest] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names, scores = mean_scores(self.sets, self.metric)
+        object.__setattr__(self, "ranks", ranks_of(names, scores))
+        object.__setattr__(self, "tests", paired_tests(names, scores, self.own))
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """A line per missing rate and method, a column per data set: mean and deviation over masks; best rank first."""
+        order = [*self.ranks.names, *self.ranks.left_out]
+        rates = dict.fromkeys(run.missing_rate for one in self.sets.values() for run in one.runs)
+        lines = [
+            [f"{rate:g}", name, *(_cell(one, name, rate, self.metric) for one in self.sets.values()), self._rank(name)]
+            for rate in rates
+            for name in order
+        ]
+        return ["missing rate", "method", *self.sets, "mean rank"], lines
+
+    def _rank(self, name: str) -> str:
+        ranks = dict(zip(self.ranks.names, self.ranks.mean_ranks, strict=True))
+        return f"{ranks[name]:.2f}" if name in ranks else "-"
+
+    def test_cells(self) -> tuple[list[str], list[list[str]]]:
+        """A line per other method: differences to the own one, effect and p-values."""
+        header = [f"{self.own} against", "difference", "wins", "ties", "losses", "effect", "p", "p, Holm"]
+        lines = [
+            [one.method, f"{one.difference:+.1f}", str(one.wins), str(one.ties), str(one.losses), f"{one.effect:+.2f}",
+             f"{one.p_value:.3g}", f"{one.corrected:.3g}"]
+            for one in self.tests
+        ]  # fmt: skip
+        return header, lines
+
+    def note(self) -> str:
+        """What the tables say, and what they do not."""
+        few = f" With {self.ranks.count} data sets no p-value can be below 0.05." if self.ranks.count < _LEAST else ""
+        return (
+            f"{NAMES[self.metric].capitalize()} in percent, mean ± standard deviation over masks. Ranks, differences "
+            "and tests are over data sets, each with its mean over masks and missing rates, as masks of one set share "
+            "its samples: Wilcoxon's signed-rank test, exact, corrected by Holm; effect is the rank-biserial "
+            f"correlation. Friedman's test that all methods are alike: p = {self.ranks.p_value:.2g}; mean ranks that "
+            f"differ by less than {self.ranks.critical_difference:.2f} may do so by chance (Nemenyi, 5 %).{few}"
+        )
+
+    def latex(self) -> str:
+        """Both tables."""
+        tables = (self.cells(), "Scores"), (self.test_cells(), "Tests")
+        return "\n".join(as_latex(*cells, title) for cells, title in tables) + f"% {self.note()}\n"
+
+
+def _cell(found: Comparison, method: str, rate: float, metric: str) -> str:
+    runs = [run for run in found.runs if (run.method, run.missing_rate) == (method, rate)]
+    values = [found.scores(run)[metric] for run in runs if not run.failed]
+    if len(values) < len(runs) or not values:
+        return "failed"
+    return f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{mean(values):.1f}"
+
+
+def compare_sets(
+    sets: Mapping[str, LabelledSet],
+    methods: str | Sequence[str] | Mapping[str, Any] = "all",
+    *,
+    own: str | None = None,
+    out: Path | None = None,
+    n_clusters: int | None = None,
+    style: PictureStyle = ON_SCREEN,
+    log: Callable[[str], None] | None = None,
+    **asked: Any,
+) -> SetsComparison:
+    """Compare methods on every data set, then rank and test them over the sets.
+
+    Parameters
+    ----------
+    sets : by name
+    own : the method that the others are tested against; the first one by default
+    out : folder for the tables and a folder per set; what was done there is not repeated
+    n_clusters : of all sets; by default the number of classes of each
+    style : of the picture of ranks
+    asked : other parameters of `viewfuse.compare`
+    """
+    if len(sets) < 2:
+        raise DataError("one data set cannot rank methods; give two at least")
+    tell = log or (lambda line: None)
+    found: dict[str, Comparison] = {}
+    for name, one in sets.items():
+        tell(f"data set {name}")
+        folder = None if out is None else out / "sets" / name
+        found[name] = compare(one.views, methods, n_clusters=n_clusters or one.n_classes, labels=list(one.labels),
+                              out=folder, log=log, **asked)  # fmt: skip
+    first = next(iter(found.values()))
+    whole = SetsComparison(found, own or first.methods[0])
+    if out is not None:
+        _write(out, whole, style, tell)
+    return whole
+
+
+def _write(out: Path, found: SetsComparison, style: PictureStyle, log: Callable[[str], None]) -> None:
+    parts = found.cells(), found.test_cells()
+    tables = ["\n".join(_line(row) for row in (header, ["---"] * len(header), *rows)) for header, rows in parts]
+    gaps = "\n".join(f"- {name}, missing rate {rate:g}: {gaps}" for name, one in found.sets.items()
+                     for rate, gaps in one.gaps.items())  # fmt: skip
+    write_file(out / "table.md", "\n\n".join([*tables, found.note(), gaps, ""]).encode())
+    write_file(out / "table.tex", found.latex().encode())
+    write_file(out / "table.csv", as_csv([parts[0][0], *parts[0][1]]).encode())
+    tests = [[getattr(one, f.name) for f in fields(PairedTest)] for one in found.tests]
+    write_file(out / "tests.csv", as_csv([[f.name for f in fields(PairedTest)], *tests]).encode())
+    title = f"{NAMES[found.metric].capitalize()} on {found.ranks.count} data sets"
+    why = why_not_drawn(draw_critical_difference, out / "ranks.png", found.ranks, title=title, style=style)
+    if why is not None:
+        log(f"ranks.png is not there: {why}")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def as_classes(labels: NDArray[Any]) -> list[str | None]:
+    """Labels of a file as text, None for whole numbers below 0, which are not known."""
+    return [None if isinstance(one, int) and one < 0 else str(one) for one in labels.tolist()]

@@ -1,0 +1,290 @@
+"""New samples join a fitted model: its clusters keep their numbers, and new kinds of samples get new ones.
+
+What fills, reduces and scales stays as it was fitted. The new samples join those among which neighbours are found, and
+the joint stage continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that
+old samples had are hints, so that these move only where much speaks for it. Then `viewfuse.methods.new_kinds` looks for
+clusters among the samples that fit nowhere; where there are any, it continues with their centres.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Parameter
+
+from viewfuse.data.views import Views
+from viewfuse.engine.batches import clusters, embed
+from viewfuse.engine.training import Training, TrainState, check_diverged
+from viewfuse.fitted.clusters import representatives
+from viewfuse.fitted.model import Model
+from viewfuse.fitted.novelty import unseen_shares
+from viewfuse.methods.new_kinds import NewKind, new_kinds
+from viewfuse.methods.numbering import with_numbers
+from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
+from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.training import embed_stored, joint_stage
+from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
+from viewfuse.nn.layers import with_gradients
+from viewfuse.selection.candidates import centers_of
+from viewfuse.selection.cluster_number import principal, without_view
+from viewfuse.selection.confidence import mean_confidence
+from viewfuse.selection.decisions import JointStageLength, Update
+from viewfuse.selection.kmeans import filled_table
+from viewfuse.selection.messages import records
+from viewfuse.selection.rules import clustering_weight
+from viewfuse.selection.splits import Look
+
+_NOVEL = 0.95
+"""Novelty from which on a sample fits nowhere; one in twenty of a known kind is above."""
+_HINT_WEIGHT = 3.0
+"""Of the clusters that samples had, times the weight of the clustering loss: with 1 BBCSport lost half of a new cluster
+in the next update."""
+_USUAL, _FOUNDING = 8, 4
+"""An eighth of the epochs of a fit's joint stage, and a quarter more where there are new clusters to be learned."""
+_LEARNED = 0.95
+"""Of the samples whose clusters are known must be in these after new ones were learned; else there are no new ones."""
+_CORESET, _PER_NEW = 2_000, 4
+"""Old samples that are trained on beside the new ones: as many, or four for each new one, where that is more."""
+_LOOKED = 2_500
+"""Samples that are enough to look for new kinds, as for the number of clusters; at most half of them are new."""
+_UNKNOWN = -1
+
+
+class Enlarged(NamedTuple):
+    """A model with new samples among those that it knows, before it is trained on them.
+
+    Attributes
+    ----------
+    model : its clusters are numbered without gaps
+    numbers : of shape (clusters,): the numbers that they have
+    labels : of shape (samples,): clusters, without gaps: those that the old samples had, and where the model places
+        the new ones
+    novel : of shape (samples,): samples that fit nowhere, new ones and those that waited
+    n_old : how many samples were there before
+    width : how many numbers the clusters had
+    """
+
+    model: Model
+    numbers: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    novel: NDArray[np.bool_]
+    n_old: int
+    width: int
+
+    @classmethod
+    def of(cls, model: Model, labels: NDArray[np.int64], waiting: NDArray[np.bool_], views: Views) -> Enlarged:
+        """Let complete samples join.
+
+        Parameters
+        ----------
+        labels : of shape (old samples,): their clusters
+        waiting : of shape (old samples,): those that fitted nowhere when they came, and have no cluster of their own
+        """
+        new, embedding = model.place(views)
+        placed = clusters(model.method, model.network, embedding).cpu().numpy()
+        unseen = unseen_shares(model.reduction, views)[:, : model.unseen.shape[1]]
+        novel = _novel(model, new, unseen, waiting)
+        values = [torch.cat(pair) for pair in zip(model.stored.values, new.values, strict=True)]
+        present = torch.cat([model.stored.present, new.present])
+        stored = index_training_set(values, present, model.method.neighbor_depth)
+        numbers = np.flatnonzero(model.in_use)
+        joined = replace(
+            _without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
+            unseen=np.concatenate([model.unseen, unseen]),
+        )  # fmt: skip
+        own = np.searchsorted(numbers, np.concatenate([labels, placed]))
+        return cls(joined, numbers, own, novel, len(labels), model.method.n_clusters)
+
+    def settled(self) -> NDArray[np.int64]:
+        """Of shape (samples,): the clusters of old samples that do not wait, else -1."""
+        is_old = np.arange(len(self.labels)) < self.n_old
+        return np.where(is_old & ~self.novel, self.labels, _UNKNOWN)
+
+
+def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which samples, old ones and then new ones, fit nowhere among the old ones that do not wait."""
+    known, later = model, [new]
+    if waiting.any():
+        known = model.thinned(np.flatnonzero(~waiting))
+        own = model.stored.take(torch.from_numpy(np.flatnonzero(waiting)).to(model.stored.present.device))
+        later, unseen = [own, new], np.concatenate([model.unseen[waiting], unseen])
+    values = [torch.cat(views) for views in zip(*(one.values for one in later), strict=True)]
+    samples = known.locate(values, torch.cat([one.present for one in later]))
+    found = known.surroundings.novelty(samples, unseen) > _NOVEL
+    before = np.zeros(len(waiting), dtype=bool)
+    before[waiting] = found[: waiting.sum()]
+    return np.concatenate([before, found[waiting.sum() :]])
+
+
+def _without_gaps(model: Model, numbers: NDArray[np.int64]) -> Model:
+    """A copy of a model without the numbers that no cluster has: nothing is learned beside an infinite centre."""
+    network, known = copy.deepcopy(model.network), model.calibration
+    network.centers = Parameter(network.centers.detach()[torch.from_numpy(numbers).to(network.centers.device)])
+    if known is not None:
+        known = replace(known, again=known.again[numbers], shifts=known.shifts[numbers])
+    return replace(model, network=network, method=_of_number(model.method, len(numbers)), calibration=known)
+
+
+def _of_number(method: Any, n_clusters: int) -> URRLMethod:
+    """The method for so many clusters; the layers stay as wide as they are."""
+    config: Config = method.config
+    return URRLMethod(replace(config, n_clusters=n_clusters, hidden_dim=config.hidden_width))
+
+
+@with_gradients
+def trained_on(
+    given: Enlarged, ids: NDArray[Any], seed: int, history: Mapping[str, Any], decisions: Mapping[str, Any]
+) -> Fitted:
+    """Train a model on all of its samples, of these ids; `history` and `decisions` are those of its fit."""
+    model, width = given.model, given.width
+    run = TrainState(model.network, model.stored, seed, model.method, _loss_numbers(model, history, decisions))
+    run.history = {name: list(values) for name, values in history.items()}
+    epochs, rows = _plan(given)
+    labels = given.labels
+    _train(run, given.settled(), epochs[0], rows)
+    kinds = _new_kinds(given, run, seed)
+    if kinds:
+        labels, kinds = _founded(given, run, kinds, epochs[1], rows)
+    fitted = _judged(given, run, labels, ids)
+    numbers = np.concatenate([given.numbers, width + np.arange(len(kinds))])
+    fitted = with_numbers(fitted, numbers, width + len(kinds))
+    made = _decision(given, fitted, {width + place: kind for place, kind in enumerate(kinds)}, ids)
+    return fitted._replace(decisions={**decisions, **fitted.decisions, **records(made)})
+
+
+def _loss_numbers(model: Model, history: Mapping[str, Any], decisions: Mapping[str, Any]) -> dict[str, float]:
+    """Of the losses, as a fit has them."""
+    assert isinstance(model.method, URRLMethod)
+    config = model.method.config
+    rate = view_dropout_rate(model.stored.present) if isinstance(config.view_dropout, str) else config.view_dropout
+    known = decisions.get(JointStageLength.name, {}).get("evidence", {}).get("clustering_weight")
+    usual = clustering_weight(float(history["reconstruction"][-1]) if history.get("reconstruction") else None)
+    return {"view_dropout": float(rate), "clustering_weight": usual if known is None else float(known)}
+
+
+def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
+    """Epochs, the usual ones and those for new clusters, and the rows that are trained on, of shape (1, rows)."""
+    stored, n_new = given.model.stored, len(given.labels) - given.n_old
+    old = slice(0, given.n_old)
+    keep = min(given.n_old, max(_CORESET, _PER_NEW * n_new))
+    some = representatives(given.labels[old], stored.present[old].cpu().numpy(), keep)
+    rows = np.concatenate([some, np.arange(given.n_old, len(given.labels))])
+    assert isinstance(given.model.method, URRLMethod)
+    epochs = given.model.method.config.epochs(len(rows))[1]
+    return [ceil(epochs / share) for share in (_USUAL, _FOUNDING)], torch.from_numpy(rows).to(stored.present.device)[
+        None
+    ]
+
+
+def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor) -> None:
+    """Continue the joint stage; `known` are clusters that samples should be in, of shape (samples,)."""
+    run.known, run.method = torch.from_numpy(known).to(run.device), replace(run.method, hint_weight=_HINT_WEIGHT)
+    training = Training([run])
+    training.run(replace(joint_stage(training, epochs), name="update", elements=rows))
+    check_diverged([run])
+
+
+def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
+    """New kinds of samples, among the novel ones and enough others."""
+    n, stored = len(given.labels), given.model.stored
+    draws = np.random.default_rng([seed, 6])
+    is_late = given.novel | (np.arange(n) >= given.n_old)
+    late = draws.permutation(np.flatnonzero(is_late))[: _LOOKED // 2]
+    early = draws.permutation(np.flatnonzero(~is_late))[: _LOOKED - len(late)]
+    rows = np.sort(np.concatenate([late, early]))
+    found = new_kinds(_look(run, stored, rows), given.labels[rows], given.novel[rows], given.model.names, seed)
+    return [kind._replace(rows=rows[kind.rows]) for kind in found]
+
+
+def _look(run: TrainState, stored: Samples, rows: NDArray[np.int64]) -> Look:
+    """What the network sees of some samples, with all of their views and without each."""
+    at = torch.from_numpy(rows).to(run.device)
+
+    def seen(samples: Samples) -> Tensor:
+        return principal(embed(run.method, run.network, samples, stored))
+
+    some = stored.take(at)
+    hidden = torch.stack([seen(without_view(some, v)) for v in range(len(stored.values))])
+    return Look(seen(some), hidden, some.values, some.present, filled_table(stored, at))
+
+
+def _founded(
+    given: Enlarged, run: TrainState, kinds: list[NewKind], epochs: int, rows: Tensor
+) -> tuple[NDArray[np.int64], list[NewKind]]:
+    """Train with new clusters; the labels before, and the clusters: none where old samples would not stay in theirs."""
+    weights, history = copy.deepcopy((run.network.state_dict(), run.history))
+    labels, known = given.labels.copy(), given.settled()
+    for number, kind in enumerate(kinds, start=len(given.numbers)):
+        labels[kind.rows] = known[kind.rows] = number
+    count, embedding = len(given.numbers) + len(kinds), embed_stored(run)
+    _set_centers(run, _centers(embedding, labels, run.network.centers.detach(), count))
+    _train(run, known, epochs, rows)
+    found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+    if (found == known)[known != _UNKNOWN].mean() >= _LEARNED:
+        return labels, kinds
+    _set_centers(run, weights["centers"])
+    run.network.load_state_dict(weights)
+    run.history = history
+    return given.labels, []
+
+
+def _centers(embedding: Tensor, labels: NDArray[np.int64], old: Tensor, count: int) -> Tensor:
+    """Centres whose nearest samples are those of each cluster; where there are none, means, and old ones of empty ones.
+
+    The centres of a network lie where they tell its clusters apart, far from some of their samples: a mean among them
+    would be the nearest of too many.
+    """
+    centers = centers_of(embedding, labels, count)
+    if centers is None:
+        centers = torch.cat([old, old.new_zeros(count - len(old), old.shape[1])])
+        for label in np.unique(labels).tolist():
+            centers[label] = embedding[torch.from_numpy(labels == label).to(embedding.device)].mean(dim=0)
+    return centers
+
+
+def _set_centers(run: TrainState, centers: Tensor) -> None:
+    run.network.centers, run.method = Parameter(centers.clone()), _of_number(run.method, len(centers))
+
+
+def _judged(given: Enlarged, run: TrainState, before: NDArray[np.int64], ids: NDArray[Any]) -> Fitted:
+    """The trained model, with what its clusters are worth; `before` are those before the training."""
+    embedding, old = embed_stored(run), given.model.calibration
+    method = _of_number(run.method, len(run.network.centers))
+    model = replace(given.model, network=run.network, method=method)
+    if old is not None:
+        model = calibrated(model, clusters(run.method, run.network, embedding).cpu().numpy(), [before])
+        known = model.calibration
+        assert known is not None
+        again, shifts, count = known.again.copy(), known.shifts.copy(), len(given.numbers)
+        again[:count], shifts[:count] = np.minimum(again[:count], old.again), old.shifts
+        model = replace(model, calibration=replace(known, again=again, shifts=shifts))
+    soft, outliers = model.assign(model.stored, embedding), model.surroundings.outliers(model.names, ids)
+    made = [mean_confidence(soft, model.calibration), *([outliers] if outliers.chosen else [])]
+    made += [] if old is None else [trust_of(model, soft, outliers.chosen)]
+    return Fitted(model, embedding, run.history, run.seed, [run.objective], records(*made))
+
+
+def _decision(given: Enlarged, fitted: Fitted, kinds: Mapping[int, NewKind], ids: NDArray[Any]) -> Update:
+    """What became of the samples; labels are numbers as the user sees them."""
+    labels, old = fitted.labels(), given.numbers[given.labels[: given.n_old]]
+    names, moved = [str(name) for name in ids.tolist()], np.flatnonzero(labels[: given.n_old] != old)
+    sizes = np.bincount(labels, minlength=fitted.model.method.n_clusters)
+    waiting = np.flatnonzero(given.novel & ~np.isin(labels, list(kinds)))
+    return Update(
+        len(labels) - given.n_old,
+        {"samples": given.n_old, "stayed": 1.0 - len(moved) / max(given.n_old, 1)},
+        moved=[(names[row], int(old[row]), int(labels[row])) for row in moved.tolist()],
+        founded=[{"label": label, "size": int(sizes[label]), **kind.facts} for label, kind in kinds.items()],
+        empty=np.flatnonzero(sizes == 0).tolist(),
+        waiting=[names[row] for row in waiting.tolist()],
+    )

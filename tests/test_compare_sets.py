@@ -1,0 +1,139 @@
+"""Several data sets in one comparison: ranks, paired tests with correction, tables, the command."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from conftest import make_blobs
+from viewfuse import DataError, SettingError
+from viewfuse.cli import main
+from viewfuse.comparison.paired import holm, paired_tests, signed_ranks
+from viewfuse.comparison.sets import LabelledSet, compare_sets
+from viewfuse.data.views import Views
+from viewfuse.methods import KNNKMeans, MeanKMeans
+
+# --- tests
+
+
+def slow_ranks(values):
+    """Mean ranks of the sizes, by counting."""
+    sizes = np.abs(values)
+    return [sum(sizes < one) + (sum(sizes == one) + 1) / 2 for one in sizes]
+
+
+def slow_wilcoxon(differences):
+    """Over all ways to give ranks signs: how often the sum of positive ranks is as far from its middle."""
+    left = [one for one in differences if one]
+    ranks = slow_ranks(np.array(left))
+    own = sum(rank for rank, one in zip(ranks, left, strict=True) if one > 0)
+    sums = [
+        sum(rank for rank, sign in zip(ranks, signs, strict=True) if sign)
+        for signs in product((0, 1), repeat=len(left))
+    ]
+    middle = sum(ranks) / 2
+    return np.mean([abs(one - middle) >= abs(own - middle) - 1e-9 for one in sums])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_p_values_are_those_of_all_signs(seed):
+    rng = np.random.default_rng(seed)
+    differences = rng.integers(-4, 6, size=3 + seed).astype(float)  # ties and zeros
+    differences[0] = 2.0
+    assert signed_ranks(differences)[1] == pytest.approx(slow_wilcoxon(differences))
+
+
+def test_effects_and_extreme_cases():
+    assert signed_ranks(np.zeros(4)) == (0.0, 1.0)
+    assert signed_ranks(np.arange(1.0, 7.0)) == (1.0, 2 / 2**6)
+    assert signed_ranks(-np.arange(1.0, 7.0)) == (-1.0, 2 / 2**6)
+    assert signed_ranks(np.array([3.0, -1.0, -2.0]))[0] == 0
+
+
+def test_holm_is_that_of_its_definition():
+    assert holm([0.01, 0.04, 0.03, 0.2]) == pytest.approx([0.04, 0.09, 0.09, 0.2])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_methods_are_tested_against_ones_own():
+    scores = np.array([[90, 80, 90, np.nan], [70, 75, 60, 1], [50, 40, 40, 1]], dtype=float)
+    one, two = paired_tests(["mine", "a", "b", "c"], scores, "mine")
+    assert (one.method, one.difference, one.wins, one.ties, one.losses) == ("a", 5, 2, 0, 1)
+    assert (two.method, two.wins, two.ties, two.losses) == ("b", 2, 1, 0)
+    assert one.corrected >= one.p_value
+    with pytest.raises(SettingError, match="'d' was not compared; choose from mine, a, b, c"):
+        paired_tests(["mine", "a", "b", "c"], scores, "d")
+    with pytest.raises(DataError, match="'c' failed on some data set"):
+        paired_tests(["mine", "a", "b", "c"], scores, "c")
+
+
+# --- sets
+
+
+def write_sets(folder, count=3):
+    """Data sets of unequal sizes and numbers of classes; one class of the first is not known."""
+    for number in range(count):
+        n, k = 30 + 10 * number, 2 + number % 2
+        views, labels, _ = make_blobs(n, k, missing=0.0)
+        labels = np.where(np.arange(n) < 4 - 4 * min(number, 1), -1, labels)
+        np.savez(folder / f"s{number}.npz", view_0=views[0] + number, view_1=views[1] * 10, labels=labels)
+    return [str(folder / f"s{number}.npz") for number in range(count)]
+
+
+def test_one_command_compares_many_sets_and_resumes(tmp_path):
+    files, out = write_sets(tmp_path), tmp_path / "out"
+    args = ["compare", *files, "--methods", "kmeans-knn", "kmeans-mean", "--rates", "0", ".5", "--masks", "2", "--out",
+            str(out), "--format", "png,svg"]  # fmt: skip
+    shown = CliRunner().invoke(main, args, catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert "kmeans-knn against" in shown.stdout
+    assert "no p-value can be below 0.05" in " ".join(shown.stdout.split())
+    assert sorted(path.name for path in out.iterdir()) == [
+        "ranks.png", "ranks.svg", "sets", "table.csv", "table.md", "table.tex", "tests.csv",
+    ]  # fmt: skip
+    table = pd.read_csv(out / "table.csv")
+    assert table.columns.tolist() == ["missing rate", "method", "s0", "s1", "s2", "mean rank"]
+    assert len(table) == 4
+    assert "- s0, missing rate 0.5: 50 % of samples complete" in (out / "table.md").read_text()
+    again = CliRunner().invoke(main, [*args, "--latex"])
+    assert "begins" not in again.stderr
+    assert again.stderr.count("8 runs are there already, 0 are left to do") == 3
+    assert again.stdout.count(r"\toprule") == 2
+    parsed = json.loads(CliRunner().invoke(main, [*args, "--json"]).stdout)
+    assert [one["method"] for one in parsed["tests"]] == ["kmeans-mean"]
+
+
+def test_scores_of_a_set_are_those_of_its_own_comparison(tmp_path):
+    sets = {}
+    for name, k in (("a", 2), ("b", 3)):
+        views, labels, _ = make_blobs(36, k, missing=0.0)
+        sets[name] = LabelledSet(Views(views), labels.tolist())
+    found = compare_sets(sets, {"knn": KNNKMeans(), "mean": MeanKMeans()}, own="mean", rates=(0.5,), seeds=2)
+    for name, one in found.sets.items():
+        rows = {row["method"]: row["acc"] for row in one.rows()}
+        (line,) = [line for line in found.cells()[1] if line[1] == "knn"]
+        assert line[2 + list(sets).index(name)].startswith(f"{rows['knn']:.1f} ±")
+    assert [test.method for test in found.tests] == ["knn"]
+    with pytest.raises(DataError, match="two at least"):
+        compare_sets({"a": sets["a"]}, {"knn": KNNKMeans()})
+
+
+def test_files_without_labels_and_labels_beside_sets_are_refused(tmp_path):
+    files = write_sets(tmp_path, 2)
+    np.savez(tmp_path / "bare.npz", view_0=np.eye(9), view_1=np.eye(9))
+    for asked, said in (
+        ([*files, str(tmp_path / "bare.npz")], "bare.npz holds no labels; add them as 'labels', or name its views"),
+        ([*files, "--labels", files[0]], "leave out --labels"),
+        ([*files, files[0]], "two data sets are called 's0'"),
+    ):
+        refused = CliRunner().invoke(
+            main, ["compare", *asked, "--methods", "kmeans-mean", "--out", str(tmp_path / "o")]
+        )
+        assert refused.exit_code == 2
+        assert said in refused.stderr

@@ -1,0 +1,44 @@
+"""Tables as LaTeX, and the paragraph for the methods section of a paper."""
+
+from __future__ import annotations
+
+import re
+
+from run_folders import write_run
+from viewfuse.io.latex_text import as_latex, escaped
+from viewfuse.report.page import write_report
+
+HOSTILE = r"50 % of a_b & c^2 {x} \input{secret} $y$ #1 ~ < >"
+
+
+def test_no_text_is_a_command():
+    safe = escaped(HOSTILE + "\n\x07")
+    known = r"\\textbackslash\{\}|\\textascii\w+\{\}|\\[&%_#${}]|\$\\pm\$|\$[<>-]\$"
+    assert not re.search(r"[\\&%_#${}~^<>\n\x07]", re.sub(known, "", safe))
+    assert r"\textbackslash{}input\{secret\}" in safe
+
+
+def test_a_table_has_the_rules_of_booktabs_and_numbers_at_the_right():
+    made = as_latex(("method", "accuracy"), [("a & b", "91.0 ± 0.3"), ("c", "-")], "two\nmethods %")
+    assert made.splitlines() == [
+        "% two methods %", r"\begin{tabular}{lr}", r"\toprule", r"method & accuracy \\", r"\midrule",
+        r"a \& b & 91.0 $\pm$ 0.3 \\", r"c & - \\", r"\bottomrule", r"\end{tabular}",
+    ]  # fmt: skip
+
+
+def test_the_report_has_latex_tables_and_a_paragraph_to_paste(tmp_path):
+    params = {"random_state": 3, "n_clusters": 3, "scaling": "auto", "hidden_dim": 99, "batch_size": None}
+    folder = write_run(tmp_path / "run", n=70, views=("r_na", "protein"), params=params)
+    data = write_report([folder], tmp_path / "page.html")
+    made = (data / "clusters.tex").read_text()
+    assert len(re.findall(r" \\\\$", made, re.M)) == 1 + 3
+    assert not list(data.glob("samples.tex"))  # one line per sample is no table for a page
+    text = (data / "methods.txt").read_text()
+    for words in (
+        "70 samples with 2 views (r_na, protein)", "% of samples complete", "number of clusters, 3, was set beforehand",
+        "seed was 3;", "but for hidden_dim = 99.", "doi:10.1145/3637528.3671887",
+    ):  # fmt: skip
+        assert words in text
+    page = (tmp_path / "page.html").read_text()
+    assert "A paragraph for a paper" in page
+    assert "page_data/methods.txt" in page
