@@ -107,7 +107,8 @@ def test_numbers_of_the_page_are_in_files(folder, tmp_path):
     data = write_report([folder], tmp_path / "other.html")
     assert data == tmp_path / "other_data"
     names = ["clusters.csv", "decisions.csv", "features.csv", "losses.csv", "merges.csv", "missing.csv"]
-    assert sorted(path.name for path in data.iterdir()) == names
+    latex = [name.replace(".csv", ".tex") for name in names]
+    assert sorted(path.name for path in data.iterdir()) == sorted([*names, *latex, "methods.txt"])
     run, rows = read_run(folder), rows_of(data / "clusters.csv")
     assert [int(row["samples"]) for row in rows] == np.bincount(run.labels).tolist()
     for label, row in enumerate(rows):

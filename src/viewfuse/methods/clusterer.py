@@ -1,23 +1,18 @@
-"""What all estimators have in common: one line for every error, checks of what is clustered, names of clusters.
-
-The numbers of clusters stay the key; names stand beside them.
-"""
+"""What all estimators have in common: one line for every error, checks of what is clustered, scikit-learn's tags."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from numbers import Integral
-from typing import Any, Self
+from typing import Any
 
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
-from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.fitted.manifest import check_names
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
@@ -63,41 +58,3 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-class NamedClusters:
-    """What a fitted estimator calls its clusters."""
-
-    cluster_names_: Mapping[int, str]
-    n_clusters_: int
-
-    def rename(self, names: Mapping[int, str]) -> Self:
-        """Name clusters; files, pages, pictures and answers then have the names beside the numbers.
-
-        Parameters
-        ----------
-        names : by number; clusters that are not among them keep the names that they have
-        """
-        check_is_fitted(self)
-        self.cluster_names_ = with_names(self.cluster_names_, names, self.n_clusters_)
-        return self
-
-
-def with_names(known: Mapping[int, str], names: Mapping[Any, Any], n_clusters: int) -> dict[int, str]:
-    """Names by number, the new ones in place of those that are known; refuses what cannot be a name."""
-    found = dict(known)
-    for label, name in names.items():
-        if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= int(label) < n_clusters:
-            raise SettingError(
-                f"there is no cluster {label!r} to be named; those of the model are 0 to {n_clusters - 1}"
-            )
-        if not isinstance(name, str) or not name.strip():
-            raise SettingError(f"cluster {label} cannot be called {name!r}; give a text that is not empty")
-        found[int(label)] = name.strip()
-    first: dict[str, int] = {}
-    for label, name in found.items():
-        if first.setdefault(name, label) != label:
-            raise SettingError(
-                f"clusters {first[name]} and {label} cannot both be called {name!r}; give each its own name"
-            )
-    return dict(sorted(found.items()))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from viewfuse.data.views import Views
 from viewfuse.fitted.drift import Drift, PlacedSamples, drift
 from viewfuse.io.writers import OUTLIER, Judged
-from viewfuse.methods.clusterer import NamedClusters
+from viewfuse.methods.clusters import NamedClusters
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.label_sets import bounds, label_sets
 from viewfuse.selection.messages import records, restored

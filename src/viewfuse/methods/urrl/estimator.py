@@ -27,8 +27,8 @@ from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
+from viewfuse.methods.clusters import NestedLevels
 from viewfuse.methods.joining import Updatable
-from viewfuse.methods.levels import NestedLevels
 from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import check_outliers, with_number
 from viewfuse.methods.urrl.config import (
