@@ -91,7 +91,8 @@ def modules() -> dict[str, Any]:
         paper = next(iter(own.values())).paper["acc"]
         cells = [str(own[one].ours["acc"]) if one in own else "" for one in sets]
         rows.append([condition, *cells, str(Score(paper.value, paper.sd))])
-    return {"sets": [title_of(one) for one in sets], "rows": rows}
+    runs = sorted({line.runs for line in lines if line.ours})
+    return {"sets": [title_of(one) for one in sets], "rows": rows, "runs": f"{runs[0]} to {runs[-1]}"}
 
 
 def clusters() -> dict[str, Any]:

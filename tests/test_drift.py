@@ -167,3 +167,24 @@ def test_the_command_line_says_the_same(fitted, tmp_path):
     assert facts["samples"] == 150
     assert [one["test"] for one in facts["tests"]] == table["test"].tolist()
     assert [one["p_value"] for one in facts["tests"]] == pytest.approx(table["p_value"].tolist(), rel=1e-3)
+
+
+def test_the_short_form_tells_when_far_more_samples_are_novel_than_expected():
+    assert drift.in_short(3, 40) == "no sign of it"  # one time in three by chance
+    assert drift.in_short(55, 1000) == "no sign of it"
+    assert drift.in_short(90, 1000) == "no sign of it"  # certain, and too few to matter
+    assert drift.in_short(12, 40).startswith("12 of 40 samples look like nothing in training, 5% are expected to; see")
+
+
+def test_predict_prints_the_short_form(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    rng, files = np.random.default_rng(3), []
+    for name, view in drawn(60, rng, (0.2, 0.1, 0.1, 0.6)).items():
+        pd.DataFrame(view).add_prefix(name).dropna(how="all").to_csv(tmp_path / f"{name}.csv", index_label="id")
+        files.append(str(tmp_path / f"{name}.csv"))
+    done = CliRunner().invoke(
+        main, ["predict", str(tmp_path / "model"), *files, "--out", str(tmp_path / "out.csv"), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    novel = (pd.read_csv(tmp_path / "out.csv")["novelty"] > 0.95).sum()
+    assert json.loads(done.stdout)["drift"].startswith(f"{novel} of 60 samples look like nothing in training")

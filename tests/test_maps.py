@@ -15,8 +15,9 @@ from viewfuse.cli import choose, fit, main
 from viewfuse.data.views import Views
 from viewfuse.plots import places
 from viewfuse.plots.colors import distinct_colors, distinct_markers, seen_by_all
-from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, draw_map, why_not_drawn
+from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import lacking
+from viewfuse.plots.style import ON_SCREEN, PictureStyle
 
 
 def least_distance(colors, eyes) -> float:

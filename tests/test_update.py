@@ -24,7 +24,7 @@ from viewfuse.methods.joining import joined_ids
 from viewfuse.selection.decisions import Update
 from viewfuse.selection.messages import words
 
-QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 120, "learning_rate": 1e-3}
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 120, "learning_rate": 1.5e-3}
 QUICK |= {"scaling": "standard", "random_state": 0}
 UNITS = (1.0, 1e4, 1e-3)
 CENTRES = [np.random.default_rng(7).normal(scale=4.0, size=(5, width)) for width in (6, 9, 4)]

@@ -10,7 +10,8 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.io.writers import as_json as as_json_text
-from viewfuse.plots.pictures import PictureStyle, why_not_drawn
+from viewfuse.plots.pictures import why_not_drawn
+from viewfuse.plots.style import PictureStyle
 from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, plain, tell

@@ -17,7 +17,7 @@ from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
 from viewfuse.methods.registry import ESTIMATORS, method_names
-from viewfuse.plots.pictures import PictureStyle
+from viewfuse.plots.style import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
 

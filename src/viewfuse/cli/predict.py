@@ -68,10 +68,11 @@ def _one(
         raise CannotWrite(f"{out}: labels are written as .csv; give this ending{many if len(inputs.files) > 1 else ''}")
     from viewfuse import load
     from viewfuse.distributed.sharded_predict import predict_parts
+    from viewfuse.fitted.drift import in_short
 
     fitted = load(model, device=device)
     placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, alpha)
-    return {**placed.facts(), **placed.filled.facts(as_json)}
+    return {**placed.facts(), "drift": in_short(placed.novel, placed.samples), **placed.filled.facts(as_json)}
 
 
 def _many(model: Path, inputs: options.Inputs, out: Path, force: bool, **asked: Any) -> dict[str, Any]:

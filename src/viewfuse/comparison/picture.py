@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from viewfuse.comparison.ranks import Ranks
-from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, picture
+from viewfuse.plots.pictures import picture
+from viewfuse.plots.style import ON_SCREEN, PictureStyle
 
 _LINE, _BAR = 0.55, 0.22
 """Inches between names, and between bars."""

@@ -19,7 +19,8 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import as_csv
 from viewfuse.io.latex_text import as_latex
-from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, why_not_drawn
+from viewfuse.plots.pictures import why_not_drawn
+from viewfuse.plots.style import ON_SCREEN, PictureStyle
 from viewfuse.utils.atomic import write_file
 
 _LEAST = 6

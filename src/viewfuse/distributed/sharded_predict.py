@@ -25,6 +25,7 @@ from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_files import ShardProgress
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
+from viewfuse.fitted.drift import USUAL
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
@@ -269,8 +270,7 @@ def _predicted(asked: ShardTask, todo: Sequence[Shard], n_jobs: int | None, verb
             elif todo:
                 _in_turn(asked, todo, progress, outcomes.append)
     except KeyboardInterrupt:
-        done = sum(not isinstance(one, DataError) for one in outcomes)
-        so_far = f"{done} of {len(todo)} files were done"
+        so_far = f"{sum(not isinstance(one, DataError) for one in outcomes)} of {len(todo)} files were done"
         raise KeyboardInterrupt(f"interrupted; {so_far}; the same command resumes with the others") from None
     failed = [one for one in outcomes if isinstance(one, DataError)]
     if failed:
@@ -302,7 +302,7 @@ class Placed:
     ----------
     cluster_sizes : int64 array of shape (clusters,)
     uncertain : samples that could be in more than one cluster
-    outliers : samples that lie far from all training samples
+    outliers, novel : samples that lie far from all training samples, and farther than 95 % of these from each other
     out_of_range : samples far outside of what the model was fitted on
     """
 
@@ -312,6 +312,7 @@ class Placed:
     uncertain: int = 0
     outliers: int = 0
     out_of_range: int = 0
+    novel: int = 0
 
     def add(self, judged: Judged, far: NDArray[np.bool_]) -> None:
         """Count some more samples."""
@@ -321,11 +322,11 @@ class Placed:
         self.uncertain += int(judged.uncertain.sum())
         self.outliers += int(judged.outlier.sum())
         self.out_of_range += int(far.sum())
+        self.novel += int((judged.novelty > USUAL).sum())
 
     def facts(self) -> dict[str, Any]:
         """In a form that JSON can hold, without what was filled."""
-        counted = {name: getattr(self, name) for name in _COUNTED}
-        return {**counted, "cluster_sizes": self.cluster_sizes.tolist()}
+        return {**{name: getattr(self, name) for name in _COUNTED}, "cluster_sizes": self.cluster_sizes.tolist()}
 
 
 def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) -> Placed:

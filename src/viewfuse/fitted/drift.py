@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import hypergeom, ks_2samp, mannwhitneyu
+from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 
 from viewfuse.fitted.explanation import frame_of
 from viewfuse.fitted.novelty import nearest_distances
@@ -39,7 +39,7 @@ _FARTHEST = 0.1
 """Of all samples: a new kind of them that is as frequent, or rarer, is among these."""
 _DRAWS = 9_999
 """Of permutations: the least p-value is 1e-4."""
-_USUAL = 0.95
+USUAL = 0.95
 """The share of the training samples that is called usual."""
 
 
@@ -103,6 +103,16 @@ class PlacedSamples:
     chances: NDArray[np.float32]
 
 
+def in_short(novel: int, n_samples: int) -> str:
+    """Whether samples that were placed are like those of training, by how many are novel; `drift` tests more."""
+    expected = 1 - USUAL
+    by_chance = float(binom.sf(novel - 1, n_samples, expected))
+    if by_chance > LEVEL or novel < (expected + LEAST) * n_samples:
+        return "no sign of it"
+    found = f"{novel:,} of {n_samples:,} samples look like nothing in training, {expected:.0%} are expected to"
+    return f"{found}; see viewfuse drift and update"
+
+
 def drift(model: Model, training: NDArray[np.float32], new: PlacedSamples, names: Names = NO_NAMES) -> Drift:
     """Compare new samples with those of training.
 
@@ -139,7 +149,7 @@ def _farther(view: str, before: NDArray[np.float64], now: NDArray[np.float64]) -
     if min(len(before), len(now)) < _FEW:
         return None
     found = ks_2samp(now, before, alternative="less", method="asymp")
-    usual, far = (float((one > np.quantile(before, _USUAL)).mean()) for one in (before, now))
+    usual, far = (float((one > np.quantile(before, USUAL)).mean()) for one in (before, now))
     # All samples may be a little farther, or a few of them much: two tests, the better of which counts.
     p_value = min(2 * min(float(found.pvalue), _among_farthest(before, now)), 1.0)
     return DriftTest("novelty", view, usual, far, float(found.statistic), p_value)

@@ -51,6 +51,9 @@ _HINT_WEIGHT = 3.0
 in the next update."""
 _USUAL, _FOUNDING = 8, 4
 """An eighth of the epochs of a fit's joint stage, and a quarter more where there are new clusters to be learned."""
+_MOST_RATE = 1.8e-3
+"""Of learning: that of a small set's joint stage, the largest of any fit. A set that has grown beyond a small one would
+have the rate of small sets and the factor of large ones."""
 _LEARNED = 0.95
 """Of the samples whose clusters are known must be in these after new ones were learned; else there are no new ones."""
 _CORESET, _PER_NEW = 2_000, 4
@@ -190,7 +193,8 @@ def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor)
     """Continue the joint stage; `known` are clusters that samples should be in, of shape (samples,)."""
     run.known, run.method = torch.from_numpy(known).to(run.device), replace(run.method, hint_weight=_HINT_WEIGHT)
     training = Training([run])
-    training.run(replace(joint_stage(training, epochs), name="update", elements=rows))
+    stage = joint_stage(training, epochs)
+    training.run(replace(stage, name="update", elements=rows, rate=min(stage.rate, _MOST_RATE)))
     check_diverged([run])
 
 

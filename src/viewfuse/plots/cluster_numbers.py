@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from viewfuse.plots.pictures import ON_SCREEN, PictureStyle, picture
+from viewfuse.plots.pictures import picture
+from viewfuse.plots.style import ON_SCREEN, PictureStyle
 from viewfuse.selection.messages import p_value
 
 _ROW = 0.28

@@ -14,6 +14,7 @@ from viewfuse.errors import MissingPackage, ViewfuseError
 from viewfuse.io.writers import OUTLIER
 from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.places import Places, find_patterns, lacking
+from viewfuse.plots.style import COLUMN_WIDTHS, ON_SCREEN, PictureStyle
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.console import how_to_install
 
@@ -22,10 +23,7 @@ _SETTINGS: Any = {
     "svg.hashsalt": "viewfuse",  # the same figure gives the same file
     "pdf.fonttype": 42,  # letters are embedded as fonts, which journals ask for, and not as drawings
 }
-FORMATS = ("png", "svg", "pdf")
 _UNDATED = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-COLUMN_WIDTHS = {1: 3.5, 2: 7.2}
-"""Inches of a figure that is one or two columns of a journal wide."""
 _COLUMN_FONT = 8
 """Points; the smallest letters, two thirds of it, are those that journals still allow."""
 _MOST_TAGS = 60
@@ -57,22 +55,6 @@ def drawing(what: str) -> Iterator[Callable[..., Any]]:
         raise MissingPackage(f"{what} are drawn by matplotlib; {how_to_install('matplotlib', 'plot')}") from None
     with matplotlib.rc_context(_SETTINGS):
         yield Figure
-
-
-class PictureStyle(NamedTuple):
-    """In which formats pictures are written, and how large.
-
-    Attributes
-    ----------
-    formats : some of `FORMATS`
-    columns : 1 or 2, of a journal; 0 is for screens
-    """
-
-    formats: tuple[str, ...] = ("png",)
-    columns: int = 0
-
-
-ON_SCREEN = PictureStyle()
 
 
 @contextmanager

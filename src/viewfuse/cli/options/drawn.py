@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from viewfuse.errors import SettingError
-from viewfuse.plots.pictures import COLUMN_WIDTHS, FORMATS, PictureStyle
+from viewfuse.plots.style import COLUMN_WIDTHS, FORMATS, PictureStyle
 
 
 def pictures(function: Callable[..., Any]) -> Callable[..., Any]:
