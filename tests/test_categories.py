@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +15,8 @@ from viewfuse.data.scaling import fit_scaler, fit_whole_views
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.report.tables import Feature
 from viewfuse.report.verdict import apart
+from viewfuse.serve.bodies import read_json
+from viewfuse.serve.limits import Limits
 
 BRANDS = ["Bolt", " Acme", None, "Acme", "Écru", "Bolt", "Bolt"]
 PRICES = [4.0, 1.5, 2.0, np.nan, 8.0, 16.0, 3.0]
@@ -174,6 +178,20 @@ def test_the_brand_alone_tells_two_groups_apart():
 def test_the_report_says_shares():
     features = Feature(0, "shop", "brand = Acme", 2.1, 0.62, 0.04), Feature(0, "shop", "price", -1.0, 3.5, 7.25)
     assert apart(features, 0) == ["brand = Acme (62%; others 4%)", "low price in shop (3.5; others 7.25)"]
+
+
+def test_bodies_of_requests_are_read_like_frames():
+    rows = [
+        None if all(pd.isna(row)) else [None if pd.isna(x) else x for x in row] for row in FRAME.to_numpy().tolist()
+    ]
+    body = {"views": {"shop": {"columns": list(FRAME), "values": [*rows, None]}, "x": [[1.0]] * 8}}
+    views = read_json(json.dumps(body).encode(), Limits(), ["shop", "x"])
+    assert views.columns[0] == COLUMNS
+    assert np.array_equal(views.arrays[0][:7], EXPECTED, equal_nan=True)
+    assert views.mask[:, 0].tolist() == [True] * 7 + [False]
+    body["views"]["shop"]["values"][1][1] = 4
+    with pytest.raises(DataError, match=r"column 1 \('brand'\): 'Bolt' is not a number"):
+        read_json(json.dumps(body).encode(), Limits(), ["shop", "x"])
 
 
 def test_ids_are_what_a_pattern_matches(tmp_path):

@@ -136,6 +136,44 @@ def encoded_frame(view: Any) -> Any:
     return wide.mask(empty) if empty.any() else wide
 
 
+def encoded_rows(
+    rows: Sequence[Sequence[Any] | None], columns: Sequence[Hashable]
+) -> tuple[Sequence[Sequence[Any] | None], Sequence[Hashable]]:
+    """Rows of cells, None for one that is missing, whose columns of text are replaced."""
+    there = [row for row in rows if row is not None]
+    names: list[Hashable] = []
+    parts: list[list[list[Any]]] = []
+    if any(len(row) != len(columns) for row in there):
+        return rows, columns  # which is refused elsewhere
+    for name, cells in zip(columns, zip(*there, strict=True), strict=bool(there)):
+        known = [cell for cell in cells if cell is not None]
+        if known and _are_texts(known):
+            values, codes = _coded(name, [None if cell is None else cell.strip() for cell in cells])
+            names, parts = [*names, *values.columns(name)], [*parts, values.numbers(codes).tolist()]
+        else:
+            names, parts = [*names, name], [*parts, [[cell] for cell in cells]]
+    if names == list(columns):
+        return rows, columns
+    wide = ([x for part in own for x in part] for own in zip(*parts, strict=True))
+    empty = [None] * len(names)
+    pairs = (None if row is None else (row, next(wide)) for row in rows)
+    return [None if one is None else one[1] if any(x is not None for x in one[0]) else empty for one in pairs], names
+
+
+def _coded(name: Hashable, cells: Sequence[Any]) -> tuple[TextValues, NDArray[np.float64]]:
+    """The different texts of a column, and their numbers, NaN for None."""
+    values = TextValues()
+    codes = [np.nan if cell is None else values.code(str(cell)) for cell in cells]
+    if None in codes:
+        raise DataError(too_many(f"column {name!r}"), *DROP)
+    return values, np.array(codes, dtype=np.float64)
+
+
+def _are_texts(cells: Sequence[Any]) -> bool:
+    """Whether cells, none of them empty, are values of a category."""
+    return all(isinstance(cell, str) and not is_number(cell) for cell in cells) and is_value(cells[0])
+
+
 def _text_columns(view: Any) -> Iterator[tuple[int, tuple[TextValues, NDArray[np.float64]]]]:
     """The columns of a frame that are categories, with their codes."""
     for c, kind in enumerate(view.dtypes):
@@ -144,15 +182,10 @@ def _text_columns(view: Any) -> Iterator[tuple[int, tuple[TextValues, NDArray[np
         column, asked = view.iloc[:, c], str(kind) == "category"
         there = column.notna().to_numpy()
         cells = [cell.strip() if isinstance(cell, str) else cell for cell in column[there].tolist()]
-        if not cells or not (asked or all(isinstance(cell, str) and not is_number(cell) for cell in cells)):
+        if not cells or not (asked or _are_texts(cells)):
             continue
-        if not asked and not is_value(cells[0]):
-            continue
-        values, codes = TextValues(), np.full(len(there), np.nan)
-        found = [values.code(str(cell)) for cell in cells]
-        if None in found:
-            raise DataError(too_many(f"column {view.columns[c]!r}"), *DROP)
-        codes[there] = found
+        placed = iter(cells)
+        values, codes = _coded(view.columns[c], [next(placed) if one else None for one in there])
         yield c, (values, codes)
 
 

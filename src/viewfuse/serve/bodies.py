@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
 
+from viewfuse.data.categories import encoded_rows
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.readers import Reading, open_source
@@ -140,7 +141,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _table(name: str, view: Any) -> tuple[list[list[Any] | None], Sequence[str | int]]:
+def _table(name: str, view: Any) -> tuple[Sequence[Sequence[Any] | None], Sequence[Hashable]]:
     """The rows of a view, None where a sample lacks it, and what its columns are called."""
     named = isinstance(view, dict)
     if named and set(view) != {"columns", "values"}:
@@ -157,7 +158,7 @@ def _table(name: str, view: Any) -> tuple[list[list[Any] | None], Sequence[str |
     if width and len(columns) != width:
         raise DataError(f"view {name!r} has {len(columns)} names of columns, but rows of {width} numbers; give as many")
     _check_cells(name, rows)
-    return rows, columns
+    return encoded_rows(rows, columns) if named else (rows, columns)
 
 
 def _check_cells(name: str, rows: Sequence[Sequence[Any] | None]) -> None:

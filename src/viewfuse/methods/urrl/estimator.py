@@ -245,9 +245,9 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         is_worth_it = self.effort == "thorough" and "trust" in self.decisions_ and self.n_clusters_ > 1
         return self.validate() if is_worth_it else self
 
-    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.int64]:
         """Fit, with the hints `y` where there are any, and return the clusters of shape (samples,)."""
-        return self.fit(X, y).labels_
+        return self.fit(X, y, **fit_params).labels_
 
     def validate(self, n_refits: int = 5) -> Self:
         """Measure how often samples are in their clusters again: whole fits on 80 % of the training samples.
