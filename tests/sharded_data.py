@@ -13,7 +13,7 @@ from viewfuse.distributed.fit_large import fit_large
 N = 150
 QUICK = {
     "bank": 60, "steps": 3, "batch_size": 48, "scaling": "standard", "device": "cpu",
-    "config": Config(learning_rate=1e-4, clustering_weight=0.01, hidden_dim=8, embedding_dim=8, pretrain_epochs=1,
+    "config": Config(learning_rate=1e-3, clustering_weight=0.01, hidden_dim=8, embedding_dim=8, pretrain_epochs=1,
                      joint_epochs=1),
 }  # fmt: skip
 

@@ -33,6 +33,8 @@ SETS = {
     "prokaryotic": (551, (393, 3, 438), 4, 2, None),
     "proteinfold": (694, (27,) * 12, 27, 8, None),
     "mnist4": (4000, (30, 9, 30), 4, 2, None),
+    "3sources_partial": (416, (3560, 3631, 3068), 6, 0, None),
+    "miniacc_partial": (92, (198, 198, 33, 97, 471), 3, 0, None),
     "synthetic_balanced": (800, (10, 20, 15), 5, 1, None),
     "synthetic_imbalanced": (742, (10, 20, 15), 5, 1, None),
     "synthetic_noise_view": (800, (10, 20, 15, 15), 5, 1, None),

@@ -97,7 +97,7 @@ def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tm
     """Killed just before the look that finds no change: after the resume it is compared with the one before."""
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 16))
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
-    settings = {**TINY, "scaling": "standard"}
+    settings = {**TINY, "scaling": "standard", "learning_rate": 3e-3}
     whole = URRL(3, **flat(**settings)).fit(views)
     lasted = whole.decisions_["joint_stage"]["lasted"]
     assert 4 <= lasted < 16  # two looks at least

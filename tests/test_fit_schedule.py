@@ -40,6 +40,7 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), e
     monkeypatch.setattr(fit_module, "pretrain", pretrain)
     monkeypatch.setattr(fit_module, "train_jointly", lambda runs, **_: events.append(("joint", [r.seed for r in runs])))
     monkeypatch.setattr(fit_module._Chosen, "best", lambda self: self)
+    monkeypatch.setattr(fit_module, "_with_known", lambda chosen, source, hints: chosen)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
     monkeypatch.setattr(Config, "early_epochs", lambda self, n: early)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))

@@ -355,9 +355,11 @@ def test_counts_of_seconds_are_cumulative():
     for seconds in (0.005, 0.0051, 0.3, 31.0):
         metrics.count("/predict", 200, seconds)
     metrics.count("/x", 404, 0.2)
-    metrics.count_rows(3)
-    metrics.count_rows(4)
-    lines = metrics.text(2, 64).splitlines()
+    metrics.count_rows(
+        3, {"labels": {"0": 2, "7": 1}, "missing": {'a "b"': 1, "": 2}, "uncertain": 1, "confidence": 2.5}
+    )
+    metrics.count_rows(4, {"labels": {"7": 4}, "missing": {"": 4}, "uncertain": 2, "confidence": 3.25, "novel": 1})
+    lines = metrics.text(2, 64, "v1").splitlines()
     counts = [line.rsplit(" ", 1)[1] for line in lines if 'bucket{path="/predict"' in line]
     assert counts == ["1", "2", "2", "2", "2", "2", "3", "3", "3", "3", "3", "3", "4"]
     for line in (
@@ -367,6 +369,9 @@ def test_counts_of_seconds_are_cumulative():
         'viewfuse_request_seconds_count{path="/predict"} 4',
         'viewfuse_request_seconds_sum{path="other"} 0.200000',
         'viewfuse_requests_total{path="/predict",status="200"} 4',
+        'viewfuse_predicted_total{label="0"} 2', 'viewfuse_predicted_total{label="7"} 5',
+        'viewfuse_missing_total{views="a \\"b\\""} 1', 'viewfuse_missing_total{views=""} 6',
+        "viewfuse_uncertain_total 3", "viewfuse_confidence_total 5.75", "viewfuse_novel_total 1",
         "viewfuse_rows_total 7", "viewfuse_places_taken 2", "viewfuse_places 64",
     ):  # fmt: skip
         assert line in lines

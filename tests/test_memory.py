@@ -56,7 +56,7 @@ def test_a_map_for_which_there_is_no_memory_is_not_called_a_full_disk(ask_always
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(memory, "available", lambda: 0)
-    monkeypatch.setattr(memory.np, "memmap", full)
+    monkeypatch.setattr(np, "memmap", full)
     with pytest.raises(NotEnoughMemory, match="not enough memory"), memory.memory_errors():
         memory.room((10, 2))
 

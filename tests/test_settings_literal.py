@@ -228,7 +228,7 @@ def test_the_loss_has_the_weights_of_the_configuration():
 class Sure(MultiViewClusterer):
     """An estimator that is as sure as it is said to be."""
 
-    def _known_views(self, X):
+    def _known_views(self, X, batch=None):
         return np.array(X, dtype=np.float32)
 
     def _place(self, views):

@@ -147,9 +147,7 @@ def test_inspect_shows_kinds_and_what_a_fit_costs(story, genes):
     lines = [line.split() for line in run("inspect", file).splitlines()]
     assert ["rna", "counts", str(genes), "17"] in [line[:4] for line in lines]
     assert ["protein", "measurements", "20", "-", "-", "252", "48"] in [line[:7] for line in lines]
-    assert " ".join(lines[-1]).startswith(
-        "a fit with default settings: about 40 s on 2 CPU cores (a rough guess: 2,160"
-    )
+    assert " ".join(lines[-1]).startswith("a fit with default settings: about 4 s on 2 CPU cores (a rough guess: 760")
     facts = json.loads(run("inspect", file, "--json"))
     rna, protein = facts["views"]
     assert (rna["kind"], rna["reduction"], rna["reduced_columns"]) == ("counts", "counts", 17)

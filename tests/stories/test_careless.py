@@ -82,7 +82,7 @@ REFUSED = {
     f"{BOTH} --clusters 99": "30 samples are fewer than --clusters 99",
     f"{BOTH} --clusters 2 --scaling big": "--scaling must be one of auto, ",
     f"{BOTH} --clusters 2 --joint-epochs few": "--joint-epochs must be 'auto' or an integer of at least 0; got 'few'",
-    f"{BOTH} --clusters 2 --learning-rate 0": "--learning-rate must be a number above 0",
+    f"{BOTH} --clusters 2 --learning-rate 0": "--learning-rate must be 'auto' or a number above 0",
     f"{BOTH} --clusters 2 --random-state -1": "--random-state must be an integer from 0 to 2**64 - 1; got -1",
     f"{BOTH} --clusters 2 --device gpu": "try --device auto",
     f"{BOTH} --clusters 2 --keep 999": "--keep must be a number of training samples from 1 to 30; got 999",

@@ -43,7 +43,7 @@ MORE = {
     "info": "Say what a saved model is.",
     "rename": "Name the clusters of a run: a CSV file has the columns label and name.",
     "score": "Compare labels with known ones.",
-    "update": "Let the samples of files join those of a run, whose clusters keep their numbers.",
+    "update": "Let new samples join a run, whose clusters keep their numbers.",
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
 _ELSEWHERE = {
