@@ -124,6 +124,49 @@ def test_yes_and_no_are_known_beside_other_values(shop):
         assert views.arrays[0][0, 1:].tolist() == expected
 
 
+def test_text_for_nothing_is_no_value_in_frames_files_and_bodies(tmp_path):
+    cells = ["", "Acme", "NA", " n/a ", "Bolt"]
+    frame = pd.DataFrame({"price": [4.0, 1.5, np.nan, 2.0, 8.0], "brand": cells}, index=list("abcde"))
+    frame.to_csv(tmp_path / "shop.csv", index_label="id")
+    values = [[None if pd.isna(price) else price, brand] for price, brand in frame.to_numpy().tolist()]
+    views = {"shop": {"columns": ["price", "brand"], "values": values}, "x": [[1.0]] * 5}
+    expected = [[4, 0, 0], [1.5, 1, 0], [0, 0, 0], [2, 0, 0], [8, 0, 1]]  # c has no cell, so not the view
+    other = pd.DataFrame({"x": 1.0}, index=frame.index)
+    other.to_csv(tmp_path / "x.csv", index_label="id")
+    for found in (
+        Views({"shop": frame, "x": other}),
+        Views({"shop": frame.astype({"brand": "category"}), "x": other}),
+        read_views([tmp_path / "shop.csv", tmp_path / "x.csv"]),
+        read_json(json.dumps({"views": views}).encode(), Limits(), ["shop", "x"]),
+    ):
+        assert found.columns[0] == ["price", "brand = Acme", "brand = Bolt"]
+        assert np.array_equal(found.arrays[0], expected)
+        assert found.mask[:, 0].tolist() == [True, True, False, True, True]
+
+
+def test_new_samples_may_have_no_value_at_all(shop):
+    model, other = fitted(shop)
+    for nothing in (np.nan, None, "", "NA"):
+        frame = shop.iloc[[3, 15]].assign(brand=nothing)
+        alone = other.iloc[[0]]  # a sample without the view, whose row is 0
+        views, filled = model.complete({"shop": frame, "other": pd.concat([other.loc[frame.index], alone])})
+        assert views.arrays[0][:2, 1:].tolist() == [[0, 0], [0, 0]]
+        assert views.mask[:, 0].tolist() == [True, True, False]
+        assert not filled
+
+
+def test_categories_that_are_lost_or_spelled_otherwise_are_told(shop):
+    wide = shop.assign(**{f"x{i}": shop.price + i for i in range(4)})
+    model, _ = fitted(wide)
+    lost = wide.drop(columns="brand").iloc[:3]
+    with pytest.warns(IgnoredColumnsWarning, match=r"view 'shop': categories .* not there \('brand'\), so all samples"):
+        model.complete({"shop": lost})
+    with pytest.raises(DataError, match=r"not those of the model: categories .*'brand'.*; give the columns"):
+        model.update({"shop": lost.rename(index="new {}".format)})
+    with pytest.warns(IgnoredColumnsWarning, match="'brand = acme' is not known .* but 'brand = Acme' is; spell both"):
+        model.complete({"shop": wide.iloc[:3].assign(brand=["Acme", "acme", "Bolt"])})
+
+
 def test_names_of_samples_are_no_category(shop):
     with pytest.raises(DataError, match=r"view 'shop', column 'brand' has 24 different texts.*no category"):
         fitted(shop.assign(brand=[f"item {i}" for i in range(24)]))

@@ -170,7 +170,7 @@ def changed(change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("new column", r"there are new columns: text 1 \('more'\); give the columns that the model was fitted on"),
+        ("new column", r"the columns are not those of the model: text 1 \('more'\); give the columns that the model"),
         ("lost column", "view 'image' has no value in 1 columns, such as 'image4'"),
         ("known id", "id 's7' and 1 more are among the training samples already"),
     ],

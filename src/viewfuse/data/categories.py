@@ -24,7 +24,14 @@ FEWEST = 3
 """Samples of a value that has a column: what fewer have in common sets no cluster apart."""
 WORDS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 """Values of columns that become one column of 1 and 0, in small letters."""
+NOTHING = ("", "na", "nan", "null", "none", "n/a")
+"""What an empty cell may be written as, in small letters."""
 _SIGN = " = "
+
+
+def is_nothing(cell: str) -> bool:
+    """Whether text stands for an empty cell."""
+    return cell.strip().lower() in NOTHING
 
 
 def is_value(cell: str) -> bool:
@@ -100,14 +107,23 @@ def names_with_values(columns: Sequence[Hashable], found: Mapping[int, TextValue
     return [name for c, own in enumerate(columns) for name in (found[c].columns(own) if c in found else [own])]
 
 
-def with_words(array: Any, columns: Sequence[Hashable], known: Sequence[Hashable]) -> tuple[Any, Sequence[Hashable]]:
-    """New samples that say yes or no only, where a model knows other values as well: with columns of these values."""
+def with_words(
+    array: Any, present: NDArray[np.bool_], columns: Sequence[Hashable], known: Sequence[Hashable]
+) -> tuple[Any, Sequence[Hashable]]:
+    """New samples that say yes or no only, or nothing, where a model knows other values: with columns of its values.
+
+    `present`, of shape (samples,), are those that have the view.
+    """
     values = {name: places for name, places in categories_in(known).items() if name in set(columns)}
     for name, places in values.items():
         texts = [str(known[place]).removeprefix(name + _SIGN) for place in places]
         place, words = list(columns).index(name), [text for text in texts if text.lower() in WORDS]
         own = array[:, [place]]
-        if words and np.isin(own[~np.isnan(own)], (0, 1)).all():
+        if np.isnan(own[present]).all():
+            array = np.array(array)
+            array[:, place] = 0
+            columns = [known[places[0]] if one == name else one for one in columns]
+        elif words and np.isin(own[~np.isnan(own)], (0, 1)).all():
             found = (own == [WORDS[text.lower()] for text in words]).astype(array.dtype)
             array = np.concatenate([array, found[:, 1:]], axis=1)
             array[:, place] = found[:, 0]
@@ -132,8 +148,10 @@ def encoded_frame(view: Any) -> Any:
             values, codes = found[c]
             part = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
         parts.append(part)
-    wide, empty = concat(parts, axis=1), view.isna().all(axis=1)
-    return wide.mask(empty) if empty.any() else wide
+    wide, empty = concat(parts, axis=1), view.isna()
+    for c, (_, codes) in found.items():
+        empty.isetitem(c, np.isnan(codes))
+    return wide.mask(empty.all(axis=1)) if empty.all(axis=1).any() else wide
 
 
 def encoded_rows(
@@ -146,9 +164,9 @@ def encoded_rows(
     if any(len(row) != len(columns) for row in there):
         return rows, columns  # which is refused elsewhere
     for name, cells in zip(columns, zip(*there, strict=True), strict=bool(there)):
-        known = [cell for cell in cells if cell is not None]
-        if known and _are_texts(known):
-            values, codes = _coded(name, [None if cell is None else cell.strip() for cell in cells])
+        found = [_stripped(cell) for cell in cells]
+        if _is_text(found, any(isinstance(cell, str) for cell in cells)):
+            values, codes = _coded(name, found)
             names, parts = [*names, *values.columns(name)], [*parts, values.numbers(codes).tolist()]
         else:
             names, parts = [*names, name], [*parts, [[cell] for cell in cells]]
@@ -156,7 +174,7 @@ def encoded_rows(
         return rows, columns
     wide = ([x for part in own for x in part] for own in zip(*parts, strict=True))
     empty = [None] * len(names)
-    pairs = (None if row is None else (row, next(wide)) for row in rows)
+    pairs = (None if row is None else (map(_stripped, row), next(wide)) for row in rows)
     return [None if one is None else one[1] if any(x is not None for x in one[0]) else empty for one in pairs], names
 
 
@@ -169,9 +187,19 @@ def _coded(name: Hashable, cells: Sequence[Any]) -> tuple[TextValues, NDArray[np
     return values, np.array(codes, dtype=np.float64)
 
 
-def _are_texts(cells: Sequence[Any]) -> bool:
-    """Whether cells, none of them empty, are values of a category."""
-    return all(isinstance(cell, str) and not is_number(cell) for cell in cells) and is_value(cells[0])
+def _stripped(cell: Any) -> Any:
+    """A cell without blanks around its text, None where that stands for nothing, as in files."""
+    if not isinstance(cell, str):
+        return cell
+    return None if is_nothing(cell) else cell.strip()
+
+
+def _is_text(cells: Sequence[Any], has_text: bool) -> bool:
+    """Whether cells, None where they are empty, are values of a category, or text that stands for nothing."""
+    known = [cell for cell in cells if cell is not None]
+    if not known:
+        return has_text
+    return all(isinstance(cell, str) and not is_number(cell) for cell in known) and is_value(known[0])
 
 
 def _text_columns(view: Any) -> Iterator[tuple[int, tuple[TextValues, NDArray[np.float64]]]]:
@@ -181,12 +209,9 @@ def _text_columns(view: Any) -> Iterator[tuple[int, tuple[TextValues, NDArray[np
             continue
         column, asked = view.iloc[:, c], str(kind) == "category"
         there = column.notna().to_numpy()
-        cells = [cell.strip() if isinstance(cell, str) else cell for cell in column[there].tolist()]
-        if not cells or not (asked or _are_texts(cells)):
-            continue
-        placed = iter(cells)
-        values, codes = _coded(view.columns[c], [next(placed) if one else None for one in there])
-        yield c, (values, codes)
+        cells = [_stripped(cell) if one else None for cell, one in zip(column.tolist(), there, strict=True)]
+        if (asked and there.any()) or _is_text(cells, there.any()):
+            yield c, _coded(view.columns[c], cells)
 
 
 def too_many(column: str) -> str:

@@ -58,6 +58,7 @@ def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashabl
     whole = dict.fromkeys(category_of(name) or name for name in fitted)
     _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
     absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
+    _warn_of_absent(view, [name for name in theirs if name not in own])
     zero, others = ([c for name, c in absent if (name in own) is known] for known in (True, False))
     unknown = [name for name in names if name not in known and category_of(name) not in theirs]
     _warn_of_values(view, {name: [names[c] for c in own[name]] for name in theirs if name in own}, known)
@@ -72,12 +73,25 @@ def _check_kinds(view: str, text: Collection[Hashable], numbers: Collection[Hash
             raise DataError(f"{column} holds {here}, but {there} when the model was fitted; write it as then")
 
 
+def _warn_of_absent(view: str, categories: Sequence[Hashable]) -> None:
+    """Warn of categories that are not there: their values would count as none without a word."""
+    if categories:
+        what = f"categories of the model are not there ({_some(categories)}), so all samples count as none of their"
+        warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
+
+
 def _warn_of_values(view: str, values: Mapping[str, Sequence[Hashable]], known: Collection[Hashable]) -> None:
-    """Warn of categories none of whose values the model knows: they may be spelled otherwise."""
+    """Warn of categories none of whose values the model knows, and of values that it knows in other capitals."""
+    alike = {str(one).casefold(): one for one in known}
     for name, own in values.items():
         if not any(one in known for one in own):
             what = f"no value of the category {name!r} that these samples have ({_some(own)}) is known to the model"
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
+        elif other := [one for one in own if one not in known and str(one).casefold() in alike]:
+            what = (
+                f"{other[0]!r} is not known to the model, so it counts as none, but {alike[str(other[0]).casefold()]!r}"
+            )
+            warn(IgnoredColumnsWarning(f"view {view!r}: {what} is; spell both alike"))
 
 
 def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:

@@ -208,7 +208,7 @@ class Views:
         """A view with these columns, who has it, its offset, and the columns that are left out; None has no rows."""
         if v is None or not self.widths[v]:
             return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), 0.0, ()
-        array, given = with_words(self.arrays[v], self.columns[v], columns)
+        array, given = with_words(self.arrays[v], self.mask[:, v], self.columns[v], columns)
         matching = match_columns(name, given, columns)
         offset = self.offsets[v]
         if matching.places is not None and not isinstance(offset, float):

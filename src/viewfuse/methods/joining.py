@@ -86,7 +86,9 @@ def _same_columns(complete: Callable[[Any], tuple[Views, list[EmptyCells]]], X: 
         try:
             views, empty = complete(X)
         except IgnoredColumnsWarning as error:
-            raise DataError(f"there are new columns: {str(error).partition(': ')[2]}; {cure}") from None
+            raise DataError(
+                f"the columns are not those of the model: {str(error).partition(': ')[2]}; {cure}"
+            ) from None
     for cells in empty:
         lost = [name for name, count in zip(cells.columns, cells.counts.tolist(), strict=True) if count == cells.n_rows]
         if lost:

@@ -16,15 +16,13 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.categories import DROP, TextValues, is_value, names_with_values, too_many, with_values
+from viewfuse.data.categories import DROP, TextValues, is_nothing, is_value, names_with_values, too_many, with_values
 from viewfuse.data.digits import is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.safety import Spool
 from viewfuse.utils import memory
 from viewfuse.utils.settings import Setting
 
-NOTHING = ("", "na", "nan", "null", "none", "n/a")
-"""What an empty cell may be written as, in small letters."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 _SHOWN = 6
@@ -58,7 +56,7 @@ class Cells:
         cells = self._with_dots(cells, ids) if self._commas else cells
         numbers = text_as_numbers(cells)
         if numbers is None:  # empty cells are rare enough to look for them only now
-            cells = [["nan" if cell.strip().lower() in NOTHING else cell for cell in row] for row in cells]
+            cells = [["nan" if is_nothing(cell) else cell for cell in row] for row in cells]
             numbers = text_as_numbers(cells)
         if numbers is None or self._kinds:
             numbers = self._by_column(cells, ids)
@@ -87,13 +85,13 @@ class Cells:
 
     def column(self, c: int, cells: Sequence[str], ids: Sequence[Hashable]) -> NDArray[np.float64]:
         """The cells of one column, by its number, as numbers, or as those of their texts."""
-        there = [cell for cell in cells if cell.strip().lower() not in NOTHING]
+        there = [cell for cell in cells if not is_nothing(cell)]
         if there and c not in self._kinds and not self._has_numbers[c]:
             self._kinds[c] = _kind(there[0])
             self._first[c] = ids[cells.index(there[0])], there[0]
         kind, found = self._kinds.get(c, "number"), np.empty(len(cells))
         for row, cell in enumerate(cells):
-            value = nan if cell.strip().lower() in NOTHING else self._value(c, cell, kind)
+            value = nan if is_nothing(cell) else self._value(c, cell, kind)
             if value is None:
                 self._refuse(c, ids[row], cell, kind)
             found[row] = value

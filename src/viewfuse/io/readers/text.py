@@ -18,10 +18,11 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.categories import is_nothing
 from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
-from viewfuse.io.readers.cells import NOTHING, Cells
+from viewfuse.io.readers.cells import Cells
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of
 from viewfuse.utils.console import tell
@@ -240,7 +241,7 @@ def _check_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
 
 def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None:
     """Ask about a first line that looks like a sample; `first` and `second` are lines that begin with the id."""
-    names = [cell for cell in first[1:] if cell.strip().lower() not in NOTHING]
+    names = [cell for cell in first[1:] if not is_nothing(cell)]
     numeric = bool(names) and all(is_number(name) for name in names)
     if numeric and not _are_labels([float(name) for name in names]):
         found = f"has numbers where the names of columns belong ({_some(names, 3)})"
