@@ -13,8 +13,8 @@ from run_folders import write_run
 from viewfuse.cli import main
 from viewfuse.errors import DataError
 from viewfuse.report.association import associations, kaplan_meier, log_rank, survival_pair
-from viewfuse.report.comparison import Column
-from viewfuse.report.run_folder import read_run
+from viewfuse.report.comparison import Column, columns_for
+from viewfuse.report.run_folder import CsvTable, read_run
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +24,18 @@ def run(tmp_path_factory):
 
 def column(name, values, levels=()):
     return Column(name, levels, np.array(values, dtype=float))
+
+
+def test_empty_cells_of_r_are_no_class(run, tmp_path):
+    n = len(run.ids)
+    ages, kinds = [f"{20 + i}.5" for i in range(n)], ["none", "drug"] * n
+    ages[1], kinds[2], kinds[3] = "NA", "n/a", "NaN"
+    known = CsvTable(tmp_path / "known.csv", {"id": run.ids, "age": ages, "kind": kinds[:n]})
+    age, kind = columns_for(run, known)
+    assert age.levels == ()
+    assert np.flatnonzero(np.isnan(age.values)).tolist() == [1]
+    assert kind.levels == ("drug", "none")
+    assert np.flatnonzero(np.isnan(kind.values)).tolist() == [2, 3]
 
 
 def test_each_column_has_the_test_that_suits_it(run):

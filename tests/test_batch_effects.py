@@ -104,7 +104,8 @@ def test_batches_come_in_any_form():
     rna = pd.DataFrame({"x": [1.0, 2, 3, 4], "site": ["Ulm", "Bonn", "Ulm", "Bonn"], "run": [3, 5, 5, 3]}, ids)
     views = Views({"rna": rna})
     expected = ["Ulm", "Bonn", "Ulm", "Bonn"]
-    for given in (expected, dict(zip(ids, expected, strict=True)), pd.Series(expected[::-1], ids[::-1])):
+    series = pd.Series(expected[1:] + expected[:1], ids[1:] + ids[:1])
+    for given in (expected, dict(zip(ids, expected, strict=True)), series, series.to_frame("site")):
         assert with_batch(views, given).batch.tolist() == expected
     taken = with_batch(views, "site")
     assert (taken.batch.tolist(), taken.columns) == (expected, (["x", "run"],))
@@ -115,10 +116,29 @@ def test_batches_come_in_any_form():
         with_batch(views, "plate")
     with pytest.raises(DataError, match="the batch of 's' is not known"):
         with_batch(views, dict(zip(ids[:3], expected[:3], strict=True)))
+    with pytest.raises(DataError, match="the batch of 'q' is not known"):
+        with_batch(views, ["Ulm", "NA", "Ulm", "Bonn"])
+    other = pd.DataFrame({"y": [4.0, 3, 2, 1], "site": ["Ulm", "Bonn", "Bonn", None]}, ids)
+    with pytest.raises(DataError, match="the batch 'site' of 'r' is 'Ulm' in one view and 'Bonn' in another"):
+        with_batch(Views({"rna": rna, "protein": other}), "site")
+    other.loc["r", "site"] = "Ulm"
+    assert with_batch(Views({"rna": rna, "protein": other}), "site").batch.tolist() == expected
     with pytest.raises(DataError, match="has nothing but the batch 'site'"):
         with_batch(Views({"rna": rna[["site"]]}), "site")
     with pytest.raises(DataError, match=r"batch 'a' of 2 has 1 sample"):
         URRL(2, **flat(**SMALL)).fit(np.arange(12.0).reshape(6, 2), batch=list("abbbbb"))
+
+
+def test_batches_are_refused_where_a_model_has_none(tmp_path):
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(12, 3)), columns=list("abc"))
+    model = URRL(2, **flat(pretrain_epochs=1, joint_epochs=0, scaling="standard")).fit({"rna": table})
+    with pytest.raises(DataError, match="the model was fitted without batches, so it takes out none; leave out batch"):
+        model.predict({"rna": table}, batch=["a", "b"] * 6)
+    model.save(tmp_path / "model")
+    table.assign(plate=["a", "b"] * 6).to_csv(tmp_path / "rna.csv", index_label="id")
+    done = run("predict", tmp_path / "model", tmp_path / "rna.csv", "--batch", "plate", "--out", tmp_path / "new.csv")
+    assert done.exit_code == 2
+    assert "fitted without batches, so it takes out none; leave out --batch" in done.output
 
 
 def test_columns_of_obs_are_batches():

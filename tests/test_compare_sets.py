@@ -130,6 +130,7 @@ def test_files_without_labels_and_labels_beside_sets_are_refused(tmp_path):
     for asked, said in (
         ([*files, str(tmp_path / "bare.npz")], "bare.npz holds no labels; add them as 'labels', or name its views"),
         ([*files, "--labels", files[0]], "leave out --labels"),
+        ([*files, "--batch", "plate"], "--batch is for one data set"),
         ([*files, files[0]], "two data sets are called 's0'"),
     ):
         refused = CliRunner().invoke(

@@ -137,6 +137,8 @@ def command(
     if _are_sets(inputs):
         if labels is not None:
             raise SettingError("several data sets have their labels in their files; leave out --labels")
+        if inputs.batch is not None:
+            raise SettingError("--batch is for one data set; leave it out, or compare each data set alone")
         with options.on_engine(engine, address, device), _kept(out):
             _compare_sets(
                 inputs, names, out, latex, as_json, rates=shares, own=own, style=style, device=device, **asked

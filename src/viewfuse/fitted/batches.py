@@ -101,6 +101,12 @@ class Batches:
         return cls(tuple(map(str, names)), shifts, factors)
 
 
+def check_takes_batch(batches: Batches | None) -> None:
+    """Refuse batches of new samples where a model has none: nothing would be taken out."""
+    if batches is None:
+        raise DataError("the model was fitted without batches, so it takes out none; leave out ", Setting("batch"))
+
+
 def fit_batches(views: Views) -> Batches | None:
     """Estimate the effects of the batches of reduced views; None where there are not two."""
     if views.batch is None:

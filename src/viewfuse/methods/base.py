@@ -23,6 +23,7 @@ from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
+from viewfuse.fitted.batches import check_takes_batch
 from viewfuse.fitted.clusters import merge_tree, representatives
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
@@ -268,6 +269,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         The samples, and how many cells were filled, for every view that had empty ones.
         """
         check_is_fitted(self)
+        if batch is not None:
+            check_takes_batch(self._model.batches)
         one_table = is_one_table(X) and len(self._model.names) == 1
         names = self._model.names if one_table else None
         views = X if isinstance(X, Views) else Views(X, names=names, allow_disjoint=True)

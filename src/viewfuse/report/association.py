@@ -41,7 +41,8 @@ def survival_pair(columns: Sequence[Column], names: Sequence[str]) -> tuple[NDAr
     found = {one.name: one for one in columns}
     absent = [name for name in names if name not in found]
     if absent:
-        raise DataError(f"no known column is called {absent[0]!r}; those that are there: {', '.join(found)}")
+        there = ", ".join(found) or "none"
+        raise DataError(f"no known column is called {absent[0]!r}; those that are there: {there}")
     times, seen = _numbers(found[names[0]], {}), _numbers(found[names[1]], _SEEN)
     if np.isin(times, (np.inf,)).any() or (times < 0).any():
         raise DataError(f"the column {names[0]!r} must hold times: numbers of at least 0")

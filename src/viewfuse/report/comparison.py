@@ -27,6 +27,8 @@ from viewfuse.utils.settings import Spell
 
 MOST_LEVELS = 50
 """A column of text with more values than this says who a sample is, not what."""
+_UNKNOWN = ("na", "nan", "n/a", "null")
+"""Empty cells as R, pandas and databases write them, in small letters; none may well be a class."""
 _FEW_NUMBERS = 12
 """A column of at most this many different whole numbers holds classes; other numbers are measured."""
 _MOST_COLUMNS = 20
@@ -144,6 +146,7 @@ def _check_shared(run: FinishedRun, known: CsvTable, shared: int) -> None:
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:
+    cells = ["" if cell.lower() in _UNKNOWN else cell for cell in cells]
     there = [cell for cell in cells if cell]
     levels = tuple(sorted(set(there), key=_order))
     measured = bool(there) and all(is_number(cell) for cell in there)

@@ -118,6 +118,10 @@ class Inputs:
 
     def open_for(self, fitted: Any) -> FileSource:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
+        if self.batch is not None:
+            from viewfuse.fitted.batches import check_takes_batch
+
+            check_takes_batch(fitted._model.batches)
         source, known = split_by_prefix(self.open(new_samples=True), fitted.view_names_), fitted.view_names_
         unknown = [name for name in source.names if name not in known]
         if unknown:

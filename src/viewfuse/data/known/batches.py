@@ -56,7 +56,12 @@ def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
             is_value = category_of(own[c]) == column
             rows = np.flatnonzero(views.mask[:, v] & ~np.isnan(values) & ((values == 1) | ~np.bool_(is_value)))
             text = str(own[c]).partition(" = ")[2]
-            names[rows] = [text if is_value else f"{values[row]:.15g}" for row in rows]
+            found = [text if is_value else f"{values[row]:.15g}" for row in rows]
+            for row, other in zip(rows, found, strict=True):
+                if names[row] not in ("", other):
+                    two = f"{names[row]!r} in one view and {other!r} in another"
+                    raise DataError(f"the batch {column!r} of {str(views.ids[row])!r} is {two}; correct one of them")
+            names[rows] = found
         kept = [c for c in range(len(own)) if c not in places]
         if not kept:
             raise DataError(f"view {views.names[v]!r} has nothing but the batch {column!r}; leave the view out")

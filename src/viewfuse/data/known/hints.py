@@ -17,8 +17,8 @@ from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Setting
 
 UNKNOWN = -1
-_NO_CLASS = ("", "-1", "nan", "None", "<NA>", "NaT")
-"""How labels are written that stand for none: -1 in scikit-learn, and what pandas has in empty cells."""
+_NO_CLASS = ("", "-1", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
+"""How labels are written that stand for none: -1 in scikit-learn, and what pandas and R have in empty cells."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
 
     `what` they are called in messages.
     """
+    if hasattr(given, "iloc") and np.ndim(given) == 2 and given.shape[1] == 1:
+        given = given.iloc[:, 0]  # with its index of ids
     by_id = isinstance(given, Mapping) or _has_ids(given, ids)
     return _by_id(given, ids, what) if by_id else _in_order(given, len(ids), what)
 
