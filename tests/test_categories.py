@@ -167,6 +167,18 @@ def test_categories_that_are_lost_or_spelled_otherwise_are_told(shop):
         model.complete({"shop": wide.iloc[:3].assign(brand=["Acme", "acme", "Bolt"])})
 
 
+def test_numbers_called_like_values_are_matched_as_numbers(shop):
+    doses = shop[["price"]].assign(**{f"dose = {i}": shop.price * i + 3 for i in range(1, 6)})
+    model, _ = fitted(doses)
+    views, filled = model.complete({"shop": doses.drop(columns="dose = 2").iloc[:4]})
+    assert [(one.columns[place], count) for one in filled for place, count in enumerate(one.counts) if count] == [
+        ("dose = 2", 4)
+    ]
+    assert (views.arrays[0][:, 2] != 0).all()
+    with pytest.warns(IgnoredColumnsWarning, match=r"ignored: shop 1 \('dose = 9'\)"):
+        model.complete({"shop": doses.assign(**{"dose = 9": 1.5})})
+
+
 def test_names_of_samples_are_no_category(shop):
     with pytest.raises(DataError, match=r"view 'shop', column 'brand' has 24 different texts.*no category"):
         fitted(shop.assign(brand=[f"item {i}" for i in range(24)]))

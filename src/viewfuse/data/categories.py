@@ -61,6 +61,12 @@ def blocks_of(columns: Sequence[Hashable], array: Any, present: NDArray[np.bool_
     return [places for places in categories_in(columns).values() if np.isin(array[present][:, places], (0, 1)).all()]
 
 
+def plain_in(columns: Sequence[Hashable], array: Any, present: NDArray[np.bool_]) -> set[str]:
+    """What is no category, though columns are called like its values: they hold other numbers than 0 and 1."""
+    blocks = blocks_of(columns, array, present)
+    return {name for name, places in categories_in(columns).items() if places not in blocks}
+
+
 class TextValues:
     """Gives the different texts of a column numbers, in the order in which they come."""
 

@@ -40,8 +40,13 @@ class Matching(NamedTuple):
     others: Sequence[int] = ()
 
 
-def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Matching:
-    """Match by name, 7 like "7"; where one side has no names there must be as many columns in both, in one order."""
+def match_columns(
+    view: str, given: Sequence[Hashable], fitted: Sequence[Hashable], plain: Collection[str] = ()
+) -> Matching:
+    """Match by name, 7 like "7"; where one side has no names there must be as many columns in both, in one order.
+
+    `plain` are no categories, though columns are called like their values, such as "dose = 1": they hold other numbers.
+    """
     if list(given) == list(fitted):
         return Matching()
     names = _spelled_alike(given, fitted)
@@ -53,9 +58,12 @@ def match_columns(view: str, given: Sequence[Hashable], fitted: Sequence[Hashabl
     _check_once(view, [name for name in names if name in known], "the new samples")
     _check_once(view, fitted, "the model")
     places = np.array([place.get(name, -1) for name in fitted], dtype=np.int64)
-    own, theirs = categories_in(names), categories_in(fitted)
+    own, theirs = (
+        {name: places for name, places in categories_in(columns).items() if name not in plain}
+        for columns in (names, fitted)
+    )
     _check_kinds(view, {*own} & known, {*theirs} & {*names})
-    whole = dict.fromkeys(category_of(name) or name for name in fitted)
+    whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
     _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
     absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
     _warn_of_absent(view, [name for name in theirs if name not in own])

@@ -18,7 +18,7 @@ from viewfuse.data.alignment import (
     named_views,
 )
 from viewfuse.data.annotated import Use, opened
-from viewfuse.data.categories import encoded_frame, with_words, without_rare
+from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import Offset, measured
 from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
@@ -209,7 +209,7 @@ class Views:
         if v is None or not self.widths[v]:
             return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), 0.0, ()
         array, given = with_words(self.arrays[v], self.mask[:, v], self.columns[v], columns)
-        matching = match_columns(name, given, columns)
+        matching = match_columns(name, given, columns, plain_in(given, array, self.mask[:, v]))
         offset = self.offsets[v]
         if matching.places is not None and not isinstance(offset, float):
             offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
