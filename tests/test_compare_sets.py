@@ -53,6 +53,10 @@ def test_effects_and_extreme_cases():
     assert signed_ranks(np.arange(1.0, 7.0)) == (1.0, 2 / 2**6)
     assert signed_ranks(-np.arange(1.0, 7.0)) == (-1.0, 2 / 2**6)
     assert signed_ranks(np.array([3.0, -1.0, -2.0]))[0] == 0
+    assert signed_ranks(np.array([1.0, -1.0])) == (0.0, 1.0)
+    assert signed_ranks(np.array([1.0, -1.0, 2.0, 3.0]))[0] == pytest.approx(
+        (1.5 + 3 + 4 - 1.5) / 10
+    )  # ties are halves
 
 
 def test_holm_is_that_of_its_definition():
