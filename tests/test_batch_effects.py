@@ -189,19 +189,22 @@ def test_batches_come_in_any_form():
 
 def test_a_column_is_taken_out_with_its_offset_and_what_is_left_is_a_view():
     """The third sample has nothing but its batch in one view, the last one lacks that view and has it in the other."""
-    first = np.array([[0.5, 1, 7], [0, 2, 8], [1.5, np.nan, np.nan], [0, 0, 0]], dtype=np.float32)
-    second = np.array([[1.0, 0, 1], [2, 1, 0], [3, 1, 0], [4, 1, 0]], dtype=np.float32)
+    first = np.array([[0.5, 1, 7], [0, 2, np.nan], [1.5, np.nan, np.nan], [0, 0, 0]], dtype=np.float32)
+    second = np.array([[1.0, 0, 1], [2, 1, 0], [3, 1, 0], [4, 1, 0.5]], dtype=np.float32)
     mask = np.array([[True, True], [True, False], [True, True], [False, True]])
     views = Views({"u": pd.DataFrame(first, columns=["run", "x", "y"]).fillna(-1),
                    "w": pd.DataFrame(second, columns=["z", "run = B", "run = A"])}, mask=mask)  # fmt: skip
-    arrays = (np.where(first == -1, np.nan, first), views.arrays[1])
+    arrays = (first, views.arrays[1])
     views = views.replace(arrays=arrays, offsets=(np.array([20240117.0, 0.0, 50.0]), 0.0))
     taken = with_batch(views, "run")
     assert taken.batch.tolist() == ["A", "20240117", "B", "B"]
     assert (taken.columns, taken.mask.tolist()) == (
         (["x", "y"], ["z"]), [[True, True], [True, False], [False, True], [False, True]])  # fmt: skip
     assert taken.offsets[0].tolist() == [0, 50]
-    assert taken.arrays[0].tolist() == [[1, 7], [2, 8], [0, 0], [0, 0]]
+    assert np.nan_to_num(taken.arrays[0], nan=-1).tolist() == [[1, 7], [2, -1], [0, 0], [0, 0]]
+    frame = pd.DataFrame({"run": [3.0, 4], "x": [3.0, 4]}, ["p", "q"])
+    twice = Views({"u": frame, "w": frame}, mask=[[True, False], [True, True]])
+    assert with_batch(twice, "run").batch.tolist() == ["3", "4"]  # not that of a row that is not there
     alone = Views({"u": pd.DataFrame({"run": [1.0, 2], "x": [3.0, 4]}, ["p", "q"])})
     alone = alone.replace(arrays=(np.array([[1.0, 3], [2, np.nan]]),))
     with pytest.raises(DataError, match="sample 'q' has nothing but its batch"):

@@ -24,6 +24,7 @@ from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
 from viewfuse.io import csv_text, matching, writers
 from viewfuse.io import safety as file_limits
 from viewfuse.io import safety as spool
+from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
 from viewfuse.serve import app, gate, replies, worker
@@ -348,6 +349,30 @@ def test_limits_let_pass_what_just_meets_them():
         with pytest.raises(TooLarge):
             check(most + 1)
     assert Limits() == Limits(10_000, 32_000_000, 64, 30.0)
+
+
+def test_tables_of_labels(tmp_path):
+    """Empty labels are none, ids are without the mark of text, and other files say what they lack."""
+    table = tmp_path / "known.csv"
+    table.write_text("id,label,kind\n'=a,x,1\nb,,2\nc,y z,\n")
+    assert read_labels(table) == {"=a": "x", "c": "y z"}
+    assert read_labels(table, "kind") == {"=a": "1", "b": "2"}
+    np.savez(tmp_path / "set.npz", view_0=np.eye(2), labels=np.array([7, 8]), ids=np.array(["u", "v"]))
+    (tmp_path / "set.npz").rename(tmp_path / "set.NPZ")
+    assert read_labels(tmp_path / "set.NPZ") == {"u": "7", "v": "8"}
+    np.savez(tmp_path / "bare.npz", view_0=np.eye(2))
+    for lines, said in (
+        ("id,a,b,c,d\n", "the columns 'id', 'a', 'b', 'c', 'd'; it needs the columns id and label"),
+        ("id,a,b,c,d,e\n", "'d' and 1 more; it needs"), ("x,label\n", "'x', 'label'; it needs"),
+        ("id,label\na,1\na,2\n", "twice"), ("id,label\n,1\n", "id"),
+    ):  # fmt: skip
+        table.write_text(lines)
+        with pytest.raises(DataError, match=said):
+            read_labels(table)
+    for path, said in ((tmp_path / "bare.npz", "holds no labels"), (tmp_path / "gone", "is no file"),
+                       (Path("/dev/null"), "is no file")):  # fmt: skip
+        with pytest.raises(DataError, match=said):
+            read_labels(path)
 
 
 def test_counts_of_seconds_are_cumulative():
