@@ -130,6 +130,71 @@ def test_new_clusters_are_taken_back_where_known_samples_leave_theirs(monkeypatc
         assert (run.network.weight.item(), run.history) == (1, {"loss": [1]})
 
 
+def test_new_samples_are_at_most_half_of_those_that_are_looked_at(monkeypatch):
+    seen = {}
+
+    def found(look, labels, novel, names, seed):
+        seen.update(rows=look, labels=labels, novel=novel)
+        return [NewKind(np.array([0, 2, 2499]), {})]
+
+    monkeypatch.setattr(updating, "_look", lambda run, stored, rows: rows)
+    monkeypatch.setattr(updating, "new_kinds", found)
+    labels, novel = np.arange(6000) % 7, np.arange(6000) % 10 == 0
+    model = SimpleNamespace(stored=None, names=["rna"])
+    (kind,) = updating._new_kinds(enlarged(labels, novel, 3000, model=model), None, 5)
+    rows = seen["rows"]
+    assert np.array_equal(rows, np.unique(rows))
+    late = novel | (np.arange(6000) >= 3000)
+    assert (len(rows), late[rows].sum()) == (2500, 1250)
+    assert np.array_equal(seen["labels"], labels[rows])
+    assert np.array_equal(seen["novel"], novel[rows])
+    assert kind.rows.tolist() == rows[[0, 2, 2499]].tolist()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    again: np.ndarray
+    shifts: np.ndarray
+
+
+@dataclass(frozen=True)
+class PlainModel:
+    """What is judged of a model."""
+
+    network: Module
+    method: URRLMethod
+    calibration: Calibration
+    stored: object = None
+    names: tuple = ()
+
+    @property
+    def surroundings(self):
+        return SimpleNamespace(outliers=lambda names, ids: SimpleNamespace(chosen=[]))
+
+    def assign(self, stored, embedding):
+        return None
+
+
+def test_old_clusters_are_worth_no_more_than_before_and_keep_their_shifts(monkeypatch):
+    method, network = URRLMethod(Config(n_clusters=2)), Network()
+    old, new = (
+        Calibration(np.array([0.6, 0.8]), np.array([1.0, 2])),
+        Calibration(np.array([0.9, 0.5, 0.7]), np.arange(3.0)),
+    )
+    given = enlarged([0, 1], [0, 0], 2, numbers=(0, 1), model=PlainModel(network, method, old))
+    monkeypatch.setattr(updating, "embed_stored", lambda run: None)
+    monkeypatch.setattr(updating, "clusters", lambda *given: torch.zeros(2))
+    monkeypatch.setattr(updating, "calibrated", lambda model, *labels: PlainModel(model.network, model.method, new))
+    for name in ("mean_confidence", "trust_of"):
+        monkeypatch.setattr(updating, name, lambda *given: None)
+    monkeypatch.setattr(updating, "records", lambda *made: {})
+    run = SimpleNamespace(network=network, method=method, history={}, seed=0, objective=0.0)
+    model = updating._judged(given, run, np.zeros(2, dtype=np.int64), np.arange(2)).model
+    assert model.calibration.again.tolist() == [0.6, 0.5, 0.7]
+    assert model.calibration.shifts.tolist() == [1, 2, 2]
+    assert model.method.config.n_clusters == 3
+
+
 def test_centres_are_means_where_no_others_tell_clusters_apart(monkeypatch):
     monkeypatch.setattr(updating, "centers_of", lambda *given: None)
     embedding, old = torch.tensor([[1.0, 3], [3, 5], [8, 8]]), torch.tensor([[0.0, 0], [6, 7]])
@@ -171,17 +236,19 @@ def test_a_branch_is_novel_where_half_of_it_is_and_not_by_chance():
 
 def test_the_next_cluster_shares_the_most_neighbours_for_its_size():
     rng = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(60):
         graph = rng.random((30, 30)) * (rng.random((30, 30)) < 0.3)
-        labels, novel = rng.choice([0, 1, 3], 30), rng.random(30) < 0.2
+        labels, novel = rng.choice([0, 1, 3], 30), rng.random(30) < 0.4
         weights = graph.sum(axis=1)
         tree = tree_of(graph=csr_array(graph), weights=weights, labels=labels, novel=novel)
         rows, own = rng.permutation(30)[:6], int(rng.choice([-1, 0, 3]))
         close = {}
         for c in {0, 1, 3} - {own}:
             members = [i for i in range(30) if labels[i] == c and not novel[i] and i not in rows]
-            close[c] = graph[np.ix_(members, rows)].sum() / weights[members].sum()
+            close[c] = graph[np.ix_(members, rows)].sum() / weights[members].sum() if members else -1
         assert tree._next_cluster(rows, own) == max(close, key=close.get)
+    apart = tree_of(graph=csr_array((4, 4)), weights=np.ones(4), labels=np.array([0, 0, 1, 1]), novel=np.zeros(4, bool))
+    assert apart._next_cluster(np.array([0]), 0) == 1  # never itself
 
 
 @pytest.mark.parametrize("within", [True, False])
