@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,13 @@ def test_values_far_out_are_an_alarm(fitted):
     count = round(100 * test.new)
     assert test.p_value == pytest.approx(fisher_exact([[count, 100 - count], [0, 400]], alternative="greater").pvalue)
     assert any("values far outside of those of training" in one for one in found.alarms)
+
+
+def test_few_values_far_out_are_compared_as_fisher_does_it():
+    model = SimpleNamespace(is_far=lambda values, present: np.arange(10) < 2, stored=range(20))
+    found = drift._out_of_range(model, SimpleNamespace(values=None, present=None))
+    assert found.p_value == pytest.approx(fisher_exact([[2, 8], [0, 20]], alternative="greater").pvalue)
+    assert (found.training, found.new, found.effect) == (0, 0.2, 0.2)
 
 
 def test_one_sample_and_one_cluster_are_compared_too(fitted):

@@ -402,6 +402,14 @@ def test_counts_of_seconds_are_cumulative():
         assert line in lines
 
 
+def test_patterns_that_are_known_are_counted_as_such_when_there_are_many():
+    metrics = Metrics(frozenset())
+    for _ in range(2):
+        metrics.count_rows(64, {"missing": {f"a\\b\n{i}": 1 for i in range(64)}})
+    lines = [line for line in metrics.text(0, 1, "").splitlines() if line.startswith("viewfuse_missing_total{")]
+    assert sorted(lines) == sorted(f'viewfuse_missing_total{{views="a\\\\b\\n{i}"}} 2' for i in range(64))
+
+
 def test_who_may_pass_the_gate():
     hosts = {
         b"127.0.0.1:80": "127.0.0.1",
