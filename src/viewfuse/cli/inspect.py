@@ -92,10 +92,10 @@ def _on_empty_cells(views: Views, facts: dict[str, Any]) -> list[str]:
 
 
 def _cost_in_words(fit: dict[str, Any]) -> str:
+    steps = f"{fit['steps']:,} steps of {1e3 * fit['step_seconds']:.0f} ms"
     return (
-        f"a fit with default settings: about {_time_in_words(fit['seconds'])} on {fit['cpu_cores']} CPU cores (a rough "
-        f"guess: {fit['steps']:,} steps, {fit['parameters'] / 1e6:.1f} million parameters), "
-        f"{fit['bytes'] / 1e6:,.0f} MB of memory besides the data"
+        f"a fit with default settings: at most about {_time_in_words(fit['seconds'])} on this CPU ({steps}, "
+        f"{fit['parameters'] / 1e6:.1f} million parameters), {fit['bytes'] / 1e6:,.0f} MB of memory besides the data"
     )
 
 
@@ -179,11 +179,14 @@ def _describe_kind(front_end: FrontEnd, n_rows: int) -> dict[str, Any]:
 
 def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
     """What a fit with default settings costs, with a training of every scaling."""
-    config, widths = Config(), [one.columns for one in front_ends]
+    from viewfuse.methods.urrl.training import measured_step
+
+    config, widths = Config().sized(n_samples), [one.columns for one in front_ends]
     n_scalings = _n_scalings(Reduction(tuple(front_ends)))
+    step = measured_step(widths, config, n_samples)
     return {
-        "seconds": round(cost.fit_seconds(n_samples, widths, config, n_scalings), 1),
-        "cpu_cores": cost.CORES,
+        "seconds": round(cost.fit_seconds(n_samples, widths, config, n_scalings, step), 1),
+        "step_seconds": step,
         "steps": cost.n_steps(n_samples, config, n_scalings),
         "parameters": cost.n_parameters(widths, config),
         "bytes": cost.fit_bytes(n_samples, widths, config, n_waiting=n_scalings - 1),

@@ -33,16 +33,19 @@ _COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
 """Neighbour lists as they are, with noise and coded, and their draws; outputs of layers with their gradients."""
 
 
-def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scalings: int = 3) -> float:
-    """Seconds that a fit takes on two CPU cores, roughly: the constants are set by hand.
+def fit_seconds(
+    n_samples: int, widths: Sequence[int], config: Config, n_scalings: int = 3, step: float | None = None
+) -> float:
+    """Seconds that a fit takes at most on two CPU cores, roughly: the constants are set by hand.
 
     Parameters
     ----------
     widths : columns per view, after reduction
     n_scalings : how many scalings are tried; 1 where the user names one
+    step : seconds of a step, where they were measured
     """
     config, size = config.sized(n_samples), min(n_samples, config.batch_size)
-    step = step_seconds(widths, replace(config, batch_size=size))
+    step = step_seconds(widths, replace(config, batch_size=size)) if step is None else step
     steps, passes = n_steps(n_samples, config, n_scalings), n_samples / size * (n_scalings + _EVALUATIONS) / _PASSES
     search = 2 * n_samples * min(n_samples, _EXACT_ROWS) * sum(widths) * n_scalings / _OPERATIONS_PER_SECOND
     return (steps + passes) * step + search

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,15 +18,17 @@ from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import known_centers
 from viewfuse.methods.urrl.method import HINTS, TERMS, URRLMethod
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers
 from viewfuse.selection.rules import clustering_weight
-from viewfuse.utils.jobs import run_jobs
+from viewfuse.utils.jobs import limited, run_jobs, threads_for
 
 _EVALUATIONS = 8
 """How often a joint stage is evaluated."""
+_TIMED = 4
+"""Steps that are made to measure how long one takes."""
 _MOST_ROWS, _LEAST_ROWS = 4096, 64
 """Of a pass on a GPU, of all networks and of each."""
 
@@ -222,6 +225,22 @@ def embed_all(training: Training) -> Tensor:
             found = method.embed(training.network, stored.take(rows.flatten()), stored)
             parts.append(torch.unflatten(found, 0, rows.shape))
     return torch.cat(parts, dim=1)[:, :n]
+
+
+def measured_step(widths: Sequence[int], config: Config, n_samples: int) -> float:
+    """Seconds of a step on this machine's CPU, as a fit of so many samples takes it: the fastest of three."""
+    draws, n = torch.Generator().manual_seed(0), max(2, min(n_samples, config.batch_size))
+    values = [torch.randn(n, width, generator=draws) for width in widths]
+    config = config.sized(n_samples)
+    stored = index_training_set(values, torch.ones(n, len(widths), dtype=torch.bool), URRLMethod(config).neighbor_depth)
+    with limited(threads_for(1)):
+        training, seconds = Training([init_state(stored, config, 0)]), list[float]()
+        steps = training.begin(pretraining_stage(training, _TIMED))
+        for epoch in range(_TIMED):
+            begun = perf_counter()
+            steps.run(epoch)
+            seconds.append(perf_counter() - begun)
+    return min(seconds[1:])  # the first one prepares
 
 
 def embed_stored(run: TrainState) -> Tensor:

@@ -1,0 +1,31 @@
+"""How long a step takes is measured with the step that a fit makes."""
+
+from __future__ import annotations
+
+import torch
+
+from viewfuse.methods.urrl import training
+from viewfuse.methods.urrl.config import Config
+
+
+def test_a_step_is_that_of_a_fit_and_the_fastest_after_the_first(monkeypatch):
+    times, seen = iter([0.0, 1.0, 10.0, 10.5, 20.0, 20.25, 30.0, 30.75]), []
+    monkeypatch.setattr(training, "perf_counter", lambda: next(times))
+    begin = training.Training.begin
+
+    def look(self, stage):
+        run = self.runs[0]
+        seen.append((len(run.stored), [v.shape[1] for v in run.stored.values], run.method.config, stage.rate))
+        return begin(self, stage)
+
+    monkeypatch.setattr(training.Training, "begin", look)
+    before = torch.get_num_threads()
+    small = Config(n_clusters=3, batch_size=16, embedding_dim=8, hidden_dim=6)
+    assert training.measured_step([3, 5], small, 999) == 0.25
+    assert seen == [(16, [3, 5], small.sized(999), 9e-4)]
+    assert torch.get_num_threads() == before
+
+
+def test_a_step_of_few_or_many_samples_has_their_size():
+    small = Config(n_clusters=3, batch_size=16, embedding_dim=8, hidden_dim=6)
+    assert all(training.measured_step([3], small, n) > 0 for n in (1, 7, 5_000))
