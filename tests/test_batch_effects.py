@@ -145,13 +145,13 @@ def test_a_cluster_of_a_batch_is_said_where_the_batch_is_not_nearly_all(recwarn,
 def test_clusters_that_are_nearly_the_batches_are_warned_of():
     batch = np.repeat(["a", "b"], 30)
     views = with_batch(Views([np.random.default_rng(0).normal(size=(60, 2))]), batch)
-    for strays, is_said in ((3, True), (6, False)):
+    for strays, is_said in ((3, True), (4, False)):
         labels = np.repeat([0, 1, 0, 1], [30 - strays, strays, strays, 30 - strays])
         if is_said:
             with pytest.warns(SuspiciousDataWarning, match="clusters follow the batches"):
                 assert batch_effects(views, views, labels).evidence["after"] > 0.5
         else:
-            assert 0.25 < batch_effects(views, views, labels).evidence["after"] < 0.5
+            assert 0.4 < batch_effects(views, views, labels).evidence["after"] < 0.5
 
 
 def test_a_class_in_one_batch_alone_is_said():
