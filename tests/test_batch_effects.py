@@ -165,6 +165,16 @@ def test_a_class_in_one_batch_alone_is_said():
     assert "is in a alone: confounded" in model.decisions_["batches"]["why"]
 
 
+def test_saved_effects_come_back_and_those_that_do_not_fit_are_refused():
+    made = batches.Batches(("a", "b"), (np.arange(6.0).reshape(2, 3),), (np.full((2, 3), 2.0),))
+    back = batches.Batches.of(["a", "b"], [3], made.tensors())
+    assert (back.shifts[0].tolist(), back.factors[0].tolist()) == ([[0, 1, 2], [3, 4, 5]], [[2] * 3] * 2)
+    made.factors[0][1, 1] = np.nan
+    for names, width in ((["a", "b"], 3), (["a"], 3), (["a", "b"], 4)):
+        with pytest.raises(ValueError, match="do not fit the columns"):
+            batches.Batches.of(names, [width], made.tensors())
+
+
 def test_batches_come_in_any_form():
     ids = ["p", "q", "r", "s"]
     rna = pd.DataFrame({"x": [1.0, 2, 3, 4], "site": ["Ulm", "Bonn", "Ulm", "Bonn"], "run": [3, 5, 5, 3]}, ids)
