@@ -77,6 +77,10 @@ def test_half_means_what_published_programs_mean():
     ]  # fmt: skip
 
 
+def test_nested_masks_draw_views_anew():
+    assert len({tuple((~nested_mask(200, 3, 0.5, seed)).sum(axis=0)) for seed in range(4)}) > 1
+
+
 def test_real_gaps_are_drawn_from_those_observed():
     observed = [[1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 0, 1]]
     mask = real_mask(4000, observed, 0)
@@ -90,11 +94,14 @@ def test_gaps_are_counted():
     assert (gaps.samples, gaps.views, gaps.complete, gaps.missing, gaps.patterns) == (5, 3, 2, 4, 3)
     assert str(gaps) == "40 % of samples complete, 27 % of cells missing, 3 patterns"
     assert str(describe(np.ones((4, 2), dtype=bool))) == "100 % of samples complete, 0 % of cells missing, 1 pattern"
+    assert str(describe([[1, 0], [1, 1]])).endswith(", 2 patterns")
     for wrong in (np.ones(4), 3, [[2, 1]]):
         with pytest.raises(DataError, match="mask"):
             describe(wrong)
     with pytest.raises(DataError, match="no rows"):
         real_mask(4, np.ones((0, 2)), 0)
+    with pytest.raises(ValueError, match="n_views must be a whole number of at least 1"):
+        cells_mask(4, 0, 0.5)
 
 
 @given(st.integers(1, 60), st.integers(1, 6), st.floats(0, 1), st.integers(0, 99))

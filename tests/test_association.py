@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import comb
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import scipy.stats
 from run_folders import write_run
 from viewfuse.cli import main
 from viewfuse.errors import DataError
-from viewfuse.report.association import associations, kaplan_meier, log_rank, survival_pair
+from viewfuse.report import association
+from viewfuse.report.association import association_section, associations, kaplan_meier, log_rank, survival_pair
 from viewfuse.report.comparison import Column, columns_for
 from viewfuse.report.run_folder import CsvTable, read_run
 
@@ -80,6 +82,33 @@ def test_shuffling_is_close_to_the_exact_test(run):
     assert found.p == pytest.approx(as_large / comb(len(labels), 2), abs=0.02)
 
 
+@pytest.mark.parametrize(("totals", "test"), [
+    ((20, 20, 20, 20, 6), "chi-squared"),  # a fifth of the cells expect 3
+    ((20, 20, 20, 6), "chi-squared by shuffling"),  # a quarter
+    ((20, 20, 20, 9), "chi-squared by shuffling"),  # 4.5
+    ((20, 20, 20, 10), "chi-squared"),  # 5
+    ((20,) * 9 + (2,), "chi-squared"),  # 1
+    ((20,) * 9 + (1,), "chi-squared by shuffling"),  # 0.5
+    ((20, 10), "chi-squared"), ((20, 9), "Fisher"),
+])  # fmt: skip
+def test_chi_squared_is_taken_where_cells_expect_enough(monkeypatch, totals, test):
+    """Two clusters of the same size, and samples without a cluster, which count nowhere."""
+    monkeypatch.setattr(association, "_SHUFFLES", 19)
+    if sum(totals) % 2:
+        totals = (*totals[:-2], totals[-2] + 1, totals[-1])
+    values = np.random.default_rng(0).permutation(np.repeat(np.arange(len(totals)), totals))
+    labels = np.repeat([0, 1, -1], [len(values) // 2, len(values) // 2, 40])
+    known = column("kind", [*values, *[0] * 40], tuple("abcdefghij"[: len(totals)]))
+    (found,) = associations(SimpleNamespace(labels=labels), [known])
+    assert (found.test, found.samples) == (test, len(values))
+    table = np.array([[(values[labels[: len(values)] == c] == g).sum() for g in range(len(totals))] for c in (0, 1)])
+    if test == "chi-squared":
+        expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+        statistic = ((table - expected) ** 2 / expected).sum()
+        assert found.statistic == pytest.approx(statistic)
+        assert found.p == pytest.approx(scipy.stats.chi2.sf(statistic, len(totals) - 1))
+
+
 def test_log_rank_of_two_groups_is_that_of_scipy():
     rng = np.random.default_rng(1)
     group = np.repeat([3, 5], [25, 18])
@@ -105,6 +134,48 @@ def test_kaplan_meier_is_the_empirical_one():
     expected = scipy.stats.ecdf(scipy.stats.CensoredData.right_censored(times, ~seen)).sf
     for moment, left in kaplan_meier(times, seen)[1:]:
         assert left == pytest.approx(float(expected.evaluate(moment)))
+
+
+def test_the_last_time_and_the_last_sample_count():
+    """By hand: three at risk, then two, then one, whose event tells nothing; the last time of a curve is the last."""
+    statistic, _ = log_rank(np.array([1.0, 2, 3]), np.ones(3, dtype=bool), np.array([0, 1, 1]))
+    assert statistic == pytest.approx((0 - 2 / 3) ** 2 / (2 / 9) / 1)
+    assert np.isnan(log_rank(np.array([1.0, 2]), np.zeros(2, dtype=bool), np.array([0, 1]))).all()
+    times, seen = np.array([2.0, 3, 3, 5, 9]), np.array([True, True, False, True, False])
+    expected = np.array([(0, 1), (2, 0.8), (3, 0.6), (5, 0.3), (9, 0.3)])
+    assert np.array(kaplan_meier(times, seen)) == pytest.approx(expected)
+
+
+def test_times_and_events_that_are_not_known_or_no_such():
+    times, event = column("t", [0, 4, np.nan, 7]), column("e", [0, np.nan, 1, 1], ("alive", "Dead"))
+    found, seen = survival_pair([times, event], ("t", "e"))
+    assert np.array_equal(found, [0, np.nan, np.nan, 7], equal_nan=True)
+    assert np.array_equal(seen, [0, np.nan, np.nan, 1], equal_nan=True)
+    for bad in (column("t", [-1, 4, 2, 7]), column("t", [0, 1, 0, 1], ("4", "late"))):
+        with pytest.raises(DataError, match="'t' must hold times"):
+            survival_pair([bad, event], ("t", "e"))
+
+
+def test_the_section_orders_tests_and_draws_steps(monkeypatch):
+    """Samples without a cluster have no curve and count in no test; those without a time have no curve either."""
+    drawn = []
+    monkeypatch.setattr(association.charts, "line_chart", lambda points, title, along: drawn.append((points, title)))
+    labels = np.repeat([0, 1, -1], [3, 3, 2])
+    run = SimpleNamespace(labels=labels, n_clusters=2, called=str)
+    known = [column("dose", [1, 2, 3, 3, 2, 1, 9, 9]), column("weight", [1, 2, 3, 7, 8, 9, 5, 5]),
+             column("t", [1, 2, 4, 5, 6, np.nan, 0.5, 0.5]), column("e", [1, 0, 1, 1, 1, 1, 1, 1])]  # fmt: skip
+    made = str(association_section(run, known, ("t", "e")).body)
+    found = {one.column: one for one in associations(run, known, ("t", "e"))}
+    assert {name: one.samples for name, one in found.items()} == {"dose": 6, "weight": 6, "t and e": 5}
+    assert found["weight"].p < found["weight"].corrected
+    shown = [f"{p:.4g}" for p in (found["weight"].p, found["weight"].corrected)]
+    assert made.index("weight") < made.index(shown[0]) < made.index(shown[1]) < made.index("dose")
+    assert [title for _, title in drawn] == [
+        f"Cluster {c}: share left (Kaplan-Meier, {n} samples)" for c, n in ((0, 3), (1, 2))
+    ]
+    share = 2 / 3
+    expected = np.array([(0, 1), (1, 1), (1, share), (4, share), (4, 0), (4, 0), (4, 0)])
+    assert np.array(drawn[0][0]) == pytest.approx(expected)
 
 
 def test_survival_pairs(run):

@@ -11,7 +11,8 @@ from test_explanation import run
 from viewfuse import URRL, Views, load
 from viewfuse.data.known.batches import with_batch
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.fitted.batches import two_way
+from viewfuse.fitted import batches
+from viewfuse.fitted.batches import batch_effects, fit_batches, two_way
 from viewfuse.metrics import clustering_accuracy
 
 SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=15, joint_epochs=5, scaling="standard")
@@ -88,6 +89,71 @@ def test_small_batches_are_corrected_in_part():
     assert 2 < found[1, 0] - found[0, 0] < 5
 
 
+def slow_correction(values, codes):
+    """One group: the mean of a batch counts as if three samples more had no effect, and so does its deviation."""
+    middle, deviation = values.mean(axis=0), values.std(axis=0)
+    z = (values - middle) / deviation
+    n, means = np.bincount(codes), np.array([z[codes == c].mean(axis=0) for c in np.unique(codes)])
+    weights = (n / (n + 3))[:, None]
+    group = (weights * means).sum(axis=0) / weights.sum()
+    effect = weights * (means - group)
+    rest = z - group - effect[codes]
+    squares = np.array([(rest[codes == c] ** 2).sum(axis=0) for c in np.unique(codes)])
+    pooled = (rest**2).mean(axis=0)
+    stretch = np.sqrt((squares + 3 * pooled) / (n[:, None] + 3) / pooled)
+    return middle + deviation * (z - effect[codes]) / stretch[codes]
+
+
+@pytest.mark.parametrize("n", [19, 260])
+def test_columns_of_a_view_are_corrected_in_their_own_units(monkeypatch, n):
+    """Values with an offset, a category, missing rows, and a view that too few samples have."""
+    monkeypatch.setattr(batches, "_GROUPS", (1,))
+    rng = np.random.default_rng(n)
+    code = (rng.random(n) < 0.3).astype(np.int64)
+    code[:4] = [0, 0, 1, 1]
+    rna = pd.DataFrame({"x": 70 + 5 * rng.normal(size=n) * (1 + code), "y": 3 - code + rng.normal(size=n)})
+    rna["brand = A"] = rng.integers(0, 2, n)
+    there = np.arange(n) % 6 != 5
+    rare = np.where(np.arange(n) < 3, 8.0 + code, np.nan)[:, None]
+    views = with_batch(
+        Views({"rna": rna.where(np.tile(there[:, None], 3)), "rare": rare, "all": np.ones((n, 1))}), code.astype(str)
+    )
+    found = fit_batches(views).apply(views)
+    expected = slow_correction(rna[["x", "y"]].to_numpy()[there], code[there])
+    assert found.arrays[0][there, :2] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert (found.arrays[0][~there] == 0).all()
+    assert np.array_equal(found.arrays[0][there, 2], rna["brand = A"][there])
+    assert np.array_equal(found.arrays[1], views.arrays[1])
+
+
+@pytest.mark.parametrize(("in_a", "more_a", "said"), [(19, 10, True), (18, 10, False), (20, 60, False), (20, 50, True)])
+def test_a_cluster_of_a_batch_is_said_where_the_batch_is_not_nearly_all(recwarn, in_a, more_a, said):
+    """Of 20 samples of the first cluster so many are in a, of 10 and more others; 20 are in b."""
+    batch = np.repeat(["a", "b", "a", "b"], [in_a, 20 - in_a, more_a, in_a])
+    labels = np.repeat([4, 7], [20, len(batch) - 20])
+    shift = 100.0 * (batch == "a")[:, None] + np.random.default_rng(0).normal(size=(len(batch), 2))
+    few = np.where(np.arange(len(batch)) < 2, 1.0, np.nan)[:, None]
+    views = with_batch(Views([shift, few]), batch)
+    found = batch_effects(views, views, labels)
+    assert found.alone == ({"4": "a"} if said else {})
+    assert len(recwarn.list) == said
+    assert found.evidence["before"] == pytest.approx(0.5)  # batches themselves in one view, nothing in the other
+    assert found.evidence["after"] < 0.5
+    recwarn.clear()
+
+
+def test_clusters_that_are_nearly_the_batches_are_warned_of():
+    batch = np.repeat(["a", "b"], 30)
+    views = with_batch(Views([np.random.default_rng(0).normal(size=(60, 2))]), batch)
+    for strays, is_said in ((3, True), (4, False)):
+        labels = np.repeat([0, 1, 0, 1], [30 - strays, strays, strays, 30 - strays])
+        if is_said:
+            with pytest.warns(SuspiciousDataWarning, match="clusters follow the batches"):
+                assert batch_effects(views, views, labels).evidence["after"] > 0.5
+        else:
+            assert 0.4 < batch_effects(views, views, labels).evidence["after"] < 0.5
+
+
 def test_a_class_in_one_batch_alone_is_said():
     rng = np.random.default_rng(2)
     known = np.repeat([0, 1, 2], 40)
@@ -97,6 +163,16 @@ def test_a_class_in_one_batch_alone_is_said():
         model = URRL(3, **flat(**SMALL), random_state=0).fit(views, batch=batch)
     assert list(model.decisions_["batches"]["alone"].values()) == ["a"]
     assert "is in a alone: confounded" in model.decisions_["batches"]["why"]
+
+
+def test_saved_effects_come_back_and_those_that_do_not_fit_are_refused():
+    made = batches.Batches(("a", "b"), (np.arange(6.0).reshape(2, 3),), (np.full((2, 3), 2.0),))
+    back = batches.Batches.of(["a", "b"], [3], made.tensors())
+    assert (back.shifts[0].tolist(), back.factors[0].tolist()) == ([[0, 1, 2], [3, 4, 5]], [[2] * 3] * 2)
+    made.factors[0][1, 1] = np.nan
+    for names, width in ((["a", "b"], 3), (["a"], 3), (["a", "b"], 4)):
+        with pytest.raises(ValueError, match="do not fit the columns"):
+            batches.Batches.of(names, [width], made.tensors())
 
 
 def test_batches_come_in_any_form():
@@ -139,6 +215,30 @@ def test_batches_are_refused_where_a_model_has_none(tmp_path):
     done = run("predict", tmp_path / "model", tmp_path / "rna.csv", "--batch", "plate", "--out", tmp_path / "new.csv")
     assert done.exit_code == 2
     assert "fitted without batches, so it takes out none; leave out --batch" in done.output
+
+
+def test_a_column_is_taken_out_with_its_offset_and_what_is_left_is_a_view():
+    """The third sample has nothing but its batch in one view, the last one lacks that view and has it in the other."""
+    first = np.array([[0.5, 1, 7], [0, 2, np.nan], [1.5, np.nan, np.nan], [0, 0, 0]], dtype=np.float32)
+    second = np.array([[1.0, 0, 1], [2, 1, 0], [3, 1, 0], [4, 1, 0.5]], dtype=np.float32)
+    mask = np.array([[True, True], [True, False], [True, True], [False, True]])
+    views = Views({"u": pd.DataFrame(first, columns=["run", "x", "y"]).fillna(-1),
+                   "w": pd.DataFrame(second, columns=["z", "run = B", "run = A"])}, mask=mask)  # fmt: skip
+    arrays = (first, views.arrays[1])
+    views = views.replace(arrays=arrays, offsets=(np.array([20240117.0, 0.0, 50.0]), 0.0))
+    taken = with_batch(views, "run")
+    assert taken.batch.tolist() == ["A", "20240117", "B", "B"]
+    assert (taken.columns, taken.mask.tolist()) == (
+        (["x", "y"], ["z"]), [[True, True], [True, False], [False, True], [False, True]])  # fmt: skip
+    assert taken.offsets[0].tolist() == [0, 50]
+    assert np.nan_to_num(taken.arrays[0], nan=-1).tolist() == [[1, 7], [2, -1], [0, 0], [0, 0]]
+    frame = pd.DataFrame({"run": [3.0, 4], "x": [3.0, 4]}, ["p", "q"])
+    twice = Views({"u": frame, "w": frame}, mask=[[True, False], [True, True]])
+    assert with_batch(twice, "run").batch.tolist() == ["3", "4"]  # not that of a row that is not there
+    alone = Views({"u": pd.DataFrame({"run": [1.0, 2], "x": [3.0, 4]}, ["p", "q"])})
+    alone = alone.replace(arrays=(np.array([[1.0, 3], [2, np.nan]]),))
+    with pytest.raises(DataError, match="sample 'q' has nothing but its batch"):
+        with_batch(alone, "run")
 
 
 def test_columns_of_obs_are_batches():

@@ -10,7 +10,7 @@ import pytest
 
 from flat import flat
 from viewfuse import URRL, Views, load, read_views
-from viewfuse.data.categories import FEWEST, MOST_VALUES
+from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words, without_rare
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.report.tables import Feature
@@ -182,6 +182,52 @@ def test_numbers_called_like_values_are_matched_as_numbers(shop):
 def test_names_of_samples_are_no_category(shop):
     with pytest.raises(DataError, match=r"view 'shop', column 'brand' has 24 different texts.*no category"):
         fitted(shop.assign(brand=[f"item {i}" for i in range(24)]))
+
+
+def test_what_is_a_category_and_what_is_none():
+    assert [is_value(cell) for cell in (" Acme", "É", "nan", "inf", "5%", "")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    names = ("brand = Acme", "a = b = c", " = Acme", "brand", 7)
+    assert [category_of(name) for name in names] == ["brand", "a", None, None, None]
+    columns, present = ["x", "brand = A", "brand = B"], np.array([True, True, False])
+    array = np.array([[5, 0, 1], [6, 1, 0], [np.nan] * 3])
+    assert blocks_of(columns, array, present) == [[1, 2]]
+    array[1, 2] = 2  # some of a kind are 0 and 1, which is not enough
+    assert blocks_of(columns, array, present) == []
+
+
+def test_words_and_empty_cells_become_the_columns_of_a_model():
+    given = np.array([[7.0, 1, 3], [8, 0, 4], [9, np.nan, 5]])
+    known = ["x", "new = former", "new = no", "new = yes", "y"]
+    array, columns = with_words(given, ["x", "new", "y"], known)
+    assert columns == ["x", "new = no", "y", "new = yes"]
+    assert array.tolist() == [[7, 0, 3, 1], [8, 1, 4, 0], [9, 0, 5, 0]]
+
+
+def test_values_of_half_of_the_samples_must_be_frequent():
+    frame = pd.DataFrame({"brand": [*["A"] * 3, "B", "C", "D"], "x": np.arange(6.0)})
+    assert Views.of([frame]).columns == (["brand = A", "x"],)
+    with pytest.raises(DataError, match="column 'brand' has 5 different texts"):
+        Views.of([pd.DataFrame({"brand": [*frame.brand, "E"], "x": np.arange(7.0)})])
+
+
+def test_columns_keep_their_offsets_beside_rare_values():
+    """Rows that lack the view count nowhere, and what is left has its own offset."""
+    array = np.array([[1, 0, 0.5], [1, 0, 0.25], [1, 1, 0], [1, 1, 0], [0, 1, 0]], dtype=np.float32)
+    views = Views({"shop": pd.DataFrame(array, columns=["b = A", "b = B", "x"]), "other": np.ones((5, 1))})
+    kept = without_rare(views.replace(offsets=(np.array([0.0, 0.0, 1e6]), 0.0)))
+    assert [kept.columns[0], kept.offsets[0].tolist()] == [["b = A", "b = B", "x"], [0, 0, 1e6]]
+    array[3, 1] = 0
+    views = Views({"shop": pd.DataFrame(array, columns=["b = A", "b = B", "x"]), "other": np.ones((5, 1))})
+    kept = without_rare(views.replace(offsets=(np.array([0.0, 0.0, 1e6]), 0.0)))
+    assert [kept.columns[0], kept.offsets[0].tolist()] == [["b = A", "x"], [0, 1e6]]
+    assert not kept.arrays[0].flags.writeable
 
 
 def test_a_category_counts_as_one_number():

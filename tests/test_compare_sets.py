@@ -14,7 +14,8 @@ from conftest import make_blobs
 from viewfuse import DataError, SettingError
 from viewfuse.cli import main
 from viewfuse.comparison.paired import holm, paired_tests, signed_ranks
-from viewfuse.comparison.sets import LabelledSet, compare_sets
+from viewfuse.comparison.results import Comparison, Run
+from viewfuse.comparison.sets import LabelledSet, SetsComparison, as_classes, compare_sets
 from viewfuse.data.views import Views
 from viewfuse.methods import KNNKMeans, MeanKMeans
 
@@ -53,6 +54,10 @@ def test_effects_and_extreme_cases():
     assert signed_ranks(np.arange(1.0, 7.0)) == (1.0, 2 / 2**6)
     assert signed_ranks(-np.arange(1.0, 7.0)) == (-1.0, 2 / 2**6)
     assert signed_ranks(np.array([3.0, -1.0, -2.0]))[0] == 0
+    assert signed_ranks(np.array([1.0, -1.0])) == (0.0, 1.0)
+    assert signed_ranks(np.array([1.0, -1.0, 2.0, 3.0]))[0] == pytest.approx(
+        (1.5 + 3 + 4 - 1.5) / 10
+    )  # ties are halves
 
 
 def test_holm_is_that_of_its_definition():
@@ -120,8 +125,80 @@ def test_scores_of_a_set_are_those_of_its_own_comparison(tmp_path):
         (line,) = [line for line in found.cells()[1] if line[1] == "knn"]
         assert line[2 + list(sets).index(name)].startswith(f"{rows['knn']:.1f} ±")
     assert [test.method for test in found.tests] == ["knn"]
+    some = compare_sets(sets, {"knn": KNNKMeans(), "mean": MeanKMeans()}, n_clusters=4, rates=(0.5,), seeds=1)
+    assert {len(set(run.labels.tolist())) for one in some.sets.values() for run in one.runs} == {4}
     with pytest.raises(DataError, match="two at least"):
         compare_sets({"a": sets["a"]}, {"knn": KNNKMeans()})
+
+
+def runs_of(method, wrong):
+    """Runs with so many of ten samples in the wrong class, by missing rate; None is a run that failed."""
+    for rate, counts in wrong.items():
+        for seed, count in enumerate(counts):
+            labels = None if count is None else (np.arange(10) % 2) ^ (np.arange(10) < count)
+            yield Run(method, rate, seed, labels, failed="" if count is not None else "no memory")
+
+
+def made_sets(count):
+    """The own method, another one that is better in the first set alone, and one of which a run failed."""
+    known = np.array(["a", "b"] * 5, dtype=object)
+    own, broken = {0.0: [0, 2], 0.5: [3]}, {0.0: [1, None], 0.5: [0]}
+    found = {}
+    for number in range(count):
+        other = {0.0: [0, 0], 0.5: [1]} if number == 0 else {0.0: [2, 2], 0.5: [4]}
+        runs = [*runs_of("own", own), *runs_of("other", other), *runs_of("broken", broken)]
+        found[f"s{number}"] = Comparison(("own", "other", "broken"), tuple(runs), known)
+    return found
+
+
+def test_tables_of_sets_cell_by_cell():
+    found = SetsComparison(made_sets(3), "own")
+    header, rows = found.cells()
+    assert header == ["missing rate", "method", "s0", "s1", "s2", "mean rank"]
+    assert rows == [
+        ["0", "own", *["90.0 ± 14.1"] * 3, "1.33"],
+        ["0", "other", "100.0 ± 0.0", "80.0 ± 0.0", "80.0 ± 0.0", "1.67"],
+        ["0", "broken", *["failed"] * 3, "-"],
+        ["0.5", "own", *["70.0"] * 3, "1.33"],
+        ["0.5", "other", "90.0", "60.0", "60.0", "1.67"],
+        ["0.5", "broken", *["100.0"] * 3, "-"],
+    ]
+    means = 250 / 3 - np.array([290, 220, 220]) / 3
+    ((name, difference, *counts, effect, p, corrected),) = found.test_cells()[1]
+    assert (name, difference, counts) == ("other", f"{means.mean():+.1f}", ["2", "0", "1"])
+    assert (float(effect), float(p), float(corrected)) == (0, 1, 1)  # the ranks 1.5, 1.5 against 3
+    assert f"p = {found.ranks.p_value:.2g};" in found.note()
+    assert f"less than {found.ranks.critical_difference:.2f} may" in found.note()
+    some = SetsComparison(made_sets(3), "own", "nmi")
+    one = some.sets["s1"]
+    scores = [one.scores(run)["nmi"] for run in one.runs[:2]]
+    assert some.cells()[1][0][3].startswith(f"{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f}")
+
+
+def test_p_values_of_both_kinds_stand_in_their_own_columns():
+    sets = made_sets(4)
+    for name, one in sets.items():
+        more = runs_of("third", {0.0: [1, 2], 0.5: [int(name[1])]})
+        sets[name] = Comparison((*one.methods, "third"), (*one.runs, *more), one.known)
+    found = SetsComparison(sets, "own")
+    assert any(test.p_value < test.corrected for test in found.tests)
+    for test, cells in zip(found.tests, found.test_cells()[1], strict=True):
+        assert cells[2:5] == [str(test.wins), str(test.ties), str(test.losses)]
+        assert [float(cells[6]), float(cells[7])] == pytest.approx([test.p_value, test.corrected], rel=1e-2)
+
+
+def test_six_sets_are_the_fewest_that_can_tell():
+    said = [f"With {n} data sets no p-value" in SetsComparison(made_sets(n), "own").note() for n in (5, 6)]
+    assert said == [True, False]
+    assert as_classes(np.array([0, -1, 2])) == ["0", None, "2"]
+    assert LabelledSet(None, ["0", 0, None, "b"]).n_classes == 2
+
+
+def test_cells_of_a_rate_that_a_set_lacks_are_failed():
+    sets = made_sets(2)
+    one = sets["s1"]
+    sets["s1"] = Comparison(one.methods, tuple(run for run in one.runs if run.missing_rate == 0), one.known)
+    assert SetsComparison(sets, "own").cells()[1][3][2:4] == ["70.0", "failed"]
 
 
 def test_files_without_labels_and_labels_beside_sets_are_refused(tmp_path):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from scipy.stats import binom, chi2_contingency, fisher_exact
+from scipy.stats import binom, chi2_contingency, fisher_exact, ks_2samp, mannwhitneyu
 
 from flat import flat
 from viewfuse import URRL
@@ -101,6 +102,13 @@ def test_values_far_out_are_an_alarm(fitted):
     assert any("values far outside of those of training" in one for one in found.alarms)
 
 
+def test_few_values_far_out_are_compared_as_fisher_does_it():
+    model = SimpleNamespace(is_far=lambda values, present: np.arange(10) < 2, stored=range(20))
+    found = drift._out_of_range(model, SimpleNamespace(values=None, present=None))
+    assert found.p_value == pytest.approx(fisher_exact([[2, 8], [0, 20]], alternative="greater").pvalue)
+    assert (found.training, found.new, found.effect) == (0, 0.2, 0.2)
+
+
 def test_one_sample_and_one_cluster_are_compared_too(fitted):
     rng = np.random.default_rng(4)
     assert not fitted.drift(drawn(1, rng))
@@ -124,6 +132,64 @@ def test_the_farthest_tenth_is_compared_as_fisher_does_it():
     edge = np.quantile([*before, *now], 0.9)
     table = [[(now > edge).sum(), (now <= edge).sum()], [(before > edge).sum(), (before <= edge).sum()]]
     assert drift._among_farthest(before, now) == pytest.approx(fisher_exact(table, alternative="greater").pvalue)
+
+
+def test_the_better_of_two_tests_of_distances_counts_twice():
+    rng = np.random.default_rng(7)
+    before = rng.exponential(size=200)
+    few, all_of_them = rng.exponential(size=80) + 9 * (np.arange(80) < 12), rng.exponential(size=80) + 0.25
+    for now in (few, all_of_them, before[:80] / 2):
+        found = drift._farther("rna", before, now)
+        both = ks_2samp(now, before, alternative="less", method="asymp"), drift._among_farthest(before, now)
+        assert found.p_value == pytest.approx(min(2 * min(both[0].pvalue, both[1]), 1))
+        edge = sorted(before)
+        gap = max((before <= x).mean() - (now <= x).mean() for x in [*edge, *now])
+        assert found.effect == pytest.approx(max(gap, 0))
+        edge = np.quantile(before, 0.95)
+        assert (found.training, found.new) == ((before > edge).mean(), (now > edge).mean())
+    assert drift._among_farthest(before, few) < ks_2samp(few, before, alternative="less").pvalue
+    assert drift._farther("rna", before, few[:4]) is None
+    assert drift._farther("rna", before[:5], few[:5]) is not None
+
+
+def test_half_of_the_training_samples_are_set_aside(fitted, monkeypatch):
+    counts = []
+    monkeypatch.setattr(drift, "_farther", lambda view, before, now: counts.append((len(before), len(now))))
+    stored = fitted._model.stored
+    drift._novelty(fitted._model, stored.take(slice(0, 50)))
+    present = stored.present.numpy()
+    assert [now for _, now in counts] == present[:50].sum(axis=0).tolist()
+    assert np.abs(np.array([before for before, _ in counts]) - present.mean(axis=0) * 200).max() < 30
+
+
+def test_what_differs_most_is_named_in_either_direction():
+    before, now = np.ones((10, 3), dtype=bool), np.ones((20, 3), dtype=bool)
+    before[:6, 1] = now[:2, 0] = False
+    missing = drift._missing(before, now, NAMES)
+    assert (missing.view, missing.training, missing.new) == ("image", pytest.approx(0.6), 0)
+    clusters = drift._clusters(np.repeat([0, 1, 2], [8, 1, 1]), np.repeat([0, 1, 2], [8, 6, 6]), 3, {0: "shoes"})
+    assert (clusters.cluster, clusters.training, clusters.new) == ("shoes", 0.8, 0.4)
+    assert drift._permuted(np.array([0, 1] * 9), np.array([0, 1] * 4), 2) == (0, 1)
+    assert drift._permuted(np.zeros(300, dtype=np.int64), np.ones(200, dtype=np.int64), 2) == (1, 1e-4)
+
+
+def test_confidence_is_compared_in_one_direction():
+    rng = np.random.default_rng(8)
+    highest = rng.uniform(0.7, 1, 60), rng.uniform(0.5, 0.9, 40)
+    sure, unsure = (np.stack([one, 1 - one], axis=1).astype(np.float32) for one in highest)
+    found, reverse = drift._confidence(sure, unsure), drift._confidence(unsure, sure)
+    assert found.effect == pytest.approx(sure.max(axis=1).mean() - unsure.max(axis=1).mean(), abs=1e-6)
+    ranks = mannwhitneyu(unsure.max(axis=1), sure.max(axis=1), alternative="less", method="asymptotic")
+    assert found.p_value == pytest.approx(ranks.pvalue)
+    assert (reverse.effect, reverse.p_value > 0.9) == (0, True)
+
+
+def test_alarms_begin_at_five_percent():
+    given = (0.06, 0.03), (0.04, 1e-9), (0.5, 0.07), (0.05, 0.001)  # 0.03 is one of the last two, so it is 0.06
+    found = drift._judged([DriftTest("out_of_range", "", 0, effect, effect, p) for effect, p in given])
+    assert [bool(one.sentence) for one in found] == [False, False, False, True]
+    assert drift.in_short(3, 20) == "no sign of it"  # 0.075 by chance
+    assert drift.in_short(101, 1000).startswith("101 of 1,000")
 
 
 def test_p_values_are_corrected_as_holm_does_it_and_small_effects_are_no_alarm():

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.data.known.hints import UNKNOWN, Hints, range_with
+from viewfuse.data.known.hints import UNKNOWN, Hints, number_with, range_with
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.hints import class_numbers, doubtful, known_centers, share_of_hints
@@ -76,6 +76,19 @@ def test_an_index_beside_samples_without_ids_means_nothing():
     assert Hints.of(y, np.arange(3)).codes.tolist() == [1, 0, UNKNOWN]
     assert Hints.of(y, np.array([2, 0, 1])).codes.tolist() == [1, 0, UNKNOWN]
     assert Hints.of(y, np.array([0, 2, 1])).codes.tolist() == [0, 1, UNKNOWN]
+
+
+def test_classes_are_in_their_own_order_and_written_as_ids_are():
+    """Numbers come before text, and spellings of one number in one order; an id may be composed in two ways."""
+    y = ["b", "10", "1.00", "1", "01", "1.0", "a"]
+    assert Hints.of(y, IDS).classes == ("01", "1", "1.0", "1.00", "10", "a", "b")  # one sample each: nothing to warn of
+    assert Hints.of({"e\u0301": "a", "x": ""}, np.array(["\u00e9", "s"])).codes.tolist() == [0, UNKNOWN]
+    assert Hints.of([pd.NaT, np.float32(3), "3"], IDS[:3]).by_class(IDS) == {"3": ["s1", "s2"]}
+    one, other = Hints.of(["a", "b", None], IDS[:3]), Hints.of(["a", "c", None], IDS[:3])
+    assert len({one.digest(), other.digest(), one.take(np.array([1, 0, 2])).digest()}) == 3
+    assert one.take(np.array([1, 2, 0])).codes.tolist() == [1, UNKNOWN, 0]
+    assert number_with(one, 1, asked=False) == 2  # not warned of
+    assert number_with(one, 2, asked=True) == 2
 
 
 @pytest.mark.parametrize("y", [None, [-1] * 7, [None] * 7, {}, np.full(7, np.nan)])

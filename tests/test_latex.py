@@ -26,6 +26,14 @@ def test_a_table_has_the_rules_of_booktabs_and_numbers_at_the_right():
     ]  # fmt: skip
 
 
+def test_signs_and_columns_of_numbers_one_by_one():
+    assert escaped("~^<>\N{MINUS SIGN}±") == r"\textasciitilde{}\textasciicircum{}$<$$>$$-$$\pm$"
+    rows = [("b", "\N{MINUS SIGN}1.5", "", "1,234", "7"), ("a", "+0.5", "3 ± 0.25", "-2", "seven")]
+    made = as_latex(("v", "w", "x", "y", "z"), rows, "t").splitlines()
+    assert made[1] == r"\begin{tabular}{lrrrl}"
+    assert made[5:7] == [r"b & $-$1.5 &  & 1,234 & 7 \\", r"a & +0.5 & 3 $\pm$ 0.25 & -2 & seven \\"]
+
+
 def test_the_report_has_latex_tables_and_a_paragraph_to_paste(tmp_path):
     params = {"random_state": 3, "n_clusters": 3, "scaling": "auto", "hidden_dim": 99, "batch_size": None}
     folder = write_run(tmp_path / "run", n=70, views=("r_na", "protein"), params=params)

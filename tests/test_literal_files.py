@@ -24,6 +24,7 @@ from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
 from viewfuse.io import csv_text, matching, writers
 from viewfuse.io import safety as file_limits
 from viewfuse.io import safety as spool
+from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
 from viewfuse.serve import app, gate, replies, worker
@@ -350,6 +351,30 @@ def test_limits_let_pass_what_just_meets_them():
     assert Limits() == Limits(10_000, 32_000_000, 64, 30.0)
 
 
+def test_tables_of_labels(tmp_path):
+    """Empty labels are none, ids are without the mark of text, and other files say what they lack."""
+    table = tmp_path / "known.csv"
+    table.write_text("id,label,kind\n'=a,x,1\nb,,2\nc,y z,\n")
+    assert read_labels(table) == {"=a": "x", "c": "y z"}
+    assert read_labels(table, "kind") == {"=a": "1", "b": "2"}
+    np.savez(tmp_path / "set.npz", view_0=np.eye(2), labels=np.array([7, 8]), ids=np.array(["u", "v"]))
+    (tmp_path / "set.npz").rename(tmp_path / "set.NPZ")
+    assert read_labels(tmp_path / "set.NPZ") == {"u": "7", "v": "8"}
+    np.savez(tmp_path / "bare.npz", view_0=np.eye(2))
+    for lines, said in (
+        ("id,a,b,c,d\n", "the columns 'id', 'a', 'b', 'c', 'd'; it needs the columns id and label"),
+        ("id,a,b,c,d,e\n", "'d' and 1 more; it needs"), ("x,label\n", "'x', 'label'; it needs"),
+        ("id,label\na,1\na,2\n", "twice"), ("id,label\n,1\n", "id"),
+    ):  # fmt: skip
+        table.write_text(lines)
+        with pytest.raises(DataError, match=said):
+            read_labels(table)
+    for path, said in ((tmp_path / "bare.npz", "holds no labels"), (tmp_path / "gone", "is no file"),
+                       (Path("/dev/null"), "is no file")):  # fmt: skip
+        with pytest.raises(DataError, match=said):
+            read_labels(path)
+
+
 def test_counts_of_seconds_are_cumulative():
     metrics = Metrics(frozenset({"/predict"}))
     for seconds in (0.005, 0.0051, 0.3, 31.0):
@@ -375,6 +400,14 @@ def test_counts_of_seconds_are_cumulative():
         "viewfuse_rows_total 7", "viewfuse_places_taken 2", "viewfuse_places 64",
     ):  # fmt: skip
         assert line in lines
+
+
+def test_patterns_that_are_known_are_counted_as_such_when_there_are_many():
+    metrics = Metrics(frozenset())
+    for _ in range(2):
+        metrics.count_rows(64, {"missing": {f"a\\b\n{i}": 1 for i in range(64)}})
+    lines = [line for line in metrics.text(0, 1, "").splitlines() if line.startswith("viewfuse_missing_total{")]
+    assert sorted(lines) == sorted(f'viewfuse_missing_total{{views="a\\\\b\\n{i}"}} 2' for i in range(64))
 
 
 def test_who_may_pass_the_gate():

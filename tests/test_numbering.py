@@ -11,10 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from flat import flat
-from viewfuse import URRL, load
+from run_folders import trust_of
+from viewfuse import URRL, Views, load
 from viewfuse.cli import main
 from viewfuse.errors import SettingError
+from viewfuse.methods import numbering
 from viewfuse.methods.numbering import FormerLabels
+from viewfuse.methods.urrl.fit import Fitted
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 1, "learning_rate": 2e-3}
 QUICK |= {"scaling": "standard"}
@@ -75,6 +78,27 @@ def test_strays_do_not_hand_down_a_number():
     assert FormerLabels(old, True, 3).numbers(new, 3).tolist() == [0, 1, 3]
 
 
+def test_clusters_that_are_one_share_a_quarter_of_each():
+    for first, number in ((25, 0), (24, 5)):
+        parts, whole = np.repeat(np.arange(5), [first, 19, 19, 19, 43 - first]), np.zeros(100, dtype=np.int64)
+        assert FormerLabels(parts, True, 5).numbers(whole, 1).tolist() == [number]
+        found = FormerLabels(whole, True, 1).numbers(parts, 5).tolist()
+        assert found == ([0, 1, 2, 3, 4] if number == 0 else [1, 2, 3, 4, 5])
+
+
+def test_samples_that_were_not_there_count_nowhere_and_reasons_have_the_new_numbers(monkeypatch):
+    former = FormerLabels(np.array([0, 2, 2, -1, -1]), True, 3)
+    made = numbering._decision(former, np.array([2, 3]), np.array([3, 2, 2, 3, 3]))
+    assert made.evidence == {"samples": 3, "share": pytest.approx(2 / 3), "by_ids": True}
+    assert (made.chosen, made.new, made.unused) == ([2], [3], [0, 1])
+    monkeypatch.setattr(numbering, "_renumbered_model", lambda *given: given[1:])
+    trust = trust_of(clusters=2, reasons=[{"name": "apart", "clusters": [0, 1]}, {"name": "few"}])
+    fitted = Fitted(None, None, {}, 0, [], {"trust": trust})
+    found = numbering.with_numbers(fitted, np.array([3, 1]), 4).decisions["trust"]
+    assert [one.get("clusters") for one in found["reasons"]] == [[1, 3], None]
+    assert [one["again"] for one in found["clusters"]] == [0, 0.93, 0, 0.93]
+
+
 @pytest.fixture(scope="module")
 def first():
     views, kind = kinds([30, 24, 20, 16])
@@ -132,6 +156,25 @@ def test_rows_that_are_only_counted_are_no_ids(first):
     turned = {name: array[::-1] for name, array in arrays.items()}
     again = URRL(4, **flat(**QUICK), random_state=3).fit(turned, like=model)
     np.testing.assert_array_equal(again.labels_, model.labels_[::-1])
+
+
+def test_a_tenth_of_the_smaller_set_is_enough_to_look_samples_up(first):
+    _, _, model = first
+    views, _ = kinds([8, 5, 4, 3], seed=9, prefix="n")
+    for shared, by_ids in ((2, True), (1, False)):
+        names = [f"{'s' if row < shared else 'n'}{row}" for row in range(20)]
+        former = FormerLabels.of(model, Views({name: table.set_axis(names) for name, table in views.items()}))
+        assert former.by_ids == by_ids
+        if by_ids:
+            assert former.labels.tolist() == [*model.labels_[:2].tolist(), *[-1] * 18]
+
+
+def test_samples_that_are_placed_count_up_to_a_novelty_of_95_percent(first):
+    _, _, model = first
+    views = Views(kinds([90, 80, 70, 60], seed=11, prefix="n")[0])
+    judged, found = model.judge(views), FormerLabels.of(model, views)
+    assert ((judged.novelty > 0.9) & (judged.novelty < 0.95)).any()
+    assert np.array_equal(found.labels, np.where(judged.novelty > 0.95, -1, judged.chances.argmax(axis=1)))
 
 
 def test_only_fitted_models_lend_their_numbers(first):
