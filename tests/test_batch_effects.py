@@ -220,14 +220,14 @@ def test_batches_are_refused_where_a_model_has_none(tmp_path):
 def test_a_column_is_taken_out_with_its_offset_and_what_is_left_is_a_view():
     """The third sample has nothing but its batch in one view, the last one lacks that view and has it in the other."""
     first = np.array([[0.5, 1, 7], [0, 2, np.nan], [1.5, np.nan, np.nan], [0, 0, 0]], dtype=np.float32)
-    second = np.array([[1.0, 0, 1], [2, 1, 0], [3, 1, 0], [4, 1, 0.5]], dtype=np.float32)
+    second = np.array([[1.0, 0, 0], [2, 1, 0], [3, 0, 0], [4, 1, 0.5]], dtype=np.float32)
     mask = np.array([[True, True], [True, False], [True, True], [False, True]])
     views = Views({"u": pd.DataFrame(first, columns=["run", "x", "y"]).fillna(-1),
                    "w": pd.DataFrame(second, columns=["z", "run = B", "run = A"])}, mask=mask)  # fmt: skip
     arrays = (first, views.arrays[1])
     views = views.replace(arrays=arrays, offsets=(np.array([20240117.0, 0.0, 50.0]), 0.0))
     taken = with_batch(views, "run")
-    assert taken.batch.tolist() == ["A", "20240117", "B", "B"]
+    assert taken.batch.tolist() == ["20240117.5", "20240117", "20240118.5", "B"]
     assert (taken.columns, taken.mask.tolist()) == (
         (["x", "y"], ["z"]), [[True, True], [True, False], [False, True], [False, True]])  # fmt: skip
     assert taken.offsets[0].tolist() == [0, 50]

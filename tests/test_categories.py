@@ -205,7 +205,7 @@ def test_what_is_a_category_and_what_is_none():
 def test_words_and_empty_cells_become_the_columns_of_a_model():
     given = np.array([[7.0, 1, 3], [8, 0, 4], [9, np.nan, 5]])
     known = ["x", "new = former", "new = no", "new = yes", "y"]
-    array, columns = with_words(given, ["x", "new", "y"], known)
+    array, columns = with_words(given, np.array([True, True, True]), ["x", "new", "y"], known)
     assert columns == ["x", "new = no", "y", "new = yes"]
     assert array.tolist() == [[7, 0, 3, 1], [8, 1, 4, 0], [9, 0, 5, 0]]
 
