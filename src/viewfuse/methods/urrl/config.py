@@ -269,7 +269,7 @@ _TINY = 200
 """Samples under which the trial is most of the time of a fit."""
 _SMALL, _SEVERAL, _FEWER = 1_000, 12, 3
 """Under so many samples, of at most so many clusters, a narrower network takes so many times fewer steps, at a larger
-rate: nearly as accurate, in a fifth of the time on a CPU (results/speed). Fifteen and more clusters lose by it."""
+rate: nearly as accurate, in less than half of the time on a CPU (results/speed). More clusters lose by it."""
 _WIDTH, _WIDE, _SMALL_WIDTH = 256, 512, 128
 _RATE, _SMALL_RATE, _SMALL_JOINT_FACTOR = 3e-4, 9e-4, 2.0
 _JOINT_FACTORS = {"quick": 3.0, "auto": 3.0, "thorough": 2.0}
