@@ -22,6 +22,7 @@ from torch.nn import Parameter
 
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed
+from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
@@ -191,7 +192,10 @@ def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
 
 def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor) -> None:
     """Continue the joint stage; `known` are clusters that samples should be in, of shape (samples,)."""
-    run.known, run.method = torch.from_numpy(known).to(run.device), replace(run.method, hint_weight=_HINT_WEIGHT)
+    run.known, run.method = (
+        Guidance(torch.from_numpy(known).to(run.device)),
+        replace(run.method, hint_weight=_HINT_WEIGHT),
+    )
     training = Training([run])
     stage = joint_stage(training, epochs)
     training.run(replace(stage, name="update", elements=rows, rate=min(stage.rate, _MOST_RATE)))

@@ -169,12 +169,37 @@ class KnownClasses(Decision):
     samples : how many there are in all
     agreed : how many of them are in the cluster of their class
     doubtful : by id the class of those that all of their views place elsewhere
+    unused : how many of the doubtful were not followed
     """
 
     name = "hints"
     samples: int
     agreed: int
     doubtful: Mapping[str, str]
+    unused: int = 0
+
+
+@dataclass(frozen=True)
+class KnownPairs(Decision):
+    """How many pairs of samples were known to be together or apart.
+
+    Attributes
+    ----------
+    evidence : "must_link" and "cannot_link": the ids of the samples of each pair
+    kept : how many of them the clusters keep
+    broken : the evidence of those that they do not keep
+    """
+
+    name = "pairs"
+    kept: int
+    broken: Mapping[str, Sequence[Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class SampleWeights(Decision):
+    """How many samples were learned from, where they count differently; the evidence is the weight of each by id."""
+
+    name = "weights"
 
 
 @dataclass(frozen=True)
@@ -239,6 +264,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers, KnownClasses, BatchEffects, KeptNumbers, Update,
+        MeanConfidence, Trust, Outliers, KnownClasses, KnownPairs, SampleWeights, BatchEffects, KeptNumbers, Update,
     )
 }  # fmt: skip

@@ -163,7 +163,19 @@ def _(decision: kinds.Outliers, spell: Spell = str) -> str:
 def _(decision: kinds.KnownClasses, spell: Spell = str) -> str:
     named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
     found = f"{decision.chosen} of {decision.samples:,} samples, {decision.agreed} are with their class: {named}"
-    return found + (f"; doubtful, as neighbours in all of their views are elsewhere: {doubted}" if doubted else "")
+    why = f"doubtful, as neighbours in all of their views are elsewhere ({decision.unused} not followed): {doubted}"
+    return f"{found}; {why}" if doubted else found
+
+
+@words.register
+def _(decision: kinds.KnownPairs, spell: Spell = str) -> str:
+    broken = ", ".join(" and ".join(pair) for pairs in decision.broken.values() for pair in pairs)
+    return f"{decision.kept} of {decision.chosen} are kept" + (f"; not {broken}" if broken else "")
+
+
+@words.register
+def _(decision: kinds.SampleWeights, spell: Spell = str) -> str:
+    return f"{decision.chosen:,} of {len(decision.evidence):,} samples are learned from"
 
 
 @words.register
@@ -210,8 +222,7 @@ def _(decision: Trust, spell: Spell = str) -> str:
 
 def again(numbers: Mapping[str, float]) -> str:
     """A chance with its interval."""
-    low, high = (f"{100 * numbers[name]:.0f}" for name in ("low", "high"))
-    return f"{numbers['again']:.0%} of the samples ({low} to {high}%)"
+    return f"{numbers['again']:.0%} of the samples ({100 * numbers['low']:.0f} to {100 * numbers['high']:.0f}%)"
 
 
 @words.register
@@ -255,8 +266,7 @@ def p_value(value: float) -> str:
 
 def _seen_once(held_out: Mapping[str, float | None]) -> bool:
     """Whether no view that was left out agrees; without any that tells, this is not known."""
-    known = [one for one in held_out.values() if one is not None]
-    return bool(known) and max(known) < SEEN
+    return max((one for one in held_out.values() if one is not None), default=SEEN) < SEEN
 
 
 class Reason(NamedTuple):

@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.known.hints import Hints
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.scaling import KINDS, check_scaling
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
 from viewfuse.fitted.novelty import Surroundings
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import known_classes
+from viewfuse.methods.urrl.hints import what_became
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
     embed_stored,
@@ -63,6 +64,7 @@ class Fitted(NamedTuple):
     embedding : of the training samples, of shape (samples, embedding)
     objectives : the last losses of the trainings with the same scaling
     decisions : per thing that was decided what was chosen, from which evidence, and why in words
+    known : what guided the training
     """
 
     model: Model
@@ -71,6 +73,7 @@ class Fitted(NamedTuple):
     seed: int
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
+    known: Guidance = UNGUIDED
 
     def soft(self) -> NDArray[np.float32]:
         """The chances of the training samples, of shape (samples, clusters)."""
@@ -91,7 +94,7 @@ def fit_models(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
-    hints: Hints | None = None,
+    known: Knowledge = NOTHING,
     begun: TrainState | None = None,
     n_jobs: int | None = None,
     threads: int | None = None,
@@ -111,7 +114,7 @@ def fit_models(
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
     fill : how empty cells are filled, see `viewfuse.data.filling`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
-    hints : known classes of some samples, the same for all sets
+    known : what is known of the samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
@@ -124,7 +127,7 @@ def fit_models(
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
         check_memory(source.reduced, config, device, n_waiting)
     searches = [
-        Search.of(source, config, scaling, own, device, hints) for source, own in zip(sources, seeds, strict=True)
+        Search.of(source, config, scaling, own, device, known) for source, own in zip(sources, seeds, strict=True)
     ]
     n_samples = len(sources[0].reduced)
     last = config.epochs(n_samples)[0]
@@ -150,7 +153,7 @@ def fit_models(
     chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     found = [one.best() for one in chosen]
-    return [_with_known(one, source, hints) for one, source in zip(found, sources, strict=True)]
+    return [_with_known(one, source, known) for one, source in zip(found, sources, strict=True)]
 
 
 def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
@@ -245,14 +248,15 @@ class _Chosen(NamedTuple):
             *([outliers] if outliers.chosen else []),
             *([] if model.calibration is None else [trust_of(model, soft, outliers.chosen, trial.reference)]),
         )
-        return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
+        return Fitted(
+            model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions, run.known
+        )
 
 
-def _with_known(fitted: Fitted, source: Source, hints: Hints | None) -> Fitted:
-    """What was fitted, with what became of hints and batches among its decisions."""
-    found: list[Decision] = []
-    if hints is not None:
-        found.append(known_classes(hints, fitted.labels(), fitted.model.stored.neighbor_ids, source.reduced.ids))
+def _with_known(fitted: Fitted, source: Source, known: Knowledge) -> Fitted:
+    """What was fitted, with what became of hints, pairs, weights and batches among its decisions."""
+    ids = source.reduced.ids
+    found: list[Decision] = list(what_became(known, fitted.known, fitted.labels(), fitted.model.stored, ids))
     if source.before is not None:
         found.append(batch_effects(source.reduced, source.before, fitted.labels()))
     return fitted._replace(decisions={**fitted.decisions, **records(*found)})
