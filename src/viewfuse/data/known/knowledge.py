@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.data.known.hints import Hints
 from viewfuse.data.known.pairs import CANNOT, MUST, Pairs
 from viewfuse.data.known.weights import sample_weights
-from viewfuse.errors import SettingError, SuspiciousDataWarning
+from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Setting
 
@@ -56,7 +56,12 @@ class Knowledge:
             found["pairs"] = _digest(self.pairs.rows, self.pairs.together)
         return found if self.weights is None else {**found, "sample_weight": _digest(self.weights)}
 
-    def check(self, like: object) -> None:
+    def check(self, n_clusters: int) -> None:
+        """Refuse weights of which too few are above 0."""
+        if self.weights is not None and (count := int((self.weights > 0).sum())) < n_clusters:
+            raise DataError(f"{count} samples have a weight above 0, too few for {n_clusters} clusters; weigh more")
+
+    def check_numbers(self, like: object) -> None:
         """Refuse a former model beside hints: both would number the clusters."""
         if self.hints is not None and like is not None:
             raise SettingError(Setting("like"), " and hints both give clusters their numbers; leave one out")

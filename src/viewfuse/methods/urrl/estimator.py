@@ -229,7 +229,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
         known = Knowledge.of(views.ids, y, must_link, cannot_link, sample_weight)
-        known.check(like)
+        known.check_numbers(like)
         asked = not self._chooses()
         config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
         former = FormerLabels.of(like, views)

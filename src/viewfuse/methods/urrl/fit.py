@@ -119,6 +119,7 @@ def fit_models(
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
     """
+    known.check(config.n_clusters)
     for one in sets:
         check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
     check_scaling(scaling, ("auto", *KINDS))

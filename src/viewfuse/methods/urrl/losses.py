@@ -58,8 +58,8 @@ def robustness(plain: Tensor, augmented: Tensor, weights: Tensor | None = None) 
     near = (-distances).to(plain.dtype)
     if weights is None:
         return -near.log_softmax(dim=-1).diagonal(dim1=-2, dim2=-1).mean(dim=-1)
-    among = (near + weights.log().unsqueeze(-2)).logsumexp(dim=-1)
-    return mean(torch.where(weights > 0, among - near.diagonal(dim1=-2, dim2=-1), 0.0), weights)
+    among = (near + _positive(weights).log().unsqueeze(-2)).logsumexp(dim=-1)
+    return mean(among - near.diagonal(dim1=-2, dim2=-1), weights)
 
 
 def log_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
