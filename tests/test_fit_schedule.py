@@ -45,7 +45,7 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), e
     monkeypatch.setattr(Config, "early_epochs", lambda self, n: early)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
 
-    def kmeans(samples, k, seed, weights):
+    def kmeans(samples, k, seed, *weights):
         assert (k, seed) == (3, seeds[0])  # the same for all trainings, so that they are compared with one partition
         return {"k-means": GROUPS}
 
@@ -300,7 +300,7 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
 
 @pytest.mark.usefixtures("three_scalings")
 def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch):
-    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed, weights: {"k-means": GROUPS})
+    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed, *weights: {"k-means": GROUPS})
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
     assert search_of().most_epochs(4) == 3 * 4 + 5 + 6
     assert search_of(seeds=(5, 6)).most_epochs(4) == 2 * (3 * 4 + 5 + 6)

@@ -178,7 +178,7 @@ def test_centres_start_at_known_classes_and_leave_room_for_others():
     known = torch.full((105,), UNKNOWN)
     known[torch.tensor([0, 1, 2])], known[torch.tensor([70, 71])] = 1, 0  # classes 0 and 2 of the truth, in other order
     none = torch.full((105, 1, 9), NO_NEIGHBOR)
-    centers, doubted = known_centers(embedding, known, 4, 0, none)
+    centers, doubted = known_centers(embedding, Guidance(known), 4, 0, none)
     assert not doubted.any()
     placed = torch.cdist(embedding, centers).argmin(dim=1).numpy()
     assert (placed[truth == 0] == 1).all()

@@ -99,25 +99,25 @@ def possible(n, musts, cannots, codes, n_clusters):
 
 
 def test_what_is_refused_cannot_be_kept_by_any_partition_and_the_rest_can():
-    """Of six samples in six clusters, where nothing but a contradiction stands in the way."""
+    """Of five samples in five clusters, where nothing but a contradiction stands in the way."""
     rng, refused = np.random.default_rng(0), 0
-    every = list(combinations(range(6), 2))
+    every = list(combinations(range(5), 2))
     for _ in range(40):
         chosen = rng.permutation(len(every))[: rng.integers(2, 8)]
         musts, cannots = [], []
         for place in chosen:
             (musts if rng.random() < 0.6 else cannots).append(every[place])
-        codes = np.where(rng.random(6) < 0.3, rng.integers(0, 2, 6), UNKNOWN)
+        codes = np.where(rng.random(5) < 0.3, rng.integers(0, 2, 5), UNKNOWN)
         named = [None if code == UNKNOWN else "ab"[code] for code in codes]
         try:
-            known = Knowledge.of(np.arange(6), named, musts, cannots)
+            known = Knowledge.of(np.arange(5), named, musts, cannots)
         except DataError:
-            assert not possible(6, musts, cannots, codes, 6)
+            assert not possible(5, musts, cannots, codes, 5)
             refused += 1
             continue
-        assert possible(6, musts, cannots, codes, 6)
-        fewest = next(k for k in range(1, 7) if possible(6, musts, cannots, [UNKNOWN] * 6, k))
-        assert known.pairs is None or known.pairs.least_clusters(6) <= fewest
+        assert possible(5, musts, cannots, codes, 5)
+        fewest = next(k for k in range(1, 6) if possible(5, musts, cannots, [UNKNOWN] * 5, k))
+        assert known.pairs is None or known.pairs.least_clusters(5) <= fewest
     assert 5 < refused < 35
 
 
@@ -249,13 +249,14 @@ def test_the_command_line_reads_pairs_and_weights(tmp_path):
     options += ["--joint-epochs", "1", "--trusted", "--out", str(tmp_path / "run")]
     arguments = ["fit", *(str(tmp_path / f"{name}.csv") for name in views), *options]
     arguments += ["--must-link", str(tmp_path / "must.csv")]
+    doubled = ["--view-weights", "sound=2"]
     done = CliRunner().invoke(main, [*arguments, "--cannot-link", str(tmp_path / "cannot.csv")])
     assert done.exit_code != 0
     assert "cannot.csv, line 1: 's2' and 's1' must be apart, but also together" in done.output
     assert "must.csv, line 2" in done.output
-    done = CliRunner().invoke(main, [*arguments, "--sample-weight", str(tmp_path / "weights.csv")])
+    done = CliRunner().invoke(main, [*arguments, "--sample-weight", str(tmp_path / "weights.csv"), *doubled])
     assert done.exit_code == 0, done.output
-    assert "60 of 60 samples are learned from" in done.output
+    assert "60 samples are learned from (views: sound 1.333, image 0.667)" in done.output
     found = load(tmp_path / "run" / "model").decisions_
     assert found["pairs"]["evidence"] == {"must_link": [["s1", "s2"]], "cannot_link": []}
-    assert found["weights"]["evidence"]["s1"] == pytest.approx(4 / 3)
+    assert found["weights"]["evidence"]["samples"]["s1"] == pytest.approx(4 / 3)

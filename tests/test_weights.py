@@ -1,4 +1,4 @@
-"""Weights of samples: how they are read, and that a weight of 2 is a sample that is there twice."""
+"""Weights of samples and views: how they are read, and that a weight of 2 is a sample that is there twice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import torch
 
 from flat import flat
 from test_hints import TINY, groups
-from viewfuse import URRL
+from viewfuse import URRL, Views, load
 from viewfuse.data.known.knowledge import Knowledge
-from viewfuse.data.known.weights import sample_weights
-from viewfuse.errors import CheckpointDiffers, DataError
+from viewfuse.data.known.weights import sample_weights, weights_of_views
+from viewfuse.data.scaling import fit_scaler
+from viewfuse.errors import CheckpointDiffers, DataError, SettingError
 from viewfuse.methods.urrl import losses
+from viewfuse.metrics import clustering_accuracy
 from viewfuse.selection.kmeans import drawn_centers, initial_centers, k_means, micro_clusters
+from viewfuse.selection.scores import merits, view_weights
 
 IDS = np.array([f"s{i}" for i in range(4)])
 
@@ -157,7 +160,7 @@ def test_equal_weights_change_nothing_to_the_bit_and_others_do(tmp_path):
     assert other.embedding_.tobytes() != plain.embedding_.tobytes()
     assert other.decisions_["weights"]["chosen"] == len(truth) - 5
     known = Knowledge.from_records(other.decisions_, other.ids_[3:])
-    assert known.weights == pytest.approx(weights[3:] / weights.mean())
+    assert known.weights == pytest.approx(weights[3:] / weights[3:].mean())
     with pytest.raises(CheckpointDiffers, match="sample_weight"):
         fitted(views, tmp_path / "kept")
 
@@ -166,3 +169,73 @@ def test_more_clusters_than_samples_that_count_are_refused():
     truth, views = groups()
     with pytest.raises(DataError, match="2 samples have a weight above 0, too few for 3 clusters"):
         fitted(views, sample_weight=(np.arange(len(truth)) < 2) * 1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ([1, 2], r"view_weights is \[1, 2\]; give a dict such as \{'rna': 2\}"),
+        ({"dna": 2}, "view_weights names 'dna'; the views are rna, protein"),
+        ({"rna": 0}, "view_weights of 'rna' is 0; give a number above 0, or leave the view out"),
+        ({"protein": -1.0}, "of 'protein' is -1.0"),
+        ({"rna": np.nan}, "of 'rna' is nan"),
+        ({"rna": "many"}, "of 'rna' is 'many'"),
+    ],
+)
+def test_mistakes_in_weights_of_views_are_one_clear_line(given, fault):
+    with pytest.raises(SettingError, match=fault):
+        weights_of_views(given, ["rna", "protein"])
+
+
+def test_weights_of_views_have_the_order_of_the_views_and_a_mean_of_one():
+    assert weights_of_views({"protein": "3"}, ["rna", "protein"]) == (0.5, 1.5)
+    assert weights_of_views({"protein": 3, "rna": 3}, ["rna", "protein"]) is None
+    assert weights_of_views({}, ["rna", "protein"]) is None
+    assert weights_of_views(None, ["rna"]) is None
+
+
+@pytest.mark.parametrize("kind", ["none", "standard"])
+def test_a_weight_of_a_view_multiplies_its_squared_distances(kind):
+    _, views = groups()
+    data = Views({name: table + 1 for name, table in views.items()})
+    plain = fit_scaler(data, kind)
+    weighed = plain.weighed((0.5, 1.5))
+    for v, weight in enumerate((0.5, 1.5)):
+        rows = data.mask[:, v]
+        one, other = (scaler.apply(data).arrays[v][rows].astype(np.float64) for scaler in (plain, weighed))
+        squares = [np.square(own[:, None] - own).sum(axis=2) for own in (one, other)]
+        assert squares[1] == pytest.approx(weight * squares[0], rel=1e-4, abs=1e-6)
+        assert weighed.undo(v, other) == pytest.approx(data.arrays[v][rows], rel=1e-5)
+    assert plain.weighed(None) is plain
+
+
+def test_weights_of_views_multiply_their_scores():
+    rng = np.random.default_rng(0)
+    neighbors, partitions = (
+        torch.from_numpy(rng.integers(0, 30, (30, 2, 9))),
+        torch.from_numpy(rng.integers(0, 3, (4, 30))),
+    )
+    repeats = view_weights(neighbors)
+    alone = [merits(partitions, neighbors[:, v : v + 1], 3) for v in range(2)]
+    for place, merit in enumerate(merits(partitions, neighbors, 3, (0.5, 1.5))):
+        own = [0.5 * repeats[0], 1.5 * repeats[1]]
+        for name in ("score", "agreement", "information"):
+            expected = np.average([getattr(view[place], name) for view in alone], weights=own)
+            assert getattr(merit, name) == pytest.approx(expected)
+
+
+def test_weights_of_views_reach_a_fit_and_stay_in_the_model(tmp_path):
+    """A view of another partition decides once it counts a hundred times as much, also after the model was saved."""
+    truth, views = groups()
+    other = np.random.default_rng(5).permutation(truth)
+    views["image"] = 0.06 * np.eye(5)[other] + np.random.default_rng(6).normal(size=(len(other), 5)) / 100
+    plain = fitted(views)
+    assert fitted(views, view_weights={"sound": 2, "image": 2}).soft_labels_.tobytes() == plain.soft_labels_.tobytes()
+    for name, groups_there in (("sound", truth), ("image", other)):
+        model = fitted(views, view_weights={name: 100})
+        assert clustering_accuracy(groups_there, model.labels_) > 0.9
+        assert model.decisions_["weights"]["evidence"]["views"][name] == pytest.approx(200 / 101)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert np.array_equal(again.predict(views), model.labels_)
+    assert Knowledge.from_records(again.decisions_, again.ids_).views == pytest.approx((2 / 101, 200 / 101))

@@ -24,6 +24,7 @@ class Guidance:
     pairs : int64 tensor of shape (pairs, 2): numbers of samples
     together : boolean tensor of shape (pairs,): whether those of a pair belong together, else apart
     weights : float32 tensor of shape (samples,): how much each counts
+    views : how much each view counts
     """
 
     classes: Tensor | None = None
@@ -31,6 +32,7 @@ class Guidance:
     pairs: Tensor | None = None
     together: Tensor | None = None
     weights: Tensor | None = None
+    views: tuple[float, ...] | None = None
 
     @classmethod
     def of(cls, known: Knowledge, device: torch.device) -> Guidance:
@@ -38,9 +40,9 @@ class Guidance:
         classes = None if known.hints is None else torch.from_numpy(known.hints.codes).to(device)
         weights = None if known.weights is None else torch.from_numpy(known.weights).float().to(device)
         if known.pairs is None:
-            return cls(classes, weights=weights)
+            return cls(classes, weights=weights, views=known.views)
         rows, together = (torch.from_numpy(one).to(device) for one in (known.pairs.rows, known.pairs.together))
-        return cls(classes, None, rows, together, weights)
+        return cls(classes, None, rows, together, weights, known.views)
 
     @property
     def followed(self) -> Tensor | None:

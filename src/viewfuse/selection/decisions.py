@@ -196,8 +196,13 @@ class KnownPairs(Decision):
 
 
 @dataclass(frozen=True)
-class SampleWeights(Decision):
-    """How many samples were learned from, where they count differently; the evidence is the weight of each by id."""
+class KnownWeights(Decision):
+    """How many samples were learned from, where not all count the same.
+
+    Attributes
+    ----------
+    evidence : "samples" and "views": the weights, of mean 1, by id and by name
+    """
 
     name = "weights"
 
@@ -264,6 +269,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers, KnownClasses, KnownPairs, SampleWeights, BatchEffects, KeptNumbers, Update,
+        MeanConfidence, Trust, Outliers, KnownClasses, KnownPairs, KnownWeights, BatchEffects, KeptNumbers, Update,
     )
 }  # fmt: skip

@@ -210,8 +210,9 @@ def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator, we
 
 
 def initial_centers(
-    embedding: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor | None = None, counted: Tensor | None = None
-) -> NDArray[np.float32]:
+    embedding: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor | None = None, counted: Tensor | None = None,
+    views: Sequence[float] | None = None,
+) -> NDArray[np.float32]:  # fmt: skip
     """Centres of shape (clusters, embedding): k-means from Ward's clusters and from twenty k-means++ starts.
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
@@ -223,6 +224,7 @@ def initial_centers(
     neighbor_ids : the neighbours of the samples, see `neighbor_agreement`; without them sums of squares decide
     counted : weights of the samples, of shape (samples,); one of weight 0 does not count. Ward's clusters, which are
         but a start, are those of all that count.
+    views : what each view counts, see `view_weights`
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
     counted = torch.ones_like(embedding[:, 0]) if counted is None else counted.to(embedding)
@@ -234,7 +236,7 @@ def initial_centers(
     found, spread = k_means(points, weights, starts, _ROUNDS)
     labels = [nearest_center(embedding, own) for own in found]
     unknown = [Merit(0.0, 0.0, 0.0)] * len(labels)
-    known = unknown if neighbor_ids is None else merits(labels, neighbor_ids, n_clusters)
+    known = unknown if neighbor_ids is None else merits(labels, neighbor_ids, n_clusters, views)
     best = found[best_start(known, spread.tolist())]
     if len(points) < len(embedding):
         best = k_means(embedding, counted, best[None], _ROUNDS_WITH_ALL)[0][0]
@@ -285,11 +287,13 @@ def _ward_clusters(points: Tensor, n_clusters: int) -> NDArray[np.int32]:
     return connected_components(joined, directed=False)[1][:n]
 
 
-def filled_kmeans(samples: Samples, n_clusters: int, seed: int, weights: Tensor | None = None) -> Tensor:
+def filled_kmeans(
+    samples: Samples, n_clusters: int, seed: int, weights: Tensor | None = None, views: Sequence[float] | None = None
+) -> Tensor:
     """k-means on the views themselves, missing ones filled from donors: the training samples' clusters, (samples,).
 
     It knows nothing of the network, so that a partition which both find is more than an artefact of either. Samples
-    count by their `weights`.
+    count by their `weights`, and views in the score by those of `views`; scaled values are weighed already.
     """
     rows = torch.arange(len(samples), device=samples.present.device)
     some = rows if len(rows) <= _ROWS else _drawn(rows, seed)
@@ -299,7 +303,7 @@ def filled_kmeans(samples: Samples, n_clusters: int, seed: int, weights: Tensor 
         raise Diverged(fault, Setting("scaling", "minmax"), " or 'standard'")
     neighbors = samples.neighbor_ids if some is rows else None  # neighbours of some are not among them
     own = None if weights is None else weights[some]
-    centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors, own)).to(table)
+    centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors, own, views)).to(table)
     parts = [nearest_center(filled_table(samples, part), centers) for part in torch.split(rows, _ROWS)]
     return torch.cat(parts)
 

@@ -103,8 +103,8 @@ def _why_scaling(decision: kinds.ScalingChoice, spell: Spell) -> str:
     return f", as {subject} with the neighbours in all views {_listed(scores)}"
 
 
-def _listed(scores: Mapping[str, float]) -> str:
-    return f"(score: {', '.join(f'{name} {score:.3f}' for name, score in scores.items())})"
+def _listed(numbers: Mapping[str, float], what: str = "score") -> str:
+    return f"({what}: {', '.join(f'{name} {number:.3f}' for name, number in numbers.items())})"
 
 
 def _on_mixing(decision: kinds.ScalingChoice) -> str:
@@ -163,19 +163,19 @@ def _(decision: kinds.Outliers, spell: Spell = str) -> str:
 def _(decision: kinds.KnownClasses, spell: Spell = str) -> str:
     named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
     found = f"{decision.chosen} of {decision.samples:,} samples, {decision.agreed} are with their class: {named}"
-    why = f"doubtful, as neighbours in all of their views are elsewhere ({decision.unused} not followed): {doubted}"
-    return f"{found}; {why}" if doubted else found
+    why = f"; doubtful, as neighbours in all of their views are elsewhere ({decision.unused} not followed): {doubted}"
+    return found + why * bool(doubted)
 
 
 @words.register
 def _(decision: kinds.KnownPairs, spell: Spell = str) -> str:
     broken = ", ".join(" and ".join(pair) for pairs in decision.broken.values() for pair in pairs)
-    return f"{decision.kept} of {decision.chosen} are kept" + (f"; not {broken}" if broken else "")
+    return f"{decision.kept} of {decision.chosen} are kept" + f"; not {broken}" * bool(broken)
 
 
 @words.register
-def _(decision: kinds.SampleWeights, spell: Spell = str) -> str:
-    return f"{decision.chosen:,} of {len(decision.evidence):,} samples are learned from"
+def _(decision: kinds.KnownWeights, spell: Spell = str) -> str:
+    return f"{decision.chosen:,} samples are learned from {_listed(decision.evidence['views'], 'views')}"
 
 
 @words.register

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from viewfuse.cli.options import pairs
 from viewfuse.io.labels import read_labels, read_pairs
 
 _FILE = click.Path(path_type=Path)
@@ -21,17 +22,20 @@ _OPTIONS = (
     click.option("--cannot-link", type=_FILE, metavar="FILE", help="CSV of two columns: ids that do not."),
     click.option("--sample-weight", type=_FILE, metavar="FILE",
                  help="CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
+    click.option("--view-weights", multiple=True, metavar="VIEW=NUMBER",
+                 help="How much a view counts; 1 by default. Once per view."),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class KnownFiles:
-    """The files in which something is known of samples; None where there is none."""
+    """The files in which something is known of samples, None where there is none, and weights of views, VIEW=NUMBER."""
 
     hints: Path | None
     must_link: Path | None
     cannot_link: Path | None
     sample_weight: Path | None
+    view_weights: tuple[str, ...]
 
     def read(self) -> dict[str, Any]:
         """By name what `fit` is given."""
@@ -41,6 +45,7 @@ class KnownFiles:
             "must_link": None if self.must_link is None else read_pairs(self.must_link),
             "cannot_link": None if self.cannot_link is None else read_pairs(self.cannot_link),
             "sample_weight": weights,
+            "view_weights": pairs("--view-weights", self.view_weights),
         }
 
 

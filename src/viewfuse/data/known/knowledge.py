@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.known.hints import Hints
 from viewfuse.data.known.pairs import CANNOT, MUST, Pairs
-from viewfuse.data.known.weights import sample_weights
+from viewfuse.data.known.weights import sample_weights, weights_of_views
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Setting
@@ -27,34 +27,39 @@ class Knowledge:
     hints : classes of some samples, shared by samples that belong together
     pairs : samples that belong together or apart
     weights : float64 array of shape (samples,), mean 1: how much each counts; None where all count the same
+    views : the same of views
     """
 
     hints: Hints | None = None
     pairs: Pairs | None = None
     weights: NDArray[np.float64] | None = None
+    views: tuple[float, ...] | None = None
 
     @classmethod
     def of(
-        cls, ids: NDArray[Any], y: Any = None, must_link: Any = None, cannot_link: Any = None, sample_weight: Any = None
-    ) -> Knowledge:
-        """Read what the user gave of the samples with these ids; contradictions are refused."""
+        cls, ids: NDArray[Any], y: Any = None, must_link: Any = None, cannot_link: Any = None,
+        sample_weight: Any = None, view_weights: Any = None, names: Sequence[str] = (),
+    ) -> Knowledge:  # fmt: skip
+        """Read what the user gave of the samples with these ids, and views of these names; refuse contradictions."""
         hints, pairs = Hints.of(y, ids), Pairs.of(must_link, cannot_link, ids)
         if hints is not None and pairs is not None:
             hints = pairs.spread(hints, ids)
-        return cls(hints, pairs, sample_weights(sample_weight, ids))
+        return cls(hints, pairs, sample_weights(sample_weight, ids), weights_of_views(view_weights, names))
 
     def take(self, rows: NDArray[np.int64], n: int) -> Knowledge:
         """What is known of some of `n` samples."""
         hints = (self.hints and self.hints.take(rows)) or None  # perhaps none of them is known
         weights = None if self.weights is None else self.weights[rows]
-        return Knowledge(hints, self.pairs and self.pairs.take(rows, n), weights)
+        return Knowledge(hints, self.pairs and self.pairs.take(rows, n), weights, self.views)
 
     def facts(self) -> dict[str, str]:
         """By name a checksum of each thing that is known."""
         found = {} if self.hints is None else {"hints": self.hints.digest()}
         if self.pairs is not None:
             found["pairs"] = _digest(self.pairs.rows, self.pairs.together)
-        return found if self.weights is None else {**found, "sample_weight": _digest(self.weights)}
+        if self.weights is not None:
+            found["sample_weight"] = _digest(self.weights)
+        return found if self.views is None else {**found, "view_weights": repr(self.views)}
 
     def check(self, n_clusters: int) -> None:
         """Refuse weights of which too few are above 0."""
@@ -94,13 +99,10 @@ class Knowledge:
         links = {
             name: [pair for pair in pairs if there.issuperset(pair)] for name, pairs in by_name.get("pairs", {}).items()
         }
-        return cls.of(ids, None, links.get(MUST), links.get(CANNOT))._with(hints, by_name.get("weights"), ids)
-
-    def _with(self, hints: Hints | None, weights: Mapping[str, float] | None, ids: NDArray[Any]) -> Knowledge:
-        """The same with hints and weights, 1 for samples without one."""
-        if weights is None:
-            return Knowledge(hints, self.pairs)
-        return Knowledge(hints, self.pairs, np.array([weights.get(str(one), 1.0) for one in ids.tolist()]))
+        pairs = Pairs.of(links.get(MUST), links.get(CANNOT), ids)
+        weights = by_name.get("weights", {"samples": {}, "views": {}})
+        own = [weights["samples"].get(str(one), 1.0) for one in ids.tolist()]
+        return cls(hints, pairs, sample_weights(own, ids), weights_of_views(weights["views"], list(weights["views"])))
 
 
 NOTHING = Knowledge()

@@ -1,15 +1,17 @@
-"""Weights: how much each sample counts; a weight of 2 is like the sample there twice."""
+"""Weights: how much each sample and each view counts; a weight of 2 is like the sample there twice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf, nan
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.known.hints import has_ids, id_key
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SettingError
+from viewfuse.utils.settings import Setting
 
 _WHAT = "sample_weight"
 
@@ -36,6 +38,34 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     if not found.any():
         raise DataError(f"every {_WHAT} is zero, so there is nothing to learn from; give some a weight above 0")
     return None if (found == found[0]).all() else found / found.mean()
+
+
+def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
+    """Weights of mean 1 in the order of the views; None where none are given, or all are the same.
+
+    Parameters
+    ----------
+    given : mapping from names of views to numbers above 0; views that it does not name have the weight 1
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise SettingError(Setting("view_weights"), f" is {given!r}; give a dict such as {{{names[0]!r}: 2}}")
+    strange = [name for name in given if name not in names]
+    if strange:
+        raise SettingError(Setting("view_weights"), f" names {strange[0]!r}; the views are {', '.join(names)}")
+    found = []
+    for name in names:
+        try:
+            weight = float(given.get(name, 1.0))
+        except (TypeError, ValueError):
+            weight = nan
+        if not 0 < weight < inf:
+            cure = "give a number above 0, or leave the view out"
+            raise SettingError(Setting("view_weights"), f" of {name!r} is {given[name]!r}; {cure}")
+        found.append(weight)
+    mean = sum(found) / max(len(found), 1)
+    return None if len(set(found)) < 2 else tuple(weight / mean for weight in found)
 
 
 def _by_id(given: Any, ids: NDArray[Any]) -> NDArray[np.float64]:

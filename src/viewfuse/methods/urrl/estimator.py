@@ -202,6 +202,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     def fit(
         self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None, batch: Any = None,
         must_link: Any = None, cannot_link: Any = None, sample_weight: Any = None,
+        view_weights: Mapping[str, float] | None = None,
     ) -> Self:  # fmt: skip
         """Train on the samples and cluster them.
 
@@ -220,6 +221,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
             with the pairs. See ``decisions_["pairs"]``.
         sample_weight : a number of at least 0 for each sample, in order or by id: one of weight 2 counts like two
             equal samples in what is learned, one of weight 0 is placed without being learned from
+        view_weights : by name of a view how much it counts, above 0, such as ``{"rna": 2}``; others count 1
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
@@ -228,7 +230,8 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         check_outliers(self.outliers)
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
-        known = Knowledge.of(views.ids, y, must_link, cannot_link, sample_weight)
+        links = must_link, cannot_link
+        known = Knowledge.of(views.ids, y, *links, sample_weight, view_weights, views.names)
         known.check_numbers(like)
         asked = not self._chooses()
         config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))

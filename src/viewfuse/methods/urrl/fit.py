@@ -195,7 +195,7 @@ class _Chosen(NamedTuple):
         tried = dict.fromkeys(trial.prepared.scaler.kind for trial in search.trials)
         trials = sound_trials(search.trials)
         candidates = [trial.candidate(trial.start()) for trial in trials]
-        scores = candidate_scores(candidates, search.trials[0].run.method.n_clusters)
+        scores = candidate_scores(candidates, search.config.n_clusters, search.known.views)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
         chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
@@ -229,7 +229,9 @@ class _Chosen(NamedTuple):
         embeddings = [embed_stored(trial.run) for trial in self.kept]
         labels = [_placed(trial, z) for trial, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
-        (best,) = best_of_each(candidates, candidate_scores(candidates, n_clusters)).values()
+        (best,) = best_of_each(
+            candidates, candidate_scores(candidates, n_clusters, self.kept[0].run.known.views)
+        ).values()
         trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
         clusters = trial.teach(labels[best], embedding)
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
@@ -256,8 +258,8 @@ class _Chosen(NamedTuple):
 
 def _with_known(fitted: Fitted, source: Source, known: Knowledge) -> Fitted:
     """What was fitted, with what became of hints, pairs, weights and batches among its decisions."""
-    ids = source.reduced.ids
-    found: list[Decision] = list(what_became(known, fitted.known, fitted.labels(), fitted.model.stored, ids))
+    facts = fitted.labels(), fitted.model.stored, source.reduced.ids, source.reduced.names
+    found: list[Decision] = list(what_became(known, fitted.known, *facts))
     if source.before is not None:
         found.append(batch_effects(source.reduced, source.before, fitted.labels()))
     return fitted._replace(decisions={**fitted.decisions, **records(*found)})

@@ -5,7 +5,7 @@ The cluster with the number of a class is that of the class. Clusters beyond the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import Training
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, SampleWeights
+from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
 
@@ -60,7 +60,7 @@ def pair_loss_of(training: Training) -> Callable[[], Tensor] | None:
 
 
 def known_centers(
-    embedding: Tensor, known: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor, weights: Tensor | None = None
+    embedding: Tensor, known: Guidance, n_clusters: int, seed: int, neighbor_ids: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Centres of shape (clusters, embedding), each with the number of its class, and which hints are `set_aside`.
 
@@ -69,22 +69,24 @@ def known_centers(
 
     Parameters
     ----------
-    known : int64 tensor of shape (samples,): the class, or UNKNOWN
-    weights : of the samples, of shape (samples,); None where all count the same
+    known : with classes of some samples
     """
-    usual = torch.from_numpy(initial_centers(embedding, n_clusters, seed, neighbor_ids, weights)).to(embedding)
-    placed, codes = nearest_center(embedding, usual).cpu().numpy(), known.cpu().numpy()
+    assert known.classes is not None
+    found = initial_centers(embedding, n_clusters, seed, neighbor_ids, known.weights, known.views)
+    usual = torch.from_numpy(found).to(embedding)
+    placed, codes = nearest_center(embedding, usual).cpu().numpy(), known.classes.cpu().numpy()
     doubted = set_aside(codes, class_numbers(placed, codes, n_clusters)[placed], neighbor_ids.cpu().numpy())
     codes = np.where(doubted, UNKNOWN, codes)
-    start = _with_means(usual, embedding, torch.from_numpy(codes).to(known))
-    counted = torch.ones_like(embedding[:, 0]) if weights is None else weights
-    drawn = k_means(embedding, counted, start[None], _ROUNDS)[0][0].to(usual)
-    found = [placed, nearest_center(embedding, drawn).cpu().numpy()]
-    numbers = [class_numbers(own, codes, n_clusters) for own in found]
-    shares = [share_of_hints(number[own], codes) for number, own in zip(numbers, found, strict=True)]
-    own, others = merits([torch.from_numpy(one).to(neighbor_ids.device) for one in found], neighbor_ids, n_clusters)
+    start = _with_means(usual, embedding, torch.from_numpy(codes).to(known.classes))
+    weights = torch.ones_like(embedding[:, 0]) if known.weights is None else known.weights
+    drawn = k_means(embedding, weights, start[None], _ROUNDS)[0][0].to(usual)
+    both = [placed, nearest_center(embedding, drawn).cpu().numpy()]
+    numbers = [class_numbers(own, codes, n_clusters) for own in both]
+    shares = [share_of_hints(number[own], codes) for number, own in zip(numbers, both, strict=True)]
+    labels = [torch.from_numpy(own).to(neighbor_ids.device) for own in both]
+    own, others = merits(labels, neighbor_ids, n_clusters, known.views)
     best = int(shares[1] > shares[0] and others.score >= own.score)
-    return (usual, drawn)[best][np.argsort(numbers[best])], torch.from_numpy(doubted).to(known.device)
+    return (usual, drawn)[best][np.argsort(numbers[best])], torch.from_numpy(doubted).to(known.classes.device)
 
 
 def _with_means(centers: Tensor, embedding: Tensor, known: Tensor) -> Tensor:
@@ -147,18 +149,21 @@ def set_aside(
 
 
 def what_became(
-    known: Knowledge, guided: Guidance, labels: NDArray[np.int64], stored: Samples, ids: NDArray[Any]
-) -> Iterator[Decision]:
-    """What became of all that was known, given the clusters of the training samples, of shape (samples,)."""
+    known: Knowledge, guided: Guidance, labels: NDArray[np.int64], stored: Samples, ids: NDArray[Any],
+    names: Sequence[str],
+) -> Iterator[Decision]:  # fmt: skip
+    """What became of all that was known, given the clusters of the training samples, and the names of the views."""
     if known.hints is not None:
         aside = np.zeros(len(labels), dtype=bool) if guided.doubted is None else guided.doubted.cpu().numpy()
         yield known_classes(known.hints, labels, stored.neighbor_ids, ids, aside)
     if known.pairs is not None:
         count, broken = len(known.pairs), known.pairs.broken(labels)
         yield KnownPairs(count, known.pairs.by_ids(ids), count - len(broken), broken.by_ids(ids))
-    if known.weights is not None:
-        weights = {str(one): weight for one, weight in zip(ids.tolist(), known.weights.tolist(), strict=True)}
-        yield SampleWeights(int((known.weights > 0).sum()), weights)
+    if known.weights is not None or known.views is not None:
+        weights = np.ones(len(ids)) if known.weights is None else known.weights
+        by_id = {str(one): weight for one, weight in zip(ids.tolist(), weights.tolist(), strict=True)}
+        by_view = dict(zip(names, known.views or [1.0] * len(names), strict=True))
+        yield KnownWeights(int((weights > 0).sum()), {"samples": by_id, "views": by_view})
 
 
 def known_classes(

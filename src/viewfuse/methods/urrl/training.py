@@ -273,14 +273,14 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     asked = config.clustering_weight
     run.numbers["clustering_weight"] = chosen if isinstance(asked, str) else asked
     how = config.n_clusters, run.seed, run.stored.neighbor_ids
-    known, weights = run.known.classes, run.known.weights
-    if known is not None:
-        centers, doubted = known_centers(embedding, known, *how, weights)
-        run.known = replace(run.known, doubted=doubted)
+    known = run.known
+    if known.classes is not None:
+        centers, doubted = known_centers(embedding, known, *how)
+        run.known = replace(known, doubted=doubted)
     elif config.center_start == "ward":
         centers = torch.from_numpy(paper_centers(embedding, config.n_clusters))
     else:
-        centers = torch.from_numpy(initial_centers(embedding, *how, weights))
+        centers = torch.from_numpy(initial_centers(embedding, *how, known.weights, known.views))
     run.network.centers.data.copy_(centers)
     run.clusters = clusters(run.method, run.network, embedding)
     run.joint_stage.kept = run.n_epochs
@@ -294,7 +294,8 @@ def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
     watches = []
     for run in runs:
         assert run.clusters is not None
-        watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, settles=config.settles)
+        ways: dict[str, Any] = {"settles": config.settles, "views": run.known.views}
+        watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, **ways)
         watch.judge(run.n_epochs, run.clusters)
         watches.append(watch)
     return watches

@@ -95,7 +95,8 @@ class Trial:
         k = method.n_clusters
         assert isinstance(method, URRLMethod)
         others = self.others if method.config.center_start == "best" else {}
-        own, *theirs = merits([torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())], ids, k)
+        partitions = [torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())]
+        own, *theirs = merits(partitions, ids, k, self.run.known.views)
         found = dict(zip(others, theirs, strict=True))
         better = [name for name in found if clearly_better(found[name], own, of_graph=name == "graph")]
         better = [name for name in better if self._keeps_known(others[name], labels)]
@@ -163,9 +164,9 @@ class Search:
 
     def _trials(self, scaler: Scaler) -> list[Trial]:
         depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
-        prepared = prepare(self.source, scaler, depth, self.device)
+        prepared = prepare(self.source, scaler.weighed(self.known.views), depth, self.device)
         known = Guidance.of(self.known, self.device)
-        others = candidate_partitions(prepared.stored, k, self.seeds[0], known.weights)
+        others = candidate_partitions(prepared.stored, k, self.seeds[0], known.weights, known.views)
         if self.known.hints is not None:
             others = {name: class_numbers(own, self.known.hints.codes, k)[own] for name, own in others.items()}
         place = 0 if self.asked else SCALINGS.index(scaler.kind)
