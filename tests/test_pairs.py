@@ -260,3 +260,21 @@ def test_the_command_line_reads_pairs_and_weights(tmp_path):
     found = load(tmp_path / "run" / "model").decisions_
     assert found["pairs"]["evidence"] == {"must_link": [["s1", "s2"]], "cannot_link": []}
     assert found["weights"]["evidence"]["samples"]["s1"] == pytest.approx(4 / 3)
+
+
+def test_pairs_and_weights_still_count_in_an_update():
+    truth, views = groups()
+    tables = {name: pd.DataFrame(table, [f"s{i}" for i in range(len(truth))]) for name, table in views.items()}
+    old, new = ({name: table.iloc[rows] for name, table in tables.items()} for rows in (slice(50), slice(50, None)))
+    same = np.flatnonzero(truth[:50] == 0)[:2]
+    links, weights = [[f"s{i}" for i in same]], {f"s{i}": 1 + i % 2 for i in range(50)}
+    model, plain = fitted(old, must_link=links, sample_weight=weights), fitted(old)
+    model.update(new)
+    plain.update(new)
+    epochs = [place for place, stage in enumerate(model.history_["stage"]) if stage == "update"]
+    assert epochs
+    assert all(model.history_["pairs"][place] > 0 for place in epochs)
+    assert "pairs" not in plain.history_
+    assert model.decisions_["pairs"]["evidence"]["must_link"] == links
+    known = Knowledge.from_records(model.decisions_, model.ids_)
+    assert known.weights == pytest.approx(np.array([*weights.values(), *[1.5] * 10]) / 1.5)
