@@ -178,6 +178,7 @@ def watched_fit(monkeypatch):
         return {"k-means": references[-1]}
 
     monkeypatch.setattr(trials, "candidate_partitions", found)
+    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(5)
     views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]

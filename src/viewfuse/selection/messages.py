@@ -147,6 +147,7 @@ def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
     found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
+    found["tree"] = "the tree of its embedding and of the neighbours in all views"
     taught = f"those of {found[decision.chosen]}, which the network was taught"
     return f"{taught}, as neighbours stay together much better there {_listed(decision.evidence)}"
 

@@ -227,7 +227,7 @@ class _Chosen(NamedTuple):
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
         (best,) = best_of_each(candidates, candidate_scores(candidates, n_clusters)).values()
         trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
-        clusters = trial.teach(labels[best], embedding)
+        clusters = trial.teach(labels[best], embedding, trial.tree(embedding))
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
