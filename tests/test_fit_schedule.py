@@ -178,6 +178,7 @@ def watched_fit(monkeypatch):
         return {"k-means": references[-1]}
 
     monkeypatch.setattr(trials, "candidate_partitions", found)
+    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(5)
     views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]
@@ -287,7 +288,7 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
         return embedding[[0, 20, 40]] if learned else None
 
     monkeypatch.setattr(trials, "centers_of", taught)
-    monkeypatch.setattr(trials, "merits", lambda parts, ids, k: [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)])
+    monkeypatch.setattr(trials, "merits", lambda parts, ids, k, views: [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)])
     model, [(run, z, _)], references = watched_fit(scaling="minmax", pretrain_epochs=1, joint_epochs=0)
     assert (asked[0][0].tolist(), asked[0][1]) == (references[0].tolist(), 3)
     assert model.decisions_["clusters"]["chosen"] == ("k-means" if learned else "network")

@@ -27,7 +27,6 @@ from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_number import (
     number_decision,
     possible_range,
-    principal,
     splits_tested,
     without_view,
 )
@@ -35,7 +34,7 @@ from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.splits import LEAST, Look
-from viewfuse.selection.tree import cluster_tree
+from viewfuse.selection.tree import cluster_tree, principal
 
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""

@@ -39,13 +39,14 @@ from viewfuse.methods.urrl.training import embed_stored, joint_stage
 from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.candidates import centers_of
-from viewfuse.selection.cluster_number import principal, without_view
+from viewfuse.selection.cluster_number import without_view
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import clustering_weight
 from viewfuse.selection.splits import Look
+from viewfuse.selection.tree import principal
 
 _NOVEL = 0.95
 """Novelty from which on a sample fits nowhere; one in twenty of a known kind is above."""

@@ -22,10 +22,13 @@ from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.kmeans import filled_kmeans
 from viewfuse.selection.scores import AGREEMENT_DEPTH
+from viewfuse.selection.tree import cluster_tree, principal
 
 _Table = NDArray[np.float64]
 _GRAPH_ROWS = 20_000
 """More samples take the eigenvectors longer than the training of a network on a GPU."""
+_TREE_ROWS = 5_000
+"""More samples need all distances between them, more than 100 MB."""
 _PRECISION = 1e-4
 _TAUGHT_ROWS = 5_000
 _ROUNDS = 60
@@ -45,6 +48,13 @@ def candidate_partitions(
     if 1 < n_clusters < len(samples) <= _GRAPH_ROWS:
         found["graph"] = graph_clusters(neighbor_graph(samples.neighbor_ids), n_clusters)
     return found
+
+
+def tree_clusters(embedding: Tensor, neighbor_ids: Tensor, n_clusters: int, seed: int) -> NDArray[np.int64] | None:
+    """The tree of an embedding, cut into clusters, of shape (samples,); None of very many samples."""
+    if not 1 < n_clusters <= len(embedding) <= _TREE_ROWS:
+        return None
+    return cluster_tree(principal(embedding), neighbor_ids, seed % 2**32).cut(n_clusters)
 
 
 def neighbor_graph(neighbor_ids: Tensor) -> csr_array:

@@ -121,9 +121,8 @@ def _(decision: kinds.PretrainingLength, spell: Spell = str) -> str:
     lasted, planned, agreed = decision.chosen, decision.planned, decision.evidence.get("agreement")
     if lasted == planned:
         return f"all {lasted} epochs" if lasted else "none"
-    why = "the clusters are clear by then"
-    why = why if agreed is None else f"trainings agree by then (adjusted Rand index {agreed:.2f})"
-    return f"{lasted} of {planned} epochs, as {why}"
+    index = "" if agreed is None else f" (adjusted Rand index {agreed:.2f})"
+    return f"{lasted} of {planned} epochs, as {'trainings agree' if index else 'the clusters are clear'} by then{index}"
 
 
 @words.register
@@ -147,6 +146,7 @@ def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
     found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
+    found["tree"] = "the tree of its embedding and of the neighbours in all views"
     taught = f"those of {found[decision.chosen]}, which the network was taught"
     return f"{taught}, as neighbours stay together much better there {_listed(decision.evidence)}"
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
+from sklearn.decomposition import PCA
 from torch import Tensor
 
 from viewfuse.neighbors.search import NO_NEIGHBOR
@@ -28,6 +29,8 @@ DEPTH = 9
 """Neighbours of a sample that count, as in the neighbour agreement."""
 PER_GROUP, MOST_GROUPS = 8, 200
 """Samples of a small cluster on average, and how many small clusters there are at most: as of clusters themselves."""
+_DIMENSIONS = 24
+"""Principal components that are clustered; more do not change the neighbours."""
 _ROUNDS = 15
 _ROWS = 2_500
 """Samples that are enough to see which clusters are near."""
@@ -69,6 +72,16 @@ def in_order_met(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """The same partition, whose clusters are numbered as the samples meet them."""
     _, first, place = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[place]
+
+
+def principal(table: Tensor) -> Tensor:
+    """The first principal components of a table, of shape (rows, components), with a mean square length of 1."""
+    rows = table.double().cpu().numpy()
+    if len(rows) < 2:  # a single row lies at its own mean
+        return table.new_zeros(len(rows), 1, dtype=torch.float32)
+    solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
+    found = PCA(min(_DIMENSIONS, *rows.shape), svd_solver=solver).fit_transform(rows)
+    return table.new_tensor(found / max(np.sqrt(np.square(found).sum(axis=1).mean()), 1e-12), dtype=torch.float32)
 
 
 def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
 from viewfuse.methods.urrl.hints import class_numbers, share_of_hints
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
-from viewfuse.selection.candidates import candidate_partitions, centers_of
+from viewfuse.selection.candidates import candidate_partitions, centers_of, tree_clusters
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
 from viewfuse.selection.scores import Candidate, matched_kappa, merits
@@ -84,21 +85,24 @@ class Trial:
         if self.teach(self.found, embedding).chosen != "network":
             self.run.clusters = clusters(self.run.method, self.run.network, embedding)
 
-    def teach(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
+    def teach(
+        self, labels: NDArray[np.int64], embedding: Tensor, more: Mapping[str, NDArray[np.int64]] = MappingProxyType({})
+    ) -> ClusterSource:
         """Teach the network a partition that was found without it and scores clearly higher, if it can learn one.
 
         Parameters
         ----------
         labels, embedding : of the training samples, as they are
+        more : by name partitions beside `others`
         """
         method, ids = self.run.method, self.prepared.stored.neighbor_ids
         k = method.n_clusters
         assert isinstance(method, URRLMethod)
-        others = self.others if method.config.center_start == "best" else {}
+        others = {**self.others, **more} if method.config.center_start == "best" else {}
         partitions = [torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())]
         own, *theirs = merits(partitions, ids, k, self.run.known.views)
         found = dict(zip(others, theirs, strict=True))
-        better = [name for name in found if clearly_better(found[name], own, of_graph=name == "graph")]
+        better = [name for name in found if clearly_better(found[name], own, found_in=name)]
         better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
         for name in sorted(better, key=lambda name: -found[name].score):
@@ -107,6 +111,14 @@ class Trial:
                 self.run.network.centers.data.copy_(centers)
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
+
+    def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
+        """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
+        k, known = self.run.method.n_clusters, self.run.known.followed
+        found = tree_clusters(embedding, self.prepared.stored.neighbor_ids, k, self.run.seed)
+        if found is None:
+            return {}
+        return {"tree": found if known is None else class_numbers(found, known.cpu().numpy(), k)[found]}
 
     def _keeps_known(self, other: NDArray[np.int64], labels: NDArray[np.int64]) -> bool:
         """Whether another partition agrees with as many hints, and with as many pairs, where there are any."""
