@@ -2,8 +2,9 @@
 
 What fills, reduces and scales stays as it was fitted. The new samples join those among which neighbours are found, and
 the joint stage continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that
-old samples had are hints, so that these move only where much speaks for it. Then `viewfuse.methods.new_kinds` looks for
-clusters among the samples that fit nowhere; where there are any, it continues with their centres.
+old samples had are hints, so that these move only where much speaks for it; pairs and weights of the fit still count,
+and new samples by 1. Then `viewfuse.methods.new_kinds` looks for clusters among the samples that fit nowhere; where
+there are any, it continues with their centres.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
+from viewfuse.data.known.knowledge import Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed
+from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
@@ -153,6 +156,7 @@ def trained_on(
     model, width = given.model, given.width
     run = TrainState(model.network, model.stored, seed, model.method, _loss_numbers(model, history, decisions))
     run.history = {name: list(values) for name, values in history.items()}
+    run.known = Guidance.of(Knowledge.from_records(decisions, ids), run.device)
     epochs, rows = _plan(given)
     labels = given.labels
     _train(run, given.settled(), epochs[0], rows)
@@ -192,7 +196,8 @@ def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
 
 def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor) -> None:
     """Continue the joint stage; `known` are clusters that samples should be in, of shape (samples,)."""
-    run.known, run.method = torch.from_numpy(known).to(run.device), replace(run.method, hint_weight=_HINT_WEIGHT)
+    run.known = replace(run.known, classes=torch.from_numpy(known).to(run.device), doubted=None)
+    run.method = replace(run.method, hint_weight=_HINT_WEIGHT)
     training = Training([run])
     stage = joint_stage(training, epochs)
     training.run(replace(stage, name="update", elements=rows, rate=min(stage.rate, _MOST_RATE)))

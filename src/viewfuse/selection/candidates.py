@@ -7,6 +7,7 @@ construction, so it must beat the network by more (`viewfuse.selection.rules`). 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,11 @@ _LEARNED = 0.9
 """Share of the samples that must fall into their cluster: what an embedding does not hold cannot be taught."""
 
 
-def candidate_partitions(samples: Samples, n_clusters: int, seed: int) -> dict[str, NDArray[np.int64]]:
+def candidate_partitions(
+    samples: Samples, n_clusters: int, seed: int, weights: Tensor | None = None, views: Sequence[float] | None = None
+) -> dict[str, NDArray[np.int64]]:
     """By name the clusters of the training samples, each of shape (samples,), that are found without a network."""
-    found = {"k-means": filled_kmeans(samples, n_clusters, seed).cpu().numpy()}
+    found = {"k-means": filled_kmeans(samples, n_clusters, seed, weights, views).cpu().numpy()}
     if 1 < n_clusters < len(samples) <= _GRAPH_ROWS:
         found["graph"] = graph_clusters(neighbor_graph(samples.neighbor_ids), n_clusters)
     return found
