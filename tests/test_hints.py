@@ -244,10 +244,14 @@ def test_a_class_without_a_name_has_a_cluster_beside_the_known_ones():
     assert by_cluster == [0, 2, 1]
 
 
-def test_a_checkpoint_of_other_hints_is_refused(tmp_path):
+def test_a_checkpoint_is_resumed_and_that_of_other_hints_is_refused(tmp_path):
     truth, views = groups()
     y = partly(truth)
-    fitted(views, y, checkpoint=tmp_path / "kept")
+    y[np.flatnonzero(truth == 1)[3]] = 2  # it is set aside
+    model = fitted(views, y, checkpoint=tmp_path / "kept")
+    resumed = fitted(views, y, checkpoint=tmp_path / "kept")
+    assert resumed.soft_labels_.tobytes() == model.soft_labels_.tobytes()
+    assert resumed.decisions_ == model.decisions_
     with pytest.raises(CheckpointDiffers, match="hints"):
         fitted(views, partly(truth, 2), checkpoint=tmp_path / "kept")
 

@@ -201,6 +201,8 @@ def test_a_fit_knows_pairs_and_says_which_it_keeps(tmp_path):
     assert sum(map(len, found["broken"].values())) == 7 - sum(kept)
     decision = restored(model.decisions_)["pairs"]
     assert found["why"] == f"{label(decision)}: {words(decision)}"
+    resumed = fitted(views, **links, checkpoint=tmp_path / "kept")
+    assert resumed.soft_labels_.tobytes() == model.soft_labels_.tobytes()
     with pytest.raises(CheckpointDiffers, match="pairs"):
         fitted(views, must_link=links["must_link"], checkpoint=tmp_path / "kept")
     model.save(tmp_path / "model")

@@ -95,12 +95,12 @@ class Pairs:
         for one, other in groups[self.rows[~self.together]].tolist():
             apart.setdefault(one, set()).add(other)
             apart.setdefault(other, set()).add(one)
-        order, largest = sorted(apart, key=lambda one: -len(apart[one])), 1
-        for first in order:
-            clique = [first]
-            for other in (one for one in order if one in apart[first]):
-                if all(other in apart[member] for member in clique):
-                    clique.append(other)
+        largest = 1
+        for first, others in apart.items():
+            clique = {first}
+            for other in sorted(others, key=lambda one: -len(apart[one])):
+                if clique <= apart[other]:
+                    clique.add(other)
             largest = max(largest, len(clique))
         return largest
 
