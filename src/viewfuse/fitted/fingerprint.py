@@ -16,7 +16,7 @@ from viewfuse.data.views import Views
 from viewfuse.utils.memory import parts
 from viewfuse.utils.version import __version__
 
-_RULES = 3
+_RULES = 4
 """Of training; one more whenever the same version and settings would train in another way."""
 
 
