@@ -20,7 +20,7 @@ from viewfuse.cli import main
 from viewfuse.cli.compare import joined
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.results import cells, note
-from viewfuse.fitted.fingerprint import digest
+from viewfuse.fitted.manifest import digest
 from viewfuse.missing import hide_more, paper_mask
 from viewfuse.utils.atomic import sealed, unsealed
 

@@ -20,7 +20,7 @@ from viewfuse.cli import main
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.folder import RunFile
 from viewfuse.comparison.results import Run
-from viewfuse.fitted.fingerprint import digest
+from viewfuse.fitted.manifest import digest
 from viewfuse.methods import registry
 from viewfuse.utils.atomic import exclusive
 

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, load
-from viewfuse.selection import confidence, label_sets, trust
+from viewfuse.selection import confidence, trust
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import advice_of, reasons_of
 
@@ -202,7 +202,7 @@ def test_the_conformal_quantile_by_counting():
     rng = np.random.default_rng(0)
     for n, alpha in ((9, 0.1), (10, 0.1), (99, 0.1), (57, 0.2), (5, 0.1)):
         scores = np.sort(rng.uniform(size=n))
-        below = int((scores < label_sets._bound(scores, alpha)).sum())
+        below = int((scores < confidence._bound(scores, alpha)).sum())
         assert below == max(int(np.floor(alpha * (n + 1) + 1e-9)) - 1, 0)
 
 
@@ -212,9 +212,9 @@ def test_sets_hold_the_drawn_cluster_as_often_as_asked_whatever_views_there_are(
     soft = rng.dirichlet([1.0] * 4, size=4_000).astype(np.float32)
     soft[n_present == 2] **= 3
     soft /= soft.sum(axis=1, keepdims=True)
-    known = label_sets.bounds(soft, n_present, 0.1)
+    known = confidence.bounds(soft, n_present, 0.1)
     assert set(known) == {0, 1, 2}
-    inside = label_sets.label_sets(soft, n_present, known)
+    inside = confidence.label_sets(soft, n_present, known)
     labels = np.array([rng.choice(4, p=row / row.sum()) for row in soft.astype(float)])
     for count in (1, 2):
         own = n_present == count

@@ -14,8 +14,8 @@ from torch.nn import Module, Parameter
 
 from viewfuse.data.filling import EmptyCells
 from viewfuse.errors import DataError, EmptyCellsWarning
-from viewfuse.methods import joining, new_kinds, updating
-from viewfuse.methods.new_kinds import NewKind, _Branch, _Tested
+from viewfuse.methods import choosing_k, joining, updating
+from viewfuse.methods.choosing_k import NewKind, _Branch, _Tested
 from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
@@ -292,9 +292,9 @@ def test_a_branch_is_tested_against_the_known_samples_beside_it_and_then_within(
 
 
 def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
-    monkeypatch.setattr(new_kinds, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
-    monkeypatch.setattr(new_kinds, "strongest", len)
-    monkeypatch.setattr(new_kinds, "tested", lambda record, strongest: strongest == 1)
+    monkeypatch.setattr(choosing_k, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
+    monkeypatch.setattr(choosing_k, "strongest", len)
+    monkeypatch.setattr(choosing_k, "tested", lambda record, strongest: strongest == 1)
     look = type("Look", (), {"take": lambda self, rows: rows, "__len__": lambda self: 101})()
     tree = tree_of(look=look, names=["rna"], generator=None)
     found = tree._test(np.arange(4), np.arange(10, 17))
@@ -304,7 +304,7 @@ def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
 def test_few_novel_samples_are_no_kind_and_the_largest_kind_is_first(monkeypatch):
     sizes = [3, 9, 5]
     tree = SimpleNamespace(novel_branches=lambda: sizes, kinds=lambda size: [NewKind(np.arange(size), {})])
-    monkeypatch.setattr(new_kinds, "_Tested", lambda *given: tree)
+    monkeypatch.setattr(choosing_k, "_Tested", lambda *given: tree)
     for count, found in ((7, []), (8, [9, 5, 3])):
-        kinds = new_kinds.new_kinds(None, None, np.arange(20) < count, [], 0)
+        kinds = choosing_k.new_kinds(None, None, np.arange(20) < count, [], 0)
         assert [len(kind.rows) for kind in kinds] == found

@@ -21,7 +21,7 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.io.csv_text import as_csv
-from viewfuse.io.latex_text import as_latex
+from viewfuse.io.writers import as_latex
 from viewfuse.missing import Gaps
 from viewfuse.neighbors.samples import MultiViewIndex
 from viewfuse.reduction.frontend import fit_reduction

@@ -25,7 +25,7 @@ from viewfuse.comparison.results import Comparison, Run, held_out_agreement, wit
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
-from viewfuse.fitted.fingerprint import digest
+from viewfuse.fitted.manifest import digest
 from viewfuse.io.writers import as_json
 from viewfuse.methods.registry import trains_network
 from viewfuse.missing import describe, hide_more

@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from viewfuse.comparison.paired import PairedTest, paired_tests
-from viewfuse.comparison.picture import draw_critical_difference
-from viewfuse.comparison.ranks import Ranks, mean_scores, ranks_of
+from viewfuse.comparison.ranks import PairedTest, Ranks, draw_critical_difference, mean_scores, paired_tests, ranks_of
 from viewfuse.comparison.results import NAMES, Comparison
 from viewfuse.comparison.run import compare
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import as_csv
-from viewfuse.io.latex_text import as_latex
+from viewfuse.io.writers import as_latex
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 from viewfuse.utils.atomic import write_file

@@ -29,9 +29,7 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Results, annotate
-from viewfuse.methods.clusterer import ViewsClusterer
-from viewfuse.methods.clusters import with_names
-from viewfuse.methods.trusting import Trusting
+from viewfuse.methods.trusting import Trusting, ViewsClusterer, with_names
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory

@@ -2,8 +2,8 @@
 
 What fills, reduces and scales stays as it was fitted. The new samples join those among which neighbours are found, and
 the joint stage continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that
-old samples had are hints, so that these move only where much speaks for it. Then `viewfuse.methods.new_kinds` looks for
-clusters among the samples that fit nowhere; where there are any, it continues with their centres.
+old samples had are hints, so that these move only where much speaks for it. Then `new_kinds` looks for clusters among
+the samples that fit nowhere; where there are any, it continues with their centres.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import unseen_shares
-from viewfuse.methods.new_kinds import NewKind, new_kinds
+from viewfuse.methods.choosing_k import NewKind, new_kinds
 from viewfuse.methods.numbering import with_numbers
 from viewfuse.methods.urrl.augment import view_dropout_rate
 from viewfuse.methods.urrl.config import Config

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import MissingPackage, ViewfuseError
 from viewfuse.io.writers import OUTLIER
-from viewfuse.plots.colors import distinct_colors, distinct_markers
 from viewfuse.plots.places import Places, find_patterns, lacking
-from viewfuse.plots.style import COLUMN_WIDTHS, ON_SCREEN, PictureStyle
+from viewfuse.plots.style import COLUMN_WIDTHS, ON_SCREEN, PictureStyle, distinct_colors, distinct_markers
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.console import how_to_install
 

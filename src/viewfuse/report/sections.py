@@ -13,7 +13,6 @@ from viewfuse.io.writers import as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
-from viewfuse.report.methods import methods_text
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
 from viewfuse.report.verdict import (
@@ -22,6 +21,7 @@ from viewfuse.report.verdict import (
     headline,
     how_many,
     how_sure,
+    methods_text,
     missing_views,
     number,
     percent,

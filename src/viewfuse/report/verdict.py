@@ -1,12 +1,15 @@
-"""What the run says, in words: how many clusters, how sure, what sets them apart, and what to look at."""
+"""What the run says, in words: how many clusters, how sure, what sets them apart, what to look at; and for a paper."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 
 from viewfuse.data.categories import category_of
+from viewfuse.methods.urrl.config import Config
+from viewfuse.missing import describe
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of
 from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength
@@ -146,3 +149,36 @@ def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
     """Per cluster the features that set it apart most."""
     features = features_of(run)
     return {label: apart(features, label) for label in range(run.n_clusters)}
+
+
+CITATION = (
+    "G. Teng, T. Mao, C. Shen, X. Tian, X. Liu, Y. Chen, J. Ye: URRL-IMVC: Unified and Robust Representation Learning "
+    "for Incomplete Multi-View Clustering. KDD 2024, doi:10.1145/3637528.3671887"
+)
+_ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs")
+"""Parameters that the paragraph has in words, and those that change no result."""
+
+
+def methods_text(run: FinishedRun) -> str:
+    """What was done, in sentences to paste."""
+    params = run.summary.get("params") or {}
+    known = run.versions
+    own = f"viewfuse {known['viewfuse']}" if "viewfuse" in known else "viewfuse"
+    others = ", ".join(f"{name} {version}" for name, version in known.items() if name != "viewfuse")
+    chosen = "chosen without labels by a tested tree of splits" if run.number else "set beforehand"
+    defaults = {one.name: one.default for one in fields(Config)}
+    set_to = ", ".join(
+        f"{name} = {value}"
+        for name, value in params.items()
+        if name not in _ELSEWHERE and value is not None and defaults.get(name, "auto") != value
+    )
+    sentences = [
+        f"{len(run.ids):,} samples with {len(run.views)} views ({', '.join(run.views)}) were clustered by the method "
+        f"URRL-IMVC [1] as implemented in {own}{f' ({others})' if others else ''}.",
+        f"Missing views: {describe(run.present)}.",
+        f"The number of clusters, {run.n_clusters}, was {chosen}.",
+        f"The random seed was {params.get('random_state', 'not fixed')}; all settings were the defaults of that "
+        f"version{f', but for {set_to}' if set_to else ''}.",
+        "No label was used in training.",
+    ]
+    return " ".join(sentences) + f"\n\n[1] {CITATION}\n"

@@ -22,15 +22,14 @@ from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
-from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
-from viewfuse.methods.clusters import NestedLevels
 from viewfuse.methods.joining import Updatable
 from viewfuse.methods.numbering import FormerLabels, renumbered
-from viewfuse.methods.trusting import check_outliers, with_number
+from viewfuse.methods.trusting import NestedLevels, check_outliers, with_number
 from viewfuse.methods.urrl.config import (
     OF_ESTIMATOR,
     OLD_NAMES,

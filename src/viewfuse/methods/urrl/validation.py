@@ -17,7 +17,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
