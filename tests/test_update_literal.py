@@ -150,7 +150,7 @@ def test_new_samples_are_at_most_half_of_those_that_are_looked_at(monkeypatch):
         seen.update(rows=look, labels=labels, novel=novel)
         return [NewKind(np.array([0, 2, 2499]), {})]
 
-    monkeypatch.setattr(updating, "_look", lambda run, stored, rows: rows)
+    monkeypatch.setattr(updating, "look_of", lambda run, rows: rows)
     monkeypatch.setattr(updating, "new_kinds", found)
     labels, novel = np.arange(6000) % 7, np.arange(6000) % 10 == 0
     model = SimpleNamespace(stored=None, names=["rna"])

@@ -20,6 +20,7 @@ from scipy.stats import chi2, rankdata, studentized_range
 
 from viewfuse.comparison.results import Comparison
 from viewfuse.errors import DataError, SettingError
+from viewfuse.fitted.drift import holm
 from viewfuse.plots.pictures import picture
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 
@@ -105,9 +106,9 @@ def ranks_of(names: Sequence[str], scores: NDArray[np.float64]) -> Ranks:
     return Ranks(*ordered, nemenyi(k, count), _friedman(own), count, left_out)
 
 
-def nemenyi(n_methods: int, count: int, level: float = LEVEL) -> float:
+def nemenyi(n_methods: int, count: int) -> float:
     """The critical difference of mean ranks over `count` data sets."""
-    q = float(studentized_range.ppf(1 - level, n_methods, np.inf)) / sqrt(2)
+    q = float(studentized_range.ppf(1 - LEVEL, n_methods, np.inf)) / sqrt(2)
     return q * sqrt(n_methods * (n_methods + 1) / (6 * count))
 
 
@@ -184,16 +185,6 @@ def signed_ranks(differences: NDArray[np.float64]) -> tuple[float, float]:
         ways[:rank] /= 2
     tail = float(ways[: min(favour, total - favour) + 1].sum())
     return (2 * favour - total) / total, min(1.0, 2 * tail)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values of several tests, so that a true one among them is found false in one of twenty cases at 0.05."""
-    order = np.argsort(p_values, kind="stable")
-    found, highest = [0.0] * len(p_values), 0.0
-    for place, number in enumerate(order.tolist()):
-        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[number]))
-        found[number] = highest
-    return found
 
 
 _LINE, _BAR = 0.55, 0.22

@@ -219,13 +219,18 @@ def _confidence(before: NDArray[np.float32], now: NDArray[np.float32]) -> DriftT
     return DriftTest("confidence", "", *means, max(means[0] - means[1], 0.0), p_value)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values of several tests, so that a true one among them is found false in one of twenty cases at 0.05."""
+    order = np.argsort(p_values, kind="stable")
+    found = np.empty(len(order))
+    found[order] = np.maximum.accumulate((len(order) - np.arange(len(order))) * np.array(p_values)[order])
+    return np.minimum(found, 1.0).tolist()
+
+
 def _judged(tests: Sequence[DriftTest]) -> list[DriftTest]:
     """The tests with p-values as Holm corrects them, and a sentence for each alarm."""
-    order = np.argsort([one.p_value for one in tests], kind="stable")
-    factors = len(tests) - np.arange(len(tests))
-    raised = np.minimum(np.maximum.accumulate(factors * np.array([tests[i].p_value for i in order])), 1.0)
-    adjusted = dict(zip(order.tolist(), raised.tolist(), strict=True))
-    found = [replace(one, adjusted=adjusted[i]) for i, one in enumerate(tests)]
+    adjusted = holm([one.p_value for one in tests])
+    found = [replace(one, adjusted=own) for one, own in zip(tests, adjusted, strict=True)]
     return [
         replace(one, sentence=_SENTENCES[one.name](one)) if one.adjusted <= LEVEL and one.effect >= LEAST else one
         for one in found

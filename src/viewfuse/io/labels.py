@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import open_utf8, unmarked
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import check_ids
+from viewfuse.utils.console import some
 
 
 def read_labels(path: Path, column: str = "label") -> dict[str, str]:
@@ -26,15 +26,9 @@ def read_labels(path: Path, column: str = "label") -> dict[str, str]:
             lines = csv.DictReader(file)
             header = lines.fieldnames or []
             if not {"id", column} <= set(header):
-                raise DataError(f"{path} has the columns {_some(header)}; it needs the columns id and {column}")
+                raise DataError(f"{path} has the columns {some(header, 5)}; it needs the columns id and {column}")
             rows = [(unmarked(row["id"] or ""), row[column]) for row in lines]
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
     check_ids(path, [name for name, _ in rows])
     return {name: label for name, label in rows if label}
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first of many names."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(map(repr, names[:5])) + more

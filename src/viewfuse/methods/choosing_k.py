@@ -139,16 +139,17 @@ def evident_splits(run: TrainState, names: Sequence[str]) -> list[dict[str, Any]
     return splits_tested(tree, look, names, torch.Generator().manual_seed(run.seed))
 
 
-def look_of(run: TrainState) -> Look:
-    """What the network sees of its samples, with all of their views and without each."""
+def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:
+    """What the network sees of its samples, or of some, with all of their views and without each."""
     stored = run.stored
+    at = torch.from_numpy(np.arange(len(stored)) if rows is None else rows).to(run.device)
+    some = stored.take(at)
 
     def seen(own: Samples) -> torch.Tensor:
         return principal(embed(run.method, run.network, own, stored))
 
-    hidden = torch.stack([seen(without_view(stored, v)) for v in range(len(stored.values))])
-    table = filled_table(stored, torch.arange(len(stored), device=stored.present.device))
-    return Look(seen(stored), hidden, stored.values, stored.present, table)
+    hidden = torch.stack([seen(without_view(some, v)) for v in range(len(stored.values))])
+    return Look(seen(some), hidden, some.values, some.present, filled_table(stored, at))
 
 
 _MOSTLY = 0.5

@@ -21,28 +21,25 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import clusters, embed
+from viewfuse.engine.batches import clusters
 from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import unseen_shares
-from viewfuse.methods.choosing_k import NewKind, new_kinds
+from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
 from viewfuse.methods.numbering import with_numbers
-from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
 from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
-from viewfuse.selection.candidates import centers_of
-from viewfuse.selection.cluster_number import principal, without_view
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
-from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.messages import records
 from viewfuse.selection.rules import clustering_weight
-from viewfuse.selection.splits import Look
+from viewfuse.selection.tree import centers_of
 
 _NOVEL = 0.95
 """Novelty from which on a sample fits nowhere; one in twenty of a known kind is above."""
@@ -169,10 +166,10 @@ def _loss_numbers(model: Model, history: Mapping[str, Any], decisions: Mapping[s
     """Of the losses, as a fit has them."""
     assert isinstance(model.method, URRLMethod)
     config = model.method.config
-    rate = view_dropout_rate(model.stored.present) if isinstance(config.view_dropout, str) else config.view_dropout
     known = decisions.get(JointStageLength.name, {}).get("evidence", {}).get("clustering_weight")
     usual = clustering_weight(float(history["reconstruction"][-1]) if history.get("reconstruction") else None)
-    return {"view_dropout": float(rate), "clustering_weight": usual if known is None else float(known)}
+    weight = usual if known is None else float(known)
+    return {"view_dropout": dropout_of(config, model.stored.present), "clustering_weight": weight}
 
 
 def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
@@ -200,26 +197,14 @@ def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor)
 
 def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
     """New kinds of samples, among the novel ones and enough others."""
-    n, stored = len(given.labels), given.model.stored
+    n = len(given.labels)
     draws = np.random.default_rng([seed, 6])
     is_late = given.novel | (np.arange(n) >= given.n_old)
     late = draws.permutation(np.flatnonzero(is_late))[: _LOOKED // 2]
     early = draws.permutation(np.flatnonzero(~is_late))[: _LOOKED - len(late)]
     rows = np.sort(np.concatenate([late, early]))
-    found = new_kinds(_look(run, stored, rows), given.labels[rows], given.novel[rows], given.model.names, seed)
+    found = new_kinds(look_of(run, rows), given.labels[rows], given.novel[rows], given.model.names, seed)
     return [kind._replace(rows=rows[kind.rows]) for kind in found]
-
-
-def _look(run: TrainState, stored: Samples, rows: NDArray[np.int64]) -> Look:
-    """What the network sees of some samples, with all of their views and without each."""
-    at = torch.from_numpy(rows).to(run.device)
-
-    def seen(samples: Samples) -> Tensor:
-        return principal(embed(run.method, run.network, samples, stored))
-
-    some = stored.take(at)
-    hidden = torch.stack([seen(without_view(some, v)) for v in range(len(stored.values))])
-    return Look(seen(some), hidden, some.values, some.present, filled_table(stored, at))
 
 
 def _founded(

@@ -145,7 +145,7 @@ def on_number(decision: ClusterNumber) -> list[dict[str, Any]]:
     return found
 
 
-def on_batch(labels: NDArray[np.int64], known: NDArray[Any], column: str, seed: int = 0) -> dict[str, Any] | None:
+def on_batch(labels: NDArray[np.int64], known: NDArray[Any], column: str) -> dict[str, Any] | None:
     """Whether clusters follow a known column: adjusted mutual information, with a permutation test.
 
     Parameters
@@ -156,7 +156,7 @@ def on_batch(labels: NDArray[np.int64], known: NDArray[Any], column: str, seed: 
     found = float(adjusted_mutual_info_score(codes, labels))
     if found < _BATCH:
         return None
-    draws = np.random.default_rng(seed)
+    draws = np.random.default_rng(0)
     drawn = [adjusted_mutual_info_score(draws.permutation(codes), labels) for _ in range(_DRAWS)]
     p = (1 + sum(one >= found for one in drawn)) / (1 + _DRAWS)
     return {"name": "batch", "column": column, "information": found, "p": p} if p <= _BATCH else None

@@ -133,11 +133,8 @@ def available() -> int:
 
 
 def _left_on_machine() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return _physical()
+    found = _said("/proc/meminfo", "MemAvailable")
+    return _physical() if found is None else found
 
 
 def _physical() -> int:
@@ -190,7 +187,8 @@ def _left_to_process() -> int:
 
 def memory_now() -> float:
     """Memory of this process, in megabytes; where the system does not say, the most it has had."""
-    return _from_status("VmRSS") or memory_peak()
+    own = _said("/proc/self/status", "VmRSS")
+    return own / _MEGABYTE if own else memory_peak()
 
 
 def memory_peak() -> float:
@@ -199,9 +197,9 @@ def memory_peak() -> float:
     The kernel's figure for the process comes first: getrusage counts from before the program was started, and so
     includes what the parent had.
     """
-    own = _from_status("VmHWM")
+    own = _said("/proc/self/status", "VmHWM")
     if own is not None:
-        return own
+        return own / _MEGABYTE
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -217,9 +215,10 @@ def forget_peak() -> bool:
     return True
 
 
-def _from_status(name: str) -> float | None:
+def _said(path: str, name: str) -> int | None:
+    """The bytes that the kernel says under a name; None where it does not."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 / _MEGABYTE for line in lines if line.startswith(f"{name}:"))
+        lines = Path(path).read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
     except (OSError, StopIteration):
         return None

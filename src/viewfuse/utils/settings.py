@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from viewfuse.errors import SettingError
+from viewfuse.errors import DataError, SettingError
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,15 @@ def _spelled(part: object, spell: Spell) -> str:
         return str(part)
     unknown = any(isinstance(one, Setting) and spell(one) is None for one in part)
     return "" if unknown else "".join(_spelled(one, spell) for one in part)
+
+
+def named_values(what: str, texts: Sequence[str]) -> dict[str, str] | None:
+    """NAME=VALUE, several times, as a dict; None without any. `what` errors speak of."""
+    found = dict(text.partition("=")[::2] for text in texts)
+    wrong = [text for text in texts if not all(text.partition("="))]
+    if wrong or len(found) < len(texts):
+        raise DataError(f"{what} {(wrong or list(texts))[0]!r}: write NAME=VALUE, each name once")
+    return found or None
 
 
 def as_plain(parts: Iterable[object]) -> list[Any]:

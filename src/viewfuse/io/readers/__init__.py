@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from viewfuse.data.annotated import Use
 from viewfuse.data.categories import categories_in, category_of
@@ -115,27 +116,14 @@ def read_views(
     return open_source(paths, reading).read()
 
 
-def read_chunks(
-    paths: Paths,
-    size: int = 10_000,
-    *,
-    id_column: str | None = None,
-    blocks: Blocks | None = None,
-    use: Use | None = None,
-    header: bool | None = None,
-    transpose: Sequence[str] = (),
-    only: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    id_pattern: str | None = None,
-    allow_disjoint: bool = False,
-    trusted: bool = False,
-) -> Iterator[Views]:
+def read_chunks(paths: Paths, size: int = 10_000, **options: Any) -> Iterator[Views]:
     """Read the samples of files in order, at most `size` at a time: for prediction from files larger than memory.
 
-    The other parameters are those of `read_views`.
+    Parameters
+    ----------
+    options : those of `read_views`
     """
-    how = (id_column, blocks, use, header, transpose, only, drop, id_pattern, allow_disjoint, trusted)
-    yield from open_source(paths, Reading(*how, new_samples=True)).chunks(size)
+    yield from open_source(paths, Reading(**options, new_samples=True)).chunks(size)
 
 
 def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:

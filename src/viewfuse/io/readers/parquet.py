@@ -16,7 +16,7 @@ from viewfuse.io.readers.cells import Cells
 from viewfuse.io.readers.text import ALL, Blocks, ColumnChoice, Digits, pick_columns
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView
-from viewfuse.utils.console import needed, warn
+from viewfuse.utils.console import needed, some, warn
 from viewfuse.utils.settings import Setting
 
 _CURE = "write it without compression and dictionaries"
@@ -87,13 +87,12 @@ class _Table:
         return {name: [name] for name in lists} if lists else {self.path.stem: columns}
 
     def _tell_ignored(self, lists: list[str], columns: list[str]) -> None:
-        some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
         numeric = [name for name in columns if is_numeric(str(self._kinds[name]))]
         blocks = {name: name for name in [*lists, *numeric[:1]]}
         cure: tuple[str | Setting, ...] = ("encode them as numbers if they matter",)
         if numeric:
             cure = Setting("blocks", blocks), f" takes {numeric[0]!r} in"
-        ignored = f"{self.path}: {len(columns)} column(s) beside those of lists are ignored: {some}; "
+        ignored = f"{self.path}: {len(columns)} column(s) beside those of lists are ignored: {some(columns, _SHOWN)}; "
         warn(SuspiciousDataWarning(ignored, *cure))
 
     def ids(self) -> list[Any]:

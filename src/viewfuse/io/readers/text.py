@@ -25,7 +25,7 @@ from viewfuse.io.csv_text import unmarked
 from viewfuse.io.readers.cells import Cells
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import some, tell
 from viewfuse.utils.settings import Setting
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
@@ -159,7 +159,7 @@ def _check_first_line(path: Path, header: list[str], id_column: str | None) -> N
     if len(header) < 2:
         raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
     if id_column is not None and id_column not in header:
-        raise DataError(f"{path} has no column {id_column!r}; it has {_some(header, 8)}")
+        raise DataError(f"{path} has no column {id_column!r}; it has {some(header, 8)}")
 
 
 def _first_line_fault(path: Path, header: list[str]) -> str:
@@ -244,9 +244,9 @@ def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None
     names = [cell for cell in first[1:] if not is_nothing(cell)]
     numeric = bool(names) and all(is_number(name) for name in names)
     if numeric and not _are_labels([float(name) for name in names]):
-        found = f"has numbers where the names of columns belong ({_some(names, 3)})"
+        found = f"has numbers where the names of columns belong ({some(names)})"
     elif not numeric and is_number(first[0]) and second and is_number(second[0]):
-        found = f"begins with a number like the ids below it ({_some([first[0], second[0]], 3)})"
+        found = f"begins with a number like the ids below it ({some([first[0], second[0]])})"
     else:
         return
     without, with_names = Setting("header", False), Setting("header", True)
@@ -291,12 +291,12 @@ def _matching(path: Path, columns: Collection[str], view: str, wanted: str | Seq
         absent = [column for column in wanted if column not in columns]
         if absent:
             raise DataError(
-                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {_some(columns, 6)}; correct the name"
+                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {some(columns, 6)}; correct the name"
             )
         found = list(wanted)
     if not found:
         raise DataError(
-            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {_some(columns, 6)}; "
+            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {some(columns, 6)}; "
             "correct the pattern"
         )
     return found
@@ -330,8 +330,3 @@ def whole(cells: Iterable[str]) -> Iterable[int]:
             yield int(cell)
         except ValueError:  # a fraction, or nothing
             continue
-
-
-def _some(names: Collection[str], most: int) -> str:
-    """The first of many names."""
-    return ", ".join(map(reprlib.repr, islice(names, most))) + (", ..." if len(names) > most else "")

@@ -217,7 +217,7 @@ class _Chosen(NamedTuple):
     @property
     def agreed(self) -> float | None:
         """How far the trainings agreed when the scaling was chosen."""
-        return agreement(*_one_out(self.found, 0))
+        return agreement(self.found[0], self.found[1:])
 
     def best(self) -> Fitted:
         """The training whose clusters have the highest score, with the reasons."""
@@ -292,8 +292,3 @@ def calibrated(model: Model, labels: NDArray[np.int64], others: Sequence[NDArray
         return model
     known = Calibration.of(labels, others, model.method.n_clusters).to(model.stored.present.device)
     return replace(model, calibration=known)
-
-
-def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """The partition at a place, and the others."""
-    return labels[place], [own for i, own in enumerate(labels) if i != place]
