@@ -13,8 +13,7 @@ from viewfuse import URRL, Views, load, read_views
 from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words, without_rare
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
 from viewfuse.errors import DataError, IgnoredColumnsWarning
-from viewfuse.report.tables import Feature
-from viewfuse.report.verdict import apart
+from viewfuse.report.tables import Feature, apart
 from viewfuse.serve.bodies import read_json
 from viewfuse.serve.limits import Limits
 

@@ -18,7 +18,7 @@ import viewfuse
 from viewfuse import CannotWrite, DataError, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.comparison import run as runner
-from viewfuse.comparison.folder import RunFile
+from viewfuse.comparison.arguments import RunFile
 from viewfuse.comparison.results import Run
 from viewfuse.fitted.manifest import digest
 from viewfuse.methods import registry

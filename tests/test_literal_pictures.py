@@ -17,9 +17,8 @@ from viewfuse.comparison.ranks import draw_critical_difference
 from viewfuse.io.writers import Judged
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
-from viewfuse.plots.cluster_numbers import draw_choice, forks
 from viewfuse.plots.fitted import FittedPlots
-from viewfuse.plots.pictures import draw_map
+from viewfuse.plots.pictures import draw_choice, draw_map, forks
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
 from viewfuse.plots.style import as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.report import charts

@@ -52,7 +52,9 @@ _ELSEWHERE = {
     "impute": ("viewfuse.cli.predict", "impute"),
     "info": ("viewfuse.cli.predict", "info"),
     "rename": ("viewfuse.cli.later", "rename"),
+    "score": ("viewfuse.cli.predict", "score"),
     "update": ("viewfuse.cli.later", "update"),
+    "validate": ("viewfuse.cli.later", "validate"),
 }
 """Verbs that have no module of their own here."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"
@@ -193,7 +195,7 @@ def _in_words(ctx: click.Context, message: object) -> str:
     command = ctx.meta.get(_VERB)
     if command is None:
         return plain(message)
-    from viewfuse.cli.options.numbers import spelling
+    from viewfuse.cli.kinds import spelling
 
     return plain(spelled(message, spelling(command)))
 

@@ -217,7 +217,7 @@ def _kept(out: Path) -> Iterator[None]:
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
     """Accept a new folder, or that of a comparison to resume."""
-    from viewfuse.comparison.folder import holds_comparison, holds_comparisons
+    from viewfuse.comparison.arguments import holds_comparison, holds_comparisons
 
     options.check_not_read(out, inputs)
     if holds_comparison(out) or holds_comparisons(out):

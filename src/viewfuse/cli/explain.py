@@ -13,7 +13,7 @@ from viewfuse.cli import options
 from viewfuse.data.categories import category_of
 from viewfuse.io.writers import as_json as json_text
 from viewfuse.io.writers import write_sheets
-from viewfuse.report.verdict import percent
+from viewfuse.report.tables import percent
 
 if TYPE_CHECKING:
     from viewfuse.fitted.clusters import Merge

@@ -21,8 +21,7 @@ from viewfuse.io.labels import read_labels
 from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config
-from viewfuse.plots.cluster_numbers import draw_choice
-from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report

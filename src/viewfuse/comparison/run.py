@@ -20,7 +20,7 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.comparison import arguments
-from viewfuse.comparison.folder import RunFile, take_plan
+from viewfuse.comparison.arguments import RunFile, take_plan
 from viewfuse.comparison.results import Comparison, Run, held_out_agreement, without_view, write_comparison
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewfuse.plots.cluster_numbers import forks
+from viewfuse.plots.pictures import forks
 from viewfuse.report.html import Html, join, tag
 from viewfuse.selection.messages import p_value
 

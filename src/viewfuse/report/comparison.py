@@ -20,8 +20,7 @@ from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import CsvTable, FinishedRun, read_table
 from viewfuse.report.sections import Section
-from viewfuse.report.tables import clusters_of
-from viewfuse.report.verdict import count, headline, how_sure, percent
+from viewfuse.report.tables import clusters_of, count, headline, how_sure, percent
 from viewfuse.selection.messages import records
 from viewfuse.utils.settings import Spell
 

@@ -18,8 +18,7 @@ from viewfuse.report.comparison import Column
 from viewfuse.report.html import Html, join, tag
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
-from viewfuse.report.tables import merges_of
-from viewfuse.report.verdict import apart_in_words, count
+from viewfuse.report.tables import apart_in_words, count, merges_of
 
 _GRID = 4096
 """Places of a map are whole numbers up to this: finer than a screen."""

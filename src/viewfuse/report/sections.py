@@ -14,13 +14,18 @@ from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import FinishedRun
-from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
-from viewfuse.report.verdict import (
+from viewfuse.report.tables import (
+    Cluster,
+    Feature,
     apart_in_words,
+    clusters_of,
     count,
+    features_of,
     headline,
     how_many,
     how_sure,
+    k_sheet,
+    merges_of,
     methods_text,
     missing_views,
     number,

@@ -14,9 +14,19 @@ from typing import Any
 
 import click
 
-from viewfuse.cli.options.drawn import pictures
-from viewfuse.cli.options.engine import engine, jobs, on_engine
-from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text, spelling
+from viewfuse.cli.kinds import (
+    Number,
+    NumberRange,
+    Whole,
+    WholeRange,
+    engine,
+    float_or_text,
+    int_or_text,
+    jobs,
+    on_engine,
+    pictures,
+    spelling,
+)
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
