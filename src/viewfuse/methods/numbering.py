@@ -55,13 +55,8 @@ class FormerLabels(NamedTuple):
     n_numbers: int
 
     @classmethod
-    def of(cls, former: Any, views: Views) -> FormerLabels | None:
-        """Look the samples up by their ids; where few are known, or ids only count the rows, place them.
-
-        None where there is no former model.
-        """
-        if former is None:
-            return None
+    def of(cls, former: Any, views: Views) -> FormerLabels:
+        """Look the samples up by their ids; where few are known, or ids only count the rows, place them."""
         if not isinstance(former, MultiViewClusterer):
             raise wrong("like", "a fitted model", type(former).__name__)
         check_is_fitted(former)
@@ -91,10 +86,8 @@ class FormerLabels(NamedTuple):
         return numbers
 
 
-def renumbered(fitted: Fitted, former: FormerLabels | None) -> Fitted:
+def renumbered(fitted: Fitted, former: FormerLabels) -> Fitted:
     """The same clusters under the numbers of a former model: centres, chances and all that is in their order."""
-    if former is None:
-        return fitted
     labels, n_clusters = fitted.labels(), len(fitted.model.network.centers)
     numbers = former.numbers(labels, n_clusters)
     found = with_numbers(fitted, numbers, max(former.n_numbers, int(numbers.max()) + 1))

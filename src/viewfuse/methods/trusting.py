@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags
@@ -26,8 +27,8 @@ from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.confidence import bounds, label_sets
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import records, restored
+from viewfuse.selection.rules import on_number, with_reasons
 from viewfuse.selection.tree import coarser
-from viewfuse.selection.trust import on_number, with_reasons
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
 from viewfuse.utils.settings import wrong
@@ -75,28 +76,18 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         except TypeError as error:
             raise DataError(f"the names of the columns cannot be used; {error}") from None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_places", None)
+        if "_model" in state:
+            state["_model"] = state["_model"].to(torch.device("cpu"))
+        return state
+
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-class NamedClusters:
-    """What a fitted estimator calls its clusters."""
-
-    cluster_names_: Mapping[int, str]
-    n_clusters_: int
-
-    def rename(self, names: Mapping[int, str]) -> Self:
-        """Name clusters; files, pages, pictures and answers then have the names beside the numbers.
-
-        Parameters
-        ----------
-        names : by number; clusters that are not among them keep the names that they have
-        """
-        check_is_fitted(self)
-        self.cluster_names_ = with_names(self.cluster_names_, names, self.n_clusters_)
-        return self
 
 
 def with_names(known: Mapping[int, str], names: Mapping[Any, Any], n_clusters: int) -> dict[int, str]:
@@ -180,9 +171,11 @@ def check_outliers(how: Any) -> None:
         raise wrong("outliers", "'mark' or 'label'", how)
 
 
-class Trusting(NamedClusters):
-    """Trust, sets of clusters and what else follows from the chances of a fitted estimator."""
+class Trusting:
+    """Names, trust, sets of clusters and what else follows from the chances of a fitted estimator."""
 
+    cluster_names_: Mapping[int, str]
+    n_clusters_: int
     decisions_: dict[str, dict[str, Any]]
     soft_labels_: NDArray[np.float32]
     labels_: NDArray[np.int64]
@@ -211,6 +204,17 @@ class Trusting(NamedClusters):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         warnings.warn(f"{name} is now {_FORMER[name]}", FutureWarning, stacklevel=2)
         return self.soft_labels_.max(axis=1) if name == "stability_" else self._again()
+
+    def rename(self, names: Mapping[int, str]) -> Self:
+        """Name clusters; files, pages, pictures and answers then have the names beside the numbers.
+
+        Parameters
+        ----------
+        names : by number; clusters that are not among them keep the names that they have
+        """
+        check_is_fitted(self)
+        self.cluster_names_ = with_names(self.cluster_names_, names, self.n_clusters_)
+        return self
 
     def predict_set(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
@@ -279,6 +283,14 @@ class Trusting(NamedClusters):
         """The best clusters, of shape (samples,); that of outliers is -1 where they are to have no cluster."""
         labels = chances.argmax(axis=1)
         return np.where(self._outlying(model, samples), OUTLIER, labels) if self.outliers == "label" else labels
+
+    def _take_over(self, model: Model, embedding: Tensor, history: Any, objectives: Any, decisions: Any) -> None:
+        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
+        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
+        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
+        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 
     def _outlying(self, model: Model, samples: Samples) -> NDArray[np.bool_]:
         return np.asarray(model.surroundings.outlying(samples).any(axis=1))

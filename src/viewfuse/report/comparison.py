@@ -122,7 +122,7 @@ def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
 
 def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> FinishedRun:
     """The run with what a known column says of it that must not decide the clusters: whether they follow it."""
-    from viewfuse.selection.trust import on_batch, with_reasons  # which need torch
+    from viewfuse.selection.rules import on_batch, with_reasons  # which need torch
 
     column = next((one for one in columns if one.name == batch and one.levels), None)
     if column is None:

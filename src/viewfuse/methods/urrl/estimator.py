@@ -221,7 +221,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         hints = Hints.of(y, views.ids)
         check_alone(hints, like)
         config = replace(config, n_clusters=number_with(hints, config.n_clusters, asked=not self._chooses()))
-        former = FormerLabels.of(like, views)
+        former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, hints)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
@@ -235,7 +235,8 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
+        fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
+        fitted = fitted if former is None else renumbered(fitted, former)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
         self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Field("joint_epochs", 0))

@@ -45,6 +45,12 @@ from viewfuse.selection.rules import (
     STABLE,
     best_of_each,
     best_scaling,
+    estimated,
+    on_kmeans,
+    on_outliers,
+    on_sizes,
+    on_views,
+    with_reasons,
 )
 from viewfuse.selection.scores import (
     agreement,
@@ -52,7 +58,6 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
-from viewfuse.selection.trust import estimated, on_kmeans, on_outliers, on_sizes, on_views, with_reasons
 
 
 class Fitted(NamedTuple):

@@ -24,8 +24,8 @@ from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import KnownClasses
 from viewfuse.selection.messages import records
+from viewfuse.selection.rules import measured, with_reasons
 from viewfuse.selection.scores import stability
-from viewfuse.selection.trust import measured, with_reasons
 from viewfuse.utils.settings import checked_count
 
 _SHARE = 0.8
