@@ -252,7 +252,7 @@ def test_values_of_a_list_may_stand_apart():
 def test_methods_of_other_packages_are_found_by_their_entry_point(monkeypatch):
     from importlib.metadata import EntryPoint
 
-    from viewfuse.methods import registry
+    from viewfuse import methods as registry
 
     points = [EntryPoint("told", "test_compare:Told", "viewfuse.methods"), EntryPoint("gone", "nowhere:X", "g")]
     monkeypatch.setattr(registry, "_others", lambda: {one.name: one for one in points})

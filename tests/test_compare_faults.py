@@ -16,12 +16,12 @@ from sklearn.base import BaseEstimator, ClusterMixin
 
 import viewfuse
 from viewfuse import CannotWrite, DataError, SettingError, Views
+from viewfuse import methods as registry
 from viewfuse.cli import main
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.arguments import RunFile
 from viewfuse.comparison.results import Run
 from viewfuse.fitted.manifest import digest
-from viewfuse.methods import registry
 from viewfuse.utils.atomic import exclusive
 
 N = 12

@@ -14,6 +14,7 @@ import pytest
 from run_folders import SPLITS, trust_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.fitted.clusters import Difference
 from viewfuse.plots.places import Places
 from viewfuse.report import charts, page, payload, sections, tables
 from viewfuse.report.comparison import Column
@@ -21,7 +22,6 @@ from viewfuse.report.page import _fitting
 from viewfuse.report.payload import points_of
 from viewfuse.report.run_folder import CsvTable, FinishedRun, read_run, read_table, write_evidence
 from viewfuse.report.tables import (
-    Feature,
     clusters_of,
     count,
     features_of,
@@ -52,7 +52,7 @@ FEATURES = [
 
 
 def a_run(**changes):
-    features = dict(zip(Feature._fields, map(list, zip(*FEATURES, strict=True)), strict=True))
+    features = dict(zip(Difference._fields, map(list, zip(*FEATURES, strict=True)), strict=True))
     facts = {
         "folder": Path("some/run"), "summary": {"views": ["rna", "protein"], "cluster_sizes": [5, 0, 3, 1]},
         "ids": IDS, "labels": LABELS, "confidence": SURE, "uncertain": SURE < 0.5,
@@ -141,7 +141,7 @@ def test_features_are_shown_by_cluster_and_view_and_not_too_many(monkeypatch):
     assert re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', first)[0] == ("50.0", "12.5")  # 0.5 of at most 2.0
     monkeypatch.setattr(sections, "_MOST_FEATURES", 4)
     crowd = [(0, "rna", f"g{i}", float(i), 0.0, 0.0) for i in range(5)]
-    many = dict(zip(Feature._fields, map(list, zip(*crowd, strict=True)), strict=True))
+    many = dict(zip(Difference._fields, map(list, zip(*crowd, strict=True)), strict=True))
     body = sections.feature_section(a_run(features=table("f", **many)), ["o"] * 4).body
     assert [row[0] for row in shown_cells(body)] == ["2.0000", "3.0000", "4.0000"]
     assert "The 3 largest of 5 are shown" in body

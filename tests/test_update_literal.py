@@ -14,7 +14,7 @@ from torch.nn import Module, Parameter
 
 from viewfuse.data.filling import EmptyCells
 from viewfuse.errors import DataError, EmptyCellsWarning
-from viewfuse.methods import choosing_k, joining, updating
+from viewfuse.methods import choosing_k, updating
 from viewfuse.methods.choosing_k import NewKind, _Branch, _Tested
 from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
@@ -35,12 +35,12 @@ def enlarged(labels, novel, n_old, numbers=(0, 1, 2), model=None, width=3):
 def test_columns_that_are_empty_in_part_are_filled_and_said():
     cells = [EmptyCells("rna", 4, ["x", "y"], np.array([1, 3]), by_median=1)]
     with pytest.warns(EmptyCellsWarning, match="empty cells were filled"):
-        assert joining._same_columns(lambda X: (X, cells), "views") == "views"
+        assert updating._same_columns(lambda X: (X, cells), "views") == "views"
     with pytest.raises(DataError, match=r"view 'rna' has no value in 1 columns, such as 'y'"):
-        joining._same_columns(lambda X: (X, [EmptyCells("rna", 4, ["x", "y"], np.array([1, 4]))]), "views")
+        updating._same_columns(lambda X: (X, [EmptyCells("rna", 4, ["x", "y"], np.array([1, 4]))]), "views")
     for more, said in ((["b"], "id 'b' is among"), (["b", "c", "a"], "id 'b' and 1 more are among")):
         with pytest.raises(DataError, match=said):
-            joining.joined_ids(np.array(["a", "b"]), np.array(more))
+            updating.joined_ids(np.array(["a", "b"]), np.array(more))
 
 
 def test_only_old_samples_that_do_not_wait_have_a_cluster():

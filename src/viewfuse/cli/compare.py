@@ -16,7 +16,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
-from viewfuse.methods.registry import ESTIMATORS, method_names
+from viewfuse.methods import ESTIMATORS, method_names
 from viewfuse.plots.style import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong

@@ -21,7 +21,7 @@ from viewfuse.comparison.results import COSTS, HELD_OUT, LEAST_VIEWS, Run
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.writers import as_json
-from viewfuse.methods.registry import ESTIMATORS, estimator_of, method_names
+from viewfuse.methods import ESTIMATORS, estimator_of, method_names
 from viewfuse.utils.atomic import sealed, unsealed, write_file
 from viewfuse.utils.settings import Setting, checked_count, wrong
 

@@ -27,7 +27,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
 from viewfuse.fitted.manifest import digest
 from viewfuse.io.writers import as_json
-from viewfuse.methods.registry import trains_network
+from viewfuse.methods import trains_network
 from viewfuse.missing import describe, hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.jobs import chosen_device, run_jobs

@@ -31,7 +31,7 @@ from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
 from viewfuse.io.writers import OUTLIER, Judged, as_json, write_predictions
-from viewfuse.methods.registry import load
+from viewfuse.methods import load
 from viewfuse.methods.trusting import ALPHA
 from viewfuse.utils.atomic import exclusive, sealed, unsealed, write_file
 from viewfuse.utils.jobs import run_jobs, worker_count

@@ -95,14 +95,6 @@ class Drift:
         return frame_of(self.sheet())
 
 
-@dataclass(frozen=True)
-class PlacedSamples:
-    """Samples as a model sees them, and the chances that it gives them, of shape (samples, clusters)."""
-
-    samples: Samples
-    chances: NDArray[np.float32]
-
-
 def in_short(novel: int, n_samples: int) -> str:
     """Whether samples that were placed are like those of training, by how many are novel; `drift` tests more."""
     expected = 1 - USUAL
@@ -113,21 +105,23 @@ def in_short(novel: int, n_samples: int) -> str:
     return f"{found}; see viewfuse drift and update"
 
 
-def drift(model: Model, training: NDArray[np.float32], new: PlacedSamples, names: Names = NO_NAMES) -> Drift:
+def drift(
+    model: Model, training: NDArray[np.float32], new: Samples, chances: NDArray[np.float32], names: Names = NO_NAMES
+) -> Drift:
     """Compare new samples with those of training.
 
     Parameters
     ----------
-    training : the chances of the training samples, of shape (samples, clusters)
+    training, chances : those of the training samples and of the new ones, of shape (samples, clusters)
     names : of clusters, for the sentences
     """
-    before, now = (own.present.cpu().numpy() for own in (model.stored, new.samples))
+    before, now = (own.present.cpu().numpy() for own in (model.stored, new))
     found = [
-        *_novelty(model, new.samples),
-        _out_of_range(model, new.samples),
+        *_novelty(model, new),
+        _out_of_range(model, new),
         _missing(before, now, model.names),
-        _clusters(training.argmax(axis=1), new.chances.argmax(axis=1), training.shape[1], names),
-        _confidence(training, new.chances),
+        _clusters(training.argmax(axis=1), chances.argmax(axis=1), training.shape[1], names),
+        _confidence(training, chances),
     ]
     tests = [one for one in found if one is not None]
     return Drift(len(now), tuple(_judged(tests)))

@@ -19,7 +19,7 @@ from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, da
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
-from viewfuse.fitted.drift import Drift, PlacedSamples, drift
+from viewfuse.fitted.drift import Drift, drift
 from viewfuse.fitted.manifest import check_names
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import OUTLIER, Judged
@@ -256,8 +256,7 @@ class Trusting:
             corrected for their number.
         """
         model, samples, embedding = self._place(self._known_views(X))
-        placed = PlacedSamples(samples, model.assign(samples, embedding))
-        return drift(model, self.soft_labels_, placed, self.cluster_names_)
+        return drift(model, self.soft_labels_, samples, model.assign(samples, embedding), self.cluster_names_)
 
     @property
     def outliers_(self) -> NDArray[np.bool_]:

@@ -9,7 +9,8 @@ the samples that fit nowhere; where there are any, it continues with their centr
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
@@ -20,9 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
+from viewfuse.data.alignment import check_written, checked_ids, only_counted
+from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import clusters
+from viewfuse.engine.batches import clusters, replicate_seeds
 from viewfuse.engine.training import Training, TrainState, check_diverged
+from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import unseen_shares
@@ -37,7 +41,7 @@ from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
-from viewfuse.selection.messages import records
+from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import clustering_weight
 from viewfuse.selection.tree import centers_of
 
@@ -277,3 +281,70 @@ def _decision(given: Enlarged, fitted: Fitted, kinds: Mapping[int, NewKind], ids
         empty=np.flatnonzero(sizes == 0).tolist(),
         waiting=[names[row] for row in waiting.tolist()],
     )
+
+
+class Updatable:
+    """What lets new samples join a fitted estimator."""
+
+    def update(self: Any, X: Any) -> Update:
+        """Let new samples join those of training, and train on for a few epochs.
+
+        Clusters keep their numbers and names. Samples that fit nowhere may found clusters, with new numbers. Where
+        anything fails, the model stays as it was.
+
+        Parameters
+        ----------
+        X : as for `fit`, with the same columns; ids must be new ones, and continue the count where they only count rows
+
+        Returns
+        -------
+        Update
+            Which old samples moved from where to where, and which clusters are new or empty; also in
+            ``decisions_["update"]``.
+        """
+        views = _same_columns(self.complete, X)
+        ids = joined_ids(self.ids_, views.ids)
+        waiting = set(self.decisions_.get(Update.name, {}).get("waiting", ()))
+        is_waiting = np.array([str(name) in waiting for name in self.ids_.tolist()])
+        given = Enlarged.of(self._placed_model(), self._clusters(), is_waiting, views)
+        seed = replicate_seeds(self.random_state, 1)[0]
+        fitted = trained_on(given, ids, seed, self.history_, self.decisions_)
+        self.ids_ = ids
+        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
+        made = restored(self.decisions_)[Update.name]
+        assert isinstance(made, Update)
+        return made
+
+
+def joined_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """The ids of old and new samples, none of which is there twice; where both only count rows, counting continues."""
+    if only_counted(old) and only_counted(new):
+        return np.arange(len(old) + len(new))
+    known = set(old.tolist())
+    twice = [name for name in new.tolist() if name in known]
+    if twice:
+        more = f" and {len(twice) - 1:,} more are" if len(twice) > 1 else " is"
+        cure = "leave out the samples that the model has, or give the others ids of their own"
+        raise DataError(f"id {twice[0]!r}{more} among the training samples already; {cure}")
+    found = checked_ids([*old.tolist(), *new.tolist()], len(old) + len(new))
+    check_written(found)
+    return found
+
+
+def _same_columns(complete: Callable[[Any], tuple[Views, list[EmptyCells]]], X: Any) -> Views:
+    """New samples as the model takes them; columns that are new or lost are refused."""
+    cure = "give the columns that the model was fitted on, or fit again"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IgnoredColumnsWarning)
+        try:
+            views, empty = complete(X)
+        except IgnoredColumnsWarning as error:
+            raise DataError(
+                f"the columns are not those of the model: {str(error).partition(': ')[2]}; {cure}"
+            ) from None
+    for cells in empty:
+        lost = [name for name, count in zip(cells.columns, cells.counts.tolist(), strict=True) if count == cells.n_rows]
+        if lost:
+            raise DataError(f"view {cells.view!r} has no value in {len(lost):,} columns, such as {lost[0]!r}; {cure}")
+    warn_of_filled(empty)
+    return views

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from viewfuse.data.categories import category_of
+from viewfuse.fitted.clusters import Difference
 from viewfuse.io.writers import as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
@@ -16,7 +17,6 @@ from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import (
     Cluster,
-    Feature,
     apart_in_words,
     clusters_of,
     count,
@@ -164,7 +164,7 @@ def feature_section(run: FinishedRun, marks: Sequence[str]) -> Section | None:
 
 
 def _features_of(
-    run: FinishedRun, label: int, features: Sequence[Feature], top: int, most: float, marks: Sequence[str]
+    run: FinishedRun, label: int, features: Sequence[Difference], top: int, most: float, marks: Sequence[str]
 ) -> Html | None:
     own = [one for one in features if one.label == label]
     kept = set(sorted(own, key=lambda one: -abs(one.difference))[:top])
@@ -180,7 +180,7 @@ def _features_of(
     return tag("details", summary, tag("div", *shown, class_="charts"), paragraphs(rest), open=label == 0)
 
 
-def _view_table(label: int, view: str, features: Sequence[Feature], most: float) -> Html | None:
+def _view_table(label: int, view: str, features: Sequence[Difference], most: float) -> Html | None:
     if not features:
         return None
     rows = [
@@ -195,7 +195,7 @@ def _view_table(label: int, view: str, features: Sequence[Feature], most: float)
     return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Here", "Elsewhere"), rows)
 
 
-def _mean(one: Feature, mean: float) -> str:
+def _mean(one: Difference, mean: float) -> str:
     """A mean; of the value of a category, the share of samples that have it."""
     return number(mean) if category_of(one.feature) is None else percent(mean)
 

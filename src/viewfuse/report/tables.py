@@ -14,7 +14,7 @@ import numpy as np
 
 from viewfuse.data.categories import category_of
 from viewfuse.errors import DataError
-from viewfuse.fitted.clusters import typical_samples
+from viewfuse.fitted.clusters import Difference, typical_samples
 from viewfuse.io.writers import Sheet, as_json
 from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import describe
@@ -23,17 +23,6 @@ from viewfuse.report.run_folder import FinishedRun
 from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength
 from viewfuse.selection.messages import advice_of, label, listed, reasons_of, words
 from viewfuse.utils.settings import Spell
-
-
-class Feature(NamedTuple):
-    """A feature in which a cluster differs from the other samples, see `viewfuse.fitted.clusters.Difference`."""
-
-    label: int
-    view: str
-    feature: str
-    difference: float
-    mean: float
-    mean_of_others: float
 
 
 class Cluster(NamedTuple):
@@ -76,16 +65,16 @@ def _cluster(run: FinishedRun, label: int) -> Cluster:
     return Cluster(*facts, again, interval, tuple(has.tolist()), typical)
 
 
-def features_of(run: FinishedRun) -> list[Feature]:
+def features_of(run: FinishedRun) -> list[Difference]:
     """What sets the clusters apart, by cluster and view, the largest difference first."""
     found = run.features
     if found is None:
         return []
     texts = zip(found.column("view"), found.column("feature"), strict=True)
-    numbers = (found.numbers(name).tolist() for name in Feature._fields[3:])
+    numbers = (found.numbers(name).tolist() for name in Difference._fields[3:])
     labels = found.whole_numbers("label").tolist()
     return [
-        Feature(label, *names, *facts)
+        Difference(label, *names, *facts)
         for label, names, facts in zip(labels, texts, zip(*numbers, strict=True), strict=True)
     ]
 
@@ -94,7 +83,7 @@ def tables_of(run: FinishedRun) -> dict[str, Sheet]:
     """The tables by the names of their files."""
     sheets = {
         "clusters.csv": _cluster_sheet(run),
-        "features.csv": Sheet(Feature._fields, features_of(run), ".7g"),
+        "features.csv": Sheet(Difference._fields, features_of(run), ".7g"),
         "missing.csv": _pattern_sheet(run),
         "decisions.csv": _decision_sheet(run),
     }
@@ -229,17 +218,17 @@ def missing_views(run: FinishedRun) -> str:
     )
 
 
-def apart(features: Sequence[Feature], label: int, top: int = 2) -> list[str]:
+def apart(features: Sequence[Difference], label: int, top: int = 2) -> list[str]:
     """The features that set a cluster apart most, over all views, in words."""
     own = sorted((one for one in features if one.label == label), key=lambda one: -abs(one.difference))
     return [_in_words(one) for one in own[:top] if one.difference]
 
 
-def _in_words(one: Feature) -> str:
+def _in_words(one: Difference) -> str:
     if category_of(one.feature) is not None:
         return f"{one.feature} ({percent(one.mean)}; others {percent(one.mean_of_others)})"
     side = "high" if one.difference > 0 else "low"
-    name = f"column {one.feature}" if one.feature.isdigit() else one.feature
+    name = f"column {one.feature}" if str(one.feature).isdigit() else one.feature
     return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
 
 

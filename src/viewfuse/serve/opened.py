@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from viewfuse.fitted.manifest import MANIFEST, checksum, read_manifest
-from viewfuse.methods.registry import load
+from viewfuse.methods import load
 from viewfuse.report.html import join, paragraphs, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run

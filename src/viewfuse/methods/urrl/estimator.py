@@ -27,9 +27,9 @@ from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
-from viewfuse.methods.joining import Updatable
 from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import NestedLevels, check_outliers, with_number
+from viewfuse.methods.updating import Updatable
 from viewfuse.methods.urrl.config import (
     OF_ESTIMATOR,
     OLD_NAMES,
