@@ -180,7 +180,7 @@ def test_more_views_are_hidden_where_some_are_missing_already():
             "held_out needs at least 3 views, to have two left to fuse; got 2",
         ),
         ({"missing_number": 3}, "missing_number must be from 0 to 2"),
-        ({"labels": [1, 2]}, "labels has 2 entries, but there are 40 samples"),
+        ({"labels": [1, 2]}, "labels has 2 labels for 40 samples"),
         ({"labels": [None] * 40}, "all unknown"),
         ({"n_clusters": -3}, "n_clusters must be an integer of at least 1; got -3"),
         ({"n_clusters": 0}, "n_clusters must be an integer of at least 1; got 0"),

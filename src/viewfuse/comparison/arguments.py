@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from viewfuse.comparison.results import COSTS, HELD_OUT, LEAST_VIEWS, Run
+from viewfuse.data.known.hints import labels_of
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.writers import as_json
@@ -154,43 +155,10 @@ def known_classes(labels: Any, ids: NDArray[Any]) -> NDArray[np.object_] | None:
     """Per sample its class as text, or None."""
     if labels is None:
         return None
-    given = _in_order(labels, ids.tolist())
-    known = np.array([None if _is_missing(one) else str(one) for one in given], dtype=object)
-    if all(one is None for one in known):
+    known = np.array([name or None for name in labels_of(labels, ids, "labels")], dtype=object)
+    if not any(known):
         raise DataError("labels are all unknown; leave them out")
     return known
-
-
-def _in_order(labels: Any, ids: list[Any]) -> list[Any]:
-    """One label per sample: by name where labels have names, else by position."""
-    names = labels if isinstance(labels, Mapping) else getattr(labels, "index", None)
-    if names is not None and not callable(names):  # lists and tuples have a method of that name
-        by_name = dict(labels) if isinstance(labels, Mapping) else dict(zip(names, labels, strict=True))
-        if len(by_name) < len(names):
-            raise DataError("labels name a sample twice; give each sample one class")
-        if any(one in by_name for one in ids) and (isinstance(labels, Mapping) or all(one in by_name for one in ids)):
-            return [by_name.get(one) for one in ids]
-        if isinstance(labels, Mapping) or list(names) != list(range(len(ids))):
-            raise DataError(
-                "labels name other samples than the views; name them alike, or give a plain list in the order of the "
-                "samples"
-            )
-    try:
-        given = list(labels.tolist() if hasattr(labels, "tolist") else labels)
-    except TypeError:
-        raise DataError(f"labels must be a list with one class per sample; got {labels!r}") from None
-    if len(given) != len(ids):
-        raise DataError(
-            f"labels has {len(given)} entries, but there are {len(ids)} samples; give one per sample, None if unknown"
-        )
-    return given
-
-
-def _is_missing(one: Any) -> bool:
-    try:
-        return one is None or bool(one != one)
-    except (TypeError, ValueError):  # pandas.NA is neither equal nor unequal
-        return True
 
 
 _RUNS = "runs"

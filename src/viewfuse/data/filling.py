@@ -76,7 +76,8 @@ class Filler:
     def _filled(self, v: int, array: Any) -> tuple[Any, int]:
         """A view without empty cells, and how many are medians though neighbours were asked for."""
         if is_sparse(array):
-            return _sparse_filled(array, self.medians[v]), 0
+            cells = np.where(np.isnan(array.data), self.medians[v][array.indices], array.data)
+            return with_data(array, cells), 0  # which are empty where columns are not there
         filled, n_left = memory.room(array.shape), 0
         filled[:] = array
         for rows, _ in empty_parts(array):
@@ -156,11 +157,6 @@ def _column_parts(array: Any, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray
     for start in range(0, len(chosen), step):
         columns = chosen[start : start + step]
         yield columns, table[:, columns].toarray() if is_sparse(array) else table[rows, columns[0] : columns[-1] + 1]
-
-
-def _sparse_filled(matrix: Any, medians: NDArray[np.float32]) -> Any:
-    """A sparse view whose empty cells, which are those of columns that are not there, are medians."""
-    return with_data(matrix, np.where(np.isnan(matrix.data), medians[matrix.indices], matrix.data))
 
 
 @dataclass(frozen=True, eq=False)

@@ -278,10 +278,6 @@ def _plain(value: Any, kind: str) -> Any:
     return float(value) if kind == "float" and type(value) not in (int, float) else value
 
 
-def _within(value: Any, least: float, below: float) -> bool:
-    return bool(least <= value < below)  # not as a float: 10**400 is none
-
-
 def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> None:
     """Refuse what is not of the kind that a parameter is annotated with.
 
@@ -307,7 +303,7 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
     elif kind == "float":
         least, below = bounds.get("least", 0), bounds.get("below", _HUGE)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or not _within(value, least, below):
+        if not is_number or not least <= value < below:  # not as a float: 10**400 is none
             most = f" and below {below:g}" if "below" in bounds or (is_number and value > least) else ""
             raise wrong(name, f"a number of at least {least}{most}", value)
     elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):

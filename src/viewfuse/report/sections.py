@@ -115,16 +115,11 @@ def _cluster_row(run: FinishedRun, one: Cluster, marks: Sequence[str]) -> list[H
             one.samples,
             number=True,
         ),
-        _share(one.confidence, "found again", _interval(one)),
+        _share(one.confidence, "found again", " to ".join(percent(bound) for bound in one.interval)),
         cell(f"{one.uncertain:,}", one.uncertain, number=True),
         tag("td", _has(run.views, one.has), class_="has"),
         tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
     ]
-
-
-def _interval(one: Cluster) -> str:
-    """In which the chance lies, in words."""
-    return " to ".join(percent(bound) for bound in one.interval)
 
 
 def _has(views: Sequence[str], shares: Sequence[float]) -> Html:
