@@ -15,12 +15,13 @@ from run_folders import SPLITS, trust_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.fitted.clusters import Difference
+from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.plots.places import Places
 from viewfuse.report import charts, page, payload, sections, tables
 from viewfuse.report.comparison import Column
 from viewfuse.report.page import _fitting
 from viewfuse.report.payload import points_of
-from viewfuse.report.run_folder import CsvTable, FinishedRun, read_run, read_table, write_evidence
+from viewfuse.report.run_folder import FinishedRun, read_run, write_evidence
 from viewfuse.report.tables import (
     clusters_of,
     count,

@@ -16,13 +16,14 @@ from viewfuse.cli.fit import results_in
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
+from viewfuse.io.labels import read_table
 from viewfuse.io.writers import OUTLIER, Sheet, named_rows, write_embedding, write_history, write_labels, write_sheets
 from viewfuse.io.writers import as_json as json_text
 from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import read_run, read_table
+from viewfuse.report.run_folder import read_run
 from viewfuse.selection.messages import p_value, words
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import plain, tell

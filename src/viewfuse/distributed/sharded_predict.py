@@ -25,8 +25,8 @@ from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_files import ShardProgress
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
-from viewfuse.fitted.drift import USUAL
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 
 from viewfuse.fitted.explanation import frame_of
-from viewfuse.fitted.novelty import nearest_distances
+from viewfuse.fitted.novelty import USUAL, nearest_distances
 from viewfuse.io.writers import NO_NAMES, Names, Sheet
 from viewfuse.neighbors.samples import Samples
 
@@ -39,8 +39,6 @@ _FARTHEST = 0.1
 """Of all samples: a new kind of them that is as frequent, or rarer, is among these."""
 _DRAWS = 9_999
 """Of permutations: the least p-value is 1e-4."""
-USUAL = 0.95
-"""The share of the training samples that is called usual."""
 
 
 @dataclass(frozen=True)

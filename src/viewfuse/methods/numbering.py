@@ -19,6 +19,7 @@ from torch.nn import Parameter
 
 from viewfuse.data.alignment import only_counted
 from viewfuse.data.views import Views
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.trusting import trust_in
 from viewfuse.methods.urrl.method import URRLMethod
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 _UNKNOWN = -1
 _SHARED = 0.1
 """Of the smaller set of samples: with fewer ids in common most clusters would have no sample that tells of them."""
-_USUAL = 0.95
-"""Novelty of samples that a former model places well; a new kind of samples lies farther from all that it knows."""
 _ALIKE = 0.25
 """Of each of two clusters that are one: a few strays must not give the number of a kind that is gone to a new kind."""
 _NOTHING = {"again": 0.0, "low": 0.0, "high": 0.0}
@@ -68,7 +67,7 @@ class FormerLabels(NamedTuple):
             labels = former._clusters()[found]
         else:
             judged = former.judge(views)
-            labels, known = judged.chances.argmax(axis=1), judged.novelty <= _USUAL
+            labels, known = judged.chances.argmax(axis=1), judged.novelty <= USUAL
         return cls(np.where(known, labels, _UNKNOWN), bool(by_ids), former.n_clusters_)
 
     def numbers(self, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:

@@ -29,7 +29,7 @@ from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.novelty import unseen_shares
+from viewfuse.fitted.novelty import USUAL, unseen_shares
 from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
 from viewfuse.methods.numbering import with_numbers
 from viewfuse.methods.urrl.augment import dropout_of
@@ -45,8 +45,6 @@ from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import clustering_weight
 from viewfuse.selection.tree import centers_of
 
-_NOVEL = 0.95
-"""Novelty from which on a sample fits nowhere; one in twenty of a known kind is above."""
 _HINT_WEIGHT = 3.0
 """Of the clusters that samples had, times the weight of the clustering loss: with 1 BBCSport lost half of a new cluster
 in the next update."""
@@ -124,7 +122,7 @@ def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDA
         later, unseen = [own, new], np.concatenate([model.unseen[waiting], unseen])
     values = [torch.cat(views) for views in zip(*(one.values for one in later), strict=True)]
     samples = known.locate(values, torch.cat([one.present for one in later]))
-    found = known.surroundings.novelty(samples, unseen) > _NOVEL
+    found = known.surroundings.novelty(samples, unseen) > USUAL
     before = np.zeros(len(waiting), dtype=bool)
     before[waiting] = found[: waiting.sum()]
     return np.concatenate([before, found[waiting.sum() :]])

@@ -14,11 +14,12 @@ from viewfuse import metrics
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
+from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
-from viewfuse.report.run_folder import CsvTable, FinishedRun, read_table
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of, count, headline, how_sure, percent
 from viewfuse.selection.messages import records

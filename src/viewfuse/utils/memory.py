@@ -57,10 +57,15 @@ def room(shape: tuple[int, int]) -> NDArray[np.float32]:
     except OSError as error:
         if error.errno == errno.ENOMEM:  # the map, not the file, does not fit
             raise
-        raise CannotWrite(
-            f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
-            "free some space there, or set TMPDIR to a folder that has more"
-        ) from error
+        raise no_room(n_bytes, error) from error
+
+
+def no_room(n_bytes: int, error: OSError) -> CannotWrite:
+    """The error of a temporary file that the disk does not hold."""
+    return CannotWrite(
+        f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
+        "free some space there, or set TMPDIR to a folder that has more"
+    )
 
 
 def _take_space(file: int, n_bytes: int) -> None:
