@@ -8,9 +8,10 @@ import torch
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
+from viewfuse import URRL, Config
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import tree
-from viewfuse.selection.tree import candidate_partitions, graph_clusters, view_graph
+from viewfuse.selection.tree import candidate_partitions, graph_clusters, tree_clusters, view_graph
 
 
 def made(sizes, seed=0, apart=6.0, missing=0.3):
@@ -76,3 +77,27 @@ def test_samples_in_another_order_are_in_the_same_clusters():
     moved = index_training_set([view[order] for view in samples.values], samples.present[order], 9)
     first, second = (graph_clusters(view_graph(one.neighbor_ids), 3) for one in (samples, moved))
     assert adjusted_rand_score(first[order], second) == 1.0
+
+
+def test_the_tree_of_an_embedding_finds_unequal_groups_unless_there_are_too_many_samples_or_one_cluster(monkeypatch):
+    samples, groups = made((60, 24, 9))
+    embedding = torch.tensor([[0.0, 3.0], [4.0, 0.0], [4.0, 9.0]])[groups] + 0.5 * torch.randn(93, 2)
+    found = tree_clusters(embedding, samples.neighbor_ids, 3, 2**40)
+    assert adjusted_rand_score(groups, found) == 1.0
+    assert found.dtype == np.int64
+    assert tree_clusters(embedding, samples.neighbor_ids, 1, 0) is None
+    monkeypatch.setattr(tree, "_TREE_ROWS", 92)
+    assert tree_clusters(embedding, samples.neighbor_ids, 3, 0) is None
+
+
+def test_rings_are_found_by_the_tree_and_taught_to_the_network():
+    rng, groups = np.random.default_rng(0), np.repeat([0, 1], [60, 90])
+    angle, radius = rng.uniform(0, 2 * np.pi, 150), np.array([1.0, 4.0])[groups]
+    ring = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    views = [ring + 0.1 * rng.normal(size=(150, 2)), 30 + 7 * ring[:, ::-1] + rng.normal(size=(150, 2))]
+    views[0][::5] = np.nan
+    config = Config(embedding_dim=32, hidden_dim=64, pretrain_epochs=40, joint_epochs=0)
+    model = URRL(2, config=config, scaling="standard", random_state=0).fit(views)
+    assert model.decisions_["clusters"]["chosen"] == "tree"
+    assert "the tree of its embedding" in model.decisions_["clusters"]["why"]
+    assert adjusted_rand_score(groups, model.labels_) > 0.9

@@ -16,8 +16,9 @@ from viewfuse.fitted.model import Source
 from viewfuse.methods import choosing_k
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import init_state
-from viewfuse.selection.cluster_number import RANGE, principal, without_view
+from viewfuse.selection.cluster_number import RANGE, without_view
 from viewfuse.selection.kmeans import filled_table
+from viewfuse.selection.tree import principal
 
 
 def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch):

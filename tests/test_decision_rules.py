@@ -47,26 +47,31 @@ def test_partitions_are_compared_by_their_sizes_and_not_by_the_number_of_cluster
 
 
 @pytest.mark.parametrize(
-    ("other", "better", "of_graph"),
+    ("other", "better", "of_graph", "of_tree"),
     [
-        (Merit(0.5, 0.5, 1.0), False, False),
-        (Merit(0.629, 0.5, 0.1), False, False),  # 0.371 leave: 0.5 / exp(0.3) is 0.3704
-        (Merit(0.630, 0.5, 0.1), True, False),  # whatever it tells
-        (Merit(0.1, 0.547, 0.952), False, False),  # 0.453 leave: 0.5 / exp(0.1) is 0.4524
-        (Merit(0.1, 0.548, 0.952), True, False),
-        (Merit(0.1, 0.548, 0.951), False, False),  # exp(-0.05) is 0.9512
-        (Merit(0.1, 0.1, 1.051), False, False),  # exp(0.05) is 1.0513
-        (Merit(0.1, 0.1, 1.052), True, False),
-        (Merit(0.630, 0.9, 1.10), True, False),
-        (Merit(0.630, 0.9, 1.106), True, True),  # exp(0.1) is 1.105
-        (Merit(0.629, 0.9, 1.2), True, False),
-        (Merit(1.0, 1.0, 1.2), True, True),
+        (Merit(0.5, 0.5, 1.0), False, False, False),
+        (Merit(0.629, 0.5, 0.1), False, False, False),  # 0.371 leave: 0.5 / exp(0.3) is 0.3704
+        (Merit(0.630, 0.5, 0.1), True, False, False),  # whatever it tells
+        (Merit(0.1, 0.547, 0.952), False, False, False),  # 0.453 leave: 0.5 / exp(0.1) is 0.4524
+        (Merit(0.1, 0.548, 0.952), True, False, False),
+        (Merit(0.1, 0.548, 0.951), False, False, False),  # exp(-0.05) is 0.9512
+        (Merit(0.1, 0.1, 1.051), False, False, False),  # exp(0.05) is 1.0513
+        (Merit(0.1, 0.1, 1.052), True, False, False),
+        (Merit(0.630, 0.9, 1.10), True, False, True),
+        (Merit(0.630, 0.9, 1.106), True, True, True),  # exp(0.1) is 1.105
+        (Merit(0.629, 0.9, 1.2), True, False, True),
+        (Merit(1.0, 1.0, 1.2), True, True, True),
+        (Merit(0.52, 0.52, 1.041), False, False, True),  # 0.48 leave: 0.5 / exp(0.04) is 0.4804; exp(0.04) is 1.0408
+        (Merit(0.519, 0.52, 1.041), False, False, False),
+        (Merit(0.52, 0.519, 1.041), False, False, False),
+        (Merit(0.52, 0.52, 1.040), False, False, False),
     ],
 )
-def test_when_another_partition_takes_the_place_of_the_networks(other, better, of_graph):
+def test_when_another_partition_takes_the_place_of_the_networks(other, better, of_graph, of_tree):
     own = Merit(0.5, 0.5, 1.0)
     assert rules.clearly_better(other, own) == better
-    assert rules.clearly_better(other, own, of_graph=True) == of_graph
+    assert rules.clearly_better(other, own, "graph") == of_graph
+    assert rules.clearly_better(other, own, "tree") == of_tree
 
 
 def test_scalings_weights_and_verdicts_are_those_of_the_documents():
@@ -189,7 +194,7 @@ def test_k_means_on_many_samples_takes_some_at_random(monkeypatch):
     assert rows == [drawn.tolist(), [*range(12)], [*range(12, 24)], [*range(24, 30)]]
     table, *rest = starts[0]
     assert torch.equal(table, values[drawn])
-    assert rest == [2, 5, None]  # neighbours of some are not among them
+    assert rest == [2, 5, None, None, None]  # neighbours of some are not among them, and all count the same
 
 
 def test_five_thousand_samples_are_enough_for_k_means():

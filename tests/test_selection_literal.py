@@ -10,11 +10,11 @@ import torch
 
 import reference_selection as literal
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection import cluster_number, kmeans, scores
-from viewfuse.selection.cluster_number import principal
+from viewfuse.selection import kmeans, scores, tree
 from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.scores import Candidate, candidate_scores, macro_agreement, merits
 from viewfuse.selection.splits import gaussian_like
+from viewfuse.selection.tree import principal
 
 
 def cloud(n=60, width=3, seed=0):
@@ -263,7 +263,7 @@ def test_only_samples_without_donors_get_that_mean():
 
 
 def test_limits_of_the_evidence_are_what_they_are_said_to_be():
-    assert (kmeans._STARTS_BY_K, kmeans._ROUNDS_BY_K, cluster_number._DIMENSIONS) == (4, 24, 24)
+    assert (kmeans._STARTS_BY_K, kmeans._ROUNDS_BY_K, tree._DIMENSIONS) == (4, 24, 24)
 
 
 def test_the_examples_of_unequal_sizes_hold():

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from torch.nn import Module, Parameter
 
 from viewfuse.data.filling import EmptyCells
+from viewfuse.engine.guidance import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.methods import choosing_k, updating
 from viewfuse.methods.choosing_k import NewKind, _Branch, _Tested
@@ -98,10 +99,12 @@ def test_training_has_hints_and_at_most_the_rate_of_small_sets(monkeypatch, rate
     monkeypatch.setattr(updating, "Training", lambda runs: SimpleNamespace(run=ran.append))
     monkeypatch.setattr(updating, "joint_stage", lambda training, epochs: Stage(rate=rate))
     monkeypatch.setattr(updating, "check_diverged", ran.append)
-    run = SimpleNamespace(method=URRLMethod(Config()), device="cpu")
+    known = Guidance(torch.tensor([1, 1]), torch.tensor([True, False]), weights=torch.tensor([2.0, 0.0]))
+    run = SimpleNamespace(method=URRLMethod(Config()), device="cpu", known=known)
     updating._train(run, np.array([0, -1]), 5, "rows")
     assert ran == [Stage("update", "rows", taken), [run]]
-    assert (run.known.tolist(), run.method.hint_weight) == ([0, -1], 3.0)
+    assert (run.known.followed.tolist(), run.method.hint_weight) == ([0, -1], 3.0)
+    assert run.known.weights is known.weights
 
 
 class Network(Module):

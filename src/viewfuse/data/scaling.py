@@ -9,7 +9,7 @@ given the scaling under which more of them are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
@@ -77,7 +77,7 @@ class Scaler:
     def apply(self, views: Views) -> Views:
         """Scaled views, all dense; missing rows stay zero."""
         views = views.dense()
-        if self.kind == "none":
+        if self.kind == "none" and all((own == 1).all() for own in self.factors):
             return views
         arrays = tuple(self._scaled(v, a, views.mask[:, v]) for v, a in enumerate(views.arrays))
         return views.replace(arrays=arrays, offsets=(0.0,) * len(arrays))
@@ -90,6 +90,13 @@ class Scaler:
                 part = ((array[rows] - self.shifts[v]) / self.factors[v]).astype(np.float32)
             scaled[rows] = np.where(present[rows, None], part, np.float32(0))
         return scaled
+
+    def weighed(self, weights: Sequence[float] | None) -> Scaler:
+        """The scaling that multiplies squared distances in each view by its weight; None leaves all as they are."""
+        if weights is None:
+            return self
+        factors = tuple(own / np.sqrt(weight) for own, weight in zip(self.factors, weights, strict=True))
+        return replace(self, factors=factors)
 
     def does_the_same(self, other: Scaler) -> bool:
         """Whether another scaling gives the same numbers."""

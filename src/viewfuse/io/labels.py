@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.digits import is_number, text_as_numbers
+from viewfuse.data.known.pairs import PairTable
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import open_utf8, unmarked
 from viewfuse.io.readers import open_source
@@ -107,3 +108,24 @@ def read_labels(path: Path, column: str = "label") -> dict[str, str]:
     if not {"id", column} <= set(table.columns):
         raise DataError(f"{path} has the columns {some(table.columns, 5)}; it needs the columns id and {column}")
     return {name: label for name, label in zip(table.ids(), table.column(column), strict=True) if label}
+
+
+def read_pairs(path: Path) -> PairTable:
+    """Pairs of ids, from a table of two columns, with or without a header."""
+    if not path.is_file():
+        raise DataError(f"{path} is no file; check the path")
+    rows, places = [], []
+    try:
+        with open_utf8(path) as file:
+            lines = csv.reader(file)
+            for cells in lines:
+                found = [unmarked(cell).strip() for cell in cells]
+                if not any(found):
+                    continue
+                if len(found) != 2 or not all(found):
+                    raise DataError(f"{path}, line {lines.line_num} does not hold two ids; write one pair per line")
+                rows.append((found[0], found[1]))
+                places.append(f"{path}, line {lines.line_num}")
+    except (OSError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
+    return PairTable(rows, places)

@@ -38,7 +38,6 @@ from viewfuse.selection.cluster_number import (
     evidence_record,
     number_decision,
     possible_range,
-    principal,
     splits_tested,
     strongest,
     tested,
@@ -48,7 +47,7 @@ from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.splits import LEAST, Branching, Look, splits_of
-from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph
+from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph, principal
 
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""

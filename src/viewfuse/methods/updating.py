@@ -2,8 +2,9 @@
 
 What fills, reduces and scales stays as it was fitted. The new samples join those among which neighbours are found, and
 the joint stage continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that
-old samples had are hints, so that these move only where much speaks for it. Then `new_kinds` looks for clusters among
-the samples that fit nowhere; where there are any, it continues with their centres.
+old samples had are hints, so that these move only where much speaks for it; pairs and weights of the fit still count,
+and new samples by 1. Then `new_kinds` looks for clusters among the samples that fit nowhere; where there are any, it
+continues with their centres.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from torch.nn import Parameter
 
 from viewfuse.data.alignment import check_written, checked_ids, only_counted
 from viewfuse.data.filling import EmptyCells, warn_of_filled
+from viewfuse.data.known.hints import UNKNOWN
+from viewfuse.data.known.knowledge import Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, replicate_seeds
+from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import USUAL, unseen_shares
 from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
-from viewfuse.methods.numbering import with_numbers
+from viewfuse.methods.numbering import of_number, with_numbers, without_gaps
 from viewfuse.methods.urrl.augment import dropout_of
-from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
@@ -59,7 +62,6 @@ _CORESET, _PER_NEW = 2_000, 4
 """Old samples that are trained on beside the new ones: as many, or four for each new one, where that is more."""
 _LOOKED = 2_500
 """Samples that are enough to look for new kinds, as for the number of clusters; at most half of them are new."""
-_UNKNOWN = -1
 
 
 class Enlarged(NamedTuple):
@@ -101,7 +103,7 @@ class Enlarged(NamedTuple):
         stored = index_training_set(values, present, model.method.neighbor_depth)
         numbers = np.flatnonzero(model.in_use)
         joined = replace(
-            _without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
+            without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
             unseen=np.concatenate([model.unseen, unseen]),
         )  # fmt: skip
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
@@ -110,7 +112,7 @@ class Enlarged(NamedTuple):
     def settled(self) -> NDArray[np.int64]:
         """Of shape (samples,): the clusters of old samples that do not wait, else -1."""
         is_old = np.arange(len(self.labels)) < self.n_old
-        return np.where(is_old & ~self.novel, self.labels, _UNKNOWN)
+        return np.where(is_old & ~self.novel, self.labels, UNKNOWN)
 
 
 def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -128,21 +130,6 @@ def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDA
     return np.concatenate([before, found[waiting.sum() :]])
 
 
-def _without_gaps(model: Model, numbers: NDArray[np.int64]) -> Model:
-    """A copy of a model without the numbers that no cluster has: nothing is learned beside an infinite centre."""
-    network, known = copy.deepcopy(model.network), model.calibration
-    network.centers = Parameter(network.centers.detach()[torch.from_numpy(numbers).to(network.centers.device)])
-    if known is not None:
-        known = replace(known, again=known.again[numbers], shifts=known.shifts[numbers])
-    return replace(model, network=network, method=_of_number(model.method, len(numbers)), calibration=known)
-
-
-def _of_number(method: Any, n_clusters: int) -> URRLMethod:
-    """The method for so many clusters; the layers stay as wide as they are."""
-    config: Config = method.config
-    return URRLMethod(replace(config, n_clusters=n_clusters, hidden_dim=config.hidden_width))
-
-
 @with_gradients
 def trained_on(
     given: Enlarged, ids: NDArray[Any], seed: int, history: Mapping[str, Any], decisions: Mapping[str, Any]
@@ -151,6 +138,7 @@ def trained_on(
     model, width = given.model, given.width
     run = TrainState(model.network, model.stored, seed, model.method, _loss_numbers(model, history, decisions))
     run.history = {name: list(values) for name, values in history.items()}
+    run.known = Guidance.of(Knowledge.from_records(decisions, ids), run.device)
     epochs, rows = _plan(given)
     labels = given.labels
     _train(run, given.settled(), epochs[0], rows)
@@ -183,14 +171,14 @@ def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
     rows = np.concatenate([some, np.arange(given.n_old, len(given.labels))])
     assert isinstance(given.model.method, URRLMethod)
     epochs = given.model.method.config.epochs(len(rows))[1]
-    return [ceil(epochs / share) for share in (_USUAL, _FOUNDING)], torch.from_numpy(rows).to(stored.present.device)[
-        None
-    ]
+    at = torch.from_numpy(rows).to(stored.present.device)[None]
+    return [ceil(epochs / share) for share in (_USUAL, _FOUNDING)], at
 
 
 def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor) -> None:
     """Continue the joint stage; `known` are clusters that samples should be in, of shape (samples,)."""
-    run.known, run.method = torch.from_numpy(known).to(run.device), replace(run.method, hint_weight=_HINT_WEIGHT)
+    run.known = replace(run.known, classes=torch.from_numpy(known).to(run.device), doubted=None)
+    run.method = replace(run.method, hint_weight=_HINT_WEIGHT)
     training = Training([run])
     stage = joint_stage(training, epochs)
     training.run(replace(stage, name="update", elements=rows, rate=min(stage.rate, _MOST_RATE)))
@@ -221,7 +209,7 @@ def _founded(
     _set_centers(run, _centers(embedding, labels, run.network.centers.detach(), count))
     _train(run, known, epochs, rows)
     found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
-    if (found == known)[known != _UNKNOWN].mean() >= _LEARNED:
+    if (found == known)[known != UNKNOWN].mean() >= _LEARNED:
         return labels, kinds
     _set_centers(run, weights["centers"])
     run.network.load_state_dict(weights)
@@ -244,13 +232,13 @@ def _centers(embedding: Tensor, labels: NDArray[np.int64], old: Tensor, count: i
 
 
 def _set_centers(run: TrainState, centers: Tensor) -> None:
-    run.network.centers, run.method = Parameter(centers.clone()), _of_number(run.method, len(centers))
+    run.network.centers, run.method = Parameter(centers.clone()), of_number(run.method, len(centers))
 
 
 def _judged(given: Enlarged, run: TrainState, before: NDArray[np.int64], ids: NDArray[Any]) -> Fitted:
     """The trained model, with what its clusters are worth; `before` are those before the training."""
     embedding, old = embed_stored(run), given.model.calibration
-    method = _of_number(run.method, len(run.network.centers))
+    method = of_number(run.method, len(run.network.centers))
     model = replace(given.model, network=run.network, method=method)
     if old is not None:
         model = calibrated(model, clusters(run.method, run.network, embedding).cpu().numpy(), [before])
@@ -337,9 +325,8 @@ def _same_columns(complete: Callable[[Any], tuple[Views, list[EmptyCells]]], X: 
         try:
             views, empty = complete(X)
         except IgnoredColumnsWarning as error:
-            raise DataError(
-                f"the columns are not those of the model: {str(error).partition(': ')[2]}; {cure}"
-            ) from None
+            fault = str(error).partition(": ")[2]
+            raise DataError(f"the columns are not those of the model: {fault}; {cure}") from None
     for cells in empty:
         lost = [name for name, count in zip(cells.columns, cells.counts.tolist(), strict=True) if count == cells.n_rows]
         if lost:

@@ -30,6 +30,7 @@ from scipy.linalg import qr
 from scipy.optimize import minimize
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import eigsh
+from sklearn.decomposition import PCA
 from torch import Tensor
 
 from viewfuse.neighbors.samples import Samples
@@ -41,6 +42,8 @@ DEPTH = AGREEMENT_DEPTH
 """Neighbours of a sample that count."""
 PER_GROUP, MOST_GROUPS = 8, 200
 """Samples of a small cluster on average, and how many small clusters there are at most: as of clusters themselves."""
+_DIMENSIONS = 24
+"""Principal components that are clustered; more do not change the neighbours."""
 _ROUNDS = 15
 _ROWS = 2_500
 """Samples that are enough to see which clusters are near."""
@@ -82,6 +85,16 @@ def in_order_met(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """The same partition, whose clusters are numbered as the samples meet them."""
     _, first, place = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[place]
+
+
+def principal(table: Tensor) -> Tensor:
+    """The first principal components of a table, of shape (rows, components), with a mean square length of 1."""
+    rows = table.double().cpu().numpy()
+    if len(rows) < 2:  # a single row lies at its own mean
+        return table.new_zeros(len(rows), 1, dtype=torch.float32)
+    solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
+    found = PCA(min(_DIMENSIONS, *rows.shape), svd_solver=solver).fit_transform(rows)
+    return table.new_tensor(found / max(np.sqrt(np.square(found).sum(axis=1).mean()), 1e-12), dtype=torch.float32)
 
 
 def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
@@ -208,6 +221,8 @@ def _join(
 _Table = NDArray[np.float64]
 _GRAPH_ROWS = 20_000
 """More samples take the eigenvectors longer than the training of a network on a GPU."""
+_TREE_ROWS = 5_000
+"""More samples need all distances between them, more than 100 MB."""
 _PRECISION = 1e-4
 _TAUGHT_ROWS = 5_000
 _TAUGHT_ROUNDS = 60
@@ -219,12 +234,21 @@ _LEARNED = 0.9
 """Share of the samples that must fall into their cluster: what an embedding does not hold cannot be taught."""
 
 
-def candidate_partitions(samples: Samples, n_clusters: int, seed: int) -> dict[str, NDArray[np.int64]]:
+def candidate_partitions(
+    samples: Samples, n_clusters: int, seed: int, weights: Tensor | None = None, views: Sequence[float] | None = None
+) -> dict[str, NDArray[np.int64]]:
     """By name the clusters of the training samples, each of shape (samples,), that are found without a network."""
-    found = {"k-means": filled_kmeans(samples, n_clusters, seed).cpu().numpy()}
+    found = {"k-means": filled_kmeans(samples, n_clusters, seed, weights, views).cpu().numpy()}
     if 1 < n_clusters < len(samples) <= _GRAPH_ROWS:
         found["graph"] = graph_clusters(view_graph(samples.neighbor_ids), n_clusters)
     return found
+
+
+def tree_clusters(embedding: Tensor, neighbor_ids: Tensor, n_clusters: int, seed: int) -> NDArray[np.int64] | None:
+    """The tree of an embedding, cut into clusters, of shape (samples,); None of very many samples."""
+    if not 1 < n_clusters <= len(embedding) <= _TREE_ROWS:
+        return None
+    return cluster_tree(principal(embedding), neighbor_ids, seed % 2**32).cut(n_clusters)
 
 
 def graph_clusters(graph: csr_array, n_clusters: int) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.filling import check_fill
-from viewfuse.data.known.hints import Hints, check_alone, number_with, range_with
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
@@ -117,7 +117,8 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     objectives_ : list of the last losses of the trainings with the scaling that was kept
     decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
         "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
-        "hints", "confidence", "trust", "numbers": for each a dict of what was "chosen", the "evidence", and "why"
+        "hints", "pairs", "weights", "confidence", "trust", "numbers": for each a dict of what was "chosen", the
+        "evidence", and "why"
     cluster_names_ : dict of names by number, as `rename` gave them
     outliers_ : bool array of shape (samples,): samples that lie far from all others in a view that they have
     view_names_ : list of str
@@ -197,7 +198,11 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         self.config = with_old_names(self.config, old)
         return self
 
-    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None, batch: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None, batch: Any = None,
+        must_link: Any = None, cannot_link: Any = None, sample_weight: Any = None,
+        view_weights: Mapping[str, float] | None = None,
+    ) -> Self:  # fmt: skip
         """Train on the samples and cluster them.
 
         Parameters
@@ -210,6 +215,12 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
             the samples that both have, or else by where `like` places the new ones. The rest gets new numbers, and
             numbers without a cluster stay empty, see ``decisions_["numbers"]``.
         batch : the batch of each sample, by id or in order, or the name of a column, see ``decisions_["batches"]``
+        must_link, cannot_link : array-like of shape (pairs, 2), by default none
+            Samples that belong together, and samples that do not, as ids or row numbers. Contradictions are refused,
+            with the pairs. See ``decisions_["pairs"]``.
+        sample_weight : a number of at least 0 for each sample, in order or by id: one of weight 2 counts like two
+            equal samples in what is learned, one of weight 0 is placed without being learned from
+        view_weights : by name of a view how much it counts, above 0, such as ``{"rna": 2}``; others count 1
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
@@ -218,19 +229,21 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         check_outliers(self.outliers)
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
-        hints = Hints.of(y, views.ids)
-        check_alone(hints, like)
-        config = replace(config, n_clusters=number_with(hints, config.n_clusters, asked=not self._chooses()))
+        links = must_link, cannot_link
+        known = Knowledge.of(views.ids, y, *links, sample_weight, view_weights, views.names)
+        known.check_numbers(like)
+        asked = not self._chooses()
+        config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
         former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
-        number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, hints)
+        number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
-                    number, begun = self._chosen(views, seeds, progress, checkpoint, hints)
+                    number, begun = self._chosen(views, seeds, progress, checkpoint, known)
                 config = replace(config, n_clusters=number.chosen)
-            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint, "hints": hints}
+            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint, "known": known}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
@@ -277,25 +290,25 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
 
     def _chosen(
         self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT,
-        hints: Hints | None = None,
+        known: Knowledge = NOTHING,
     ) -> Choice:  # fmt: skip
         config = replace(self._config(), n_clusters=1)
         ways = {**self._ways(seeds), "progress": progress, "checkpoint": checkpoint}
-        within, device = range_with(hints, self.cluster_range), chosen_device(self.device)
+        within, device = known.range(self.cluster_range, len(views)), chosen_device(self.device)
         return choose_n_clusters(views, config, within, self.scaling, seeds[0], device, **ways)
 
     def _ways(self, seeds: Sequence[int]) -> dict[str, Any]:
         on_cpu = chosen_device(self.device).type == "cpu"
         return {"fill": self.fill, "reduction": self.reduction, "threads": threads_for(len(seeds)) if on_cpu else None}
 
-    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, hints: Hints | None) -> Checkpoint:
+    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""
         if self.checkpoint is None:
             return NO_CHECKPOINT
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
         own = {**asdict(self._config()), **own}
-        known = {} if hints is None else {"hints": hints.digest()}
-        return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds, **known}, device))
+        facts = fit_facts(views, {**own, "random_state": seeds, **known.facts()}, device)
+        return Checkpoint(Path(self.checkpoint), facts)
 
     def _chooses(self) -> bool:
         """Whether the number of clusters is to be chosen."""
