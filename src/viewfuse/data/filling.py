@@ -20,7 +20,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, check_choice
 
 FILLS = ("neighbors", "median", "error")
 _MOST_DONORS, _MOST_CELLS = 5_000, 4_000_000
@@ -34,12 +34,6 @@ MOST_OF_LINE = 0.8
 _SHOWN = 3
 _CELLS_AT_A_TIME = 4_000_000
 Parts = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
-
-
-def check_fill(how: Any) -> None:
-    """Refuse what is no way to fill empty cells."""
-    if not isinstance(how, str) or how not in FILLS:
-        raise wrong("fill", f"one of {', '.join(FILLS)}", how)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +90,7 @@ class Filler:
 
 def fit_filler(views: Views, how: str = "neighbors") -> Filler:
     """Keep what fills empty cells of views like these; views of which too much is empty are refused."""
-    check_fill(how)
+    check_choice("fill", how, FILLS)
     if how == "error":
         refuse_any(views)
         return Filler(how)

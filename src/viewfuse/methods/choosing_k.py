@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.scaling import KINDS, check_scaling
+from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
 from viewfuse.engine.callbacks import SILENT, Progress
@@ -48,6 +48,7 @@ from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.splits import LEAST, Branching, Look, splits_of
 from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph, principal
+from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""
@@ -86,7 +87,7 @@ def choose_n_clusters(
     within : the least and the largest number that is looked at
     scaling, seed, device, fill, reduction, threads : see `viewfuse.methods.urrl.fit.fit_models`
     """
-    check_scaling(scaling, ("auto", *KINDS))
+    check_choice("scaling", scaling, ("auto", *KINDS))
     some = _drawn(views, seed)
     check_samples(some, 1)
     possible = possible_range(within, len(some))

@@ -165,12 +165,6 @@ def with_number(decisions: Mapping[str, dict[str, Any]], number: ClusterNumber |
     return {**records(number), **decisions, **own}
 
 
-def check_outliers(how: Any) -> None:
-    """Refuse what cannot be done with outliers."""
-    if not isinstance(how, str) or how not in ("mark", "label"):
-        raise wrong("outliers", "'mark' or 'label'", how)
-
-
 class Trusting:
     """Names, trust, sets of clusters and what else follows from the chances of a fitted estimator."""
 

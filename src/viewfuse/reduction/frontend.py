@@ -29,7 +29,7 @@ from viewfuse.reduction.transforms import (
     part_slices,
     parts_of,
 )
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, check_choice, wrong
 
 HOW = ("auto", "none", "pca", "standard", "log1p", "counts", "words")
 _NOT_BELOW_ZERO = ("log1p", "counts", "words")
@@ -168,8 +168,7 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
         view of at most 256 columns as it is (of at most 50, where it holds words), and else takes what suits its
         kind. There are then as many columns as the root of the number of samples, from 10 to 50
     """
-    if how not in HOW:
-        raise wrong("how", f"one of {', '.join(HOW)}", how)
+    check_choice("how", how, HOW)
     kind = kind_of(values, present)
     chosen = _suited(kind, values.shape[1]) if how == "auto" else how
     if chosen == "none":

@@ -46,6 +46,12 @@ def wrong(name: str, wanted: str, got: object) -> SettingError:
     return SettingError(Setting(name), f" must be {wanted}; got {got!r}")
 
 
+def check_choice(name: str, given: Any, choices: Sequence[str]) -> None:
+    """Refuse what is none of the words that a parameter may be."""
+    if not isinstance(given, str) or given not in choices:
+        raise wrong(name, f"one of {', '.join(choices)}", given)
+
+
 def checked_count(name: str, given: Any, least: int = 1, *, auto: int | None = None) -> int:
     """A whole number of at least `least`; "auto" stands for the number `auto`, where there is one."""
     if auto is not None and isinstance(given, str) and given == "auto":

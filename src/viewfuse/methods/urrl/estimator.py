@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from viewfuse.data.filling import check_fill
+from viewfuse.data.filling import FILLS
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
@@ -28,7 +28,7 @@ from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
 from viewfuse.methods.numbering import FormerLabels, renumbered
-from viewfuse.methods.trusting import NestedLevels, check_outliers, with_number
+from viewfuse.methods.trusting import NestedLevels, with_number
 from viewfuse.methods.updating import Updatable
 from viewfuse.methods.urrl.config import (
     OF_ESTIMATOR,
@@ -48,7 +48,7 @@ from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
-from viewfuse.utils.settings import Field, checked_range, wrong
+from viewfuse.utils.settings import Field, check_choice, checked_range, wrong
 
 _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -224,9 +224,9 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
-        check_fill(self.fill)
+        check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
-        check_outliers(self.outliers)
+        check_choice("outliers", self.outliers, ("mark", "label"))
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
         links = must_link, cannot_link
@@ -282,7 +282,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         ----------
         X : as for `fit`
         """
-        check_fill(self.fill)
+        check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
         with Progress(shown=bool(self.verbose)) as progress:
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision

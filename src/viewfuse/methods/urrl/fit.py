@@ -14,7 +14,7 @@ from torch import Tensor
 
 from viewfuse.data.checks import check_samples
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
-from viewfuse.data.scaling import KINDS, check_scaling
+from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
@@ -59,6 +59,7 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
+from viewfuse.utils.settings import check_choice
 
 
 class Fitted(NamedTuple):
@@ -127,7 +128,7 @@ def fit_models(
     known.check(config.n_clusters)
     for one in sets:
         check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
-    check_scaling(scaling, ("auto", *KINDS))
+    check_choice("scaling", scaling, ("auto", *KINDS))
     sources = [one if isinstance(one, Source) else Source.of(one, fill, reduction) for one in sets]
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
