@@ -1,4 +1,4 @@
-"""The command line: one file per verb."""
+"""The command line: one file per verb, or per few that belong together."""
 
 from __future__ import annotations
 

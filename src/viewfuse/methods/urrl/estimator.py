@@ -229,8 +229,8 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         check_choice("outliers", self.outliers, ("mark", "label"))
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
-        links = must_link, cannot_link
-        known = Knowledge.of(views.ids, y, *links, sample_weight, view_weights, views.names)
+        given = (y, must_link, cannot_link, sample_weight, view_weights)
+        known = NOTHING if all(one is None for one in given) else Knowledge.of(views.ids, *given, views.names)
         known.check_numbers(like)
         asked = not self._chooses()
         config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
