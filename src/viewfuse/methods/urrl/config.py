@@ -91,7 +91,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for one in fields(self):  # integers of numpy would overflow where they are multiplied
-            if _is_integer(value := getattr(self, one.name), 0):
+            if isinstance(value := getattr(self, one.name), Integral) and not isinstance(value, bool):
                 object.__setattr__(self, one.name, int(value))
         for name in _POSITIVE_INTEGERS:
             checked_count(name, getattr(self, name))
@@ -329,10 +329,6 @@ def _require(settings: Config, name: str, condition: bool, wanted: str) -> None:
 
 def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _is_number(value: Any, least: float) -> bool:
