@@ -60,9 +60,9 @@ def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
 
 def only_good(monkeypatch, wanted):
     """Let k-means find `wanted`, whatever there is, and all others be poor."""
-    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed: {"k-means": wanted})
+    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": wanted})
     good = [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)]
-    monkeypatch.setattr(trials, "merits", lambda parts, ids, k: [good[np.array_equal(own, wanted)] for own in parts])
+    monkeypatch.setattr(trials, "merits", lambda parts, *_: [good[np.array_equal(own, wanted)] for own in parts])
 
 
 def test_the_network_is_taught_better_clusters(blobs, monkeypatch):

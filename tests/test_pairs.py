@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise, product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,11 @@ from viewfuse.cli import main
 from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.known.pairs import Pairs, PairTable
+from viewfuse.engine.guidance import Guidance
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.io.labels import read_pairs
 from viewfuse.methods.urrl import losses
+from viewfuse.methods.urrl.trials import Trial
 from viewfuse.selection.messages import label, restored, words
 
 IDS = np.array([f"s{i}" for i in range(8)])
@@ -280,3 +283,22 @@ def test_pairs_and_weights_still_count_in_an_update():
     assert model.decisions_["pairs"]["evidence"]["must_link"] == links
     known = Knowledge.from_records(model.decisions_, model.ids_)
     assert known.weights == pytest.approx(np.array([*weights.values(), *[1.5] * 10]) / 1.5)
+
+
+def test_other_partitions_keep_as_much_of_what_is_known_or_less_by_chance():
+    """Four classes and five pairs; a hint that is not followed does not count."""
+    classes = torch.tensor([0, 1, 2, 0, 1, -1, -1, -1])
+    pairs = torch.tensor([[5, 6], [6, 7], [0, 5], [1, 6], [2, 7]])
+    together, doubted = torch.tensor([True, True, False, False, False]), torch.arange(8) == 4
+    known = Guidance(classes, doubted, pairs, together)
+    labels = np.array([0, 1, 2, 0, 2, 3, 3, 3])
+    assert known.kept(labels).tolist() == [True] * 9
+    other = np.array([0, 1, 3, 1, 1, 3, 3, 2])
+    assert known.kept(other).tolist() == [True, True, False, False, True, False, True, True, True]
+    assert Guidance().kept(labels).tolist() == []
+    trial = SimpleNamespace(run=SimpleNamespace(known=known))
+    kept = {name: np.array(own) for name, own in {"all": labels, "less": other}.items()}
+    assert Trial._keeps_known(trial, kept["all"], kept["less"])
+    assert not Trial._keeps_known(trial, kept["less"], kept["all"])  # three fewer, and the root of three is less
+    one_less = np.array([1, 1, 2, 0, 2, 3, 3, 3])
+    assert Trial._keeps_known(trial, one_less, labels)

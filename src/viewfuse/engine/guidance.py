@@ -51,12 +51,16 @@ class Guidance:
             return self.classes
         return self.classes.masked_fill(self.doubted, UNKNOWN)
 
-    def pairs_kept(self, labels: NDArray[np.int64]) -> int:
-        """How many pairs a partition keeps, of shape (samples,)."""
-        if self.pairs is None or self.together is None:
-            return 0
-        one, other = self.pairs.cpu().numpy().T
-        return int(((labels[one] == labels[other]) == self.together.cpu().numpy()).sum())
+    def kept(self, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a partition, of shape (samples,), agrees with each class that is followed, then with each pair."""
+        found = [np.zeros(0, dtype=bool)]
+        if self.followed is not None:
+            known = self.followed.cpu().numpy()
+            found.append((labels == known)[known != UNKNOWN])
+        if self.pairs is not None and self.together is not None:
+            one, other = self.pairs.cpu().numpy().T
+            found.append((labels[one] == labels[other]) == self.together.cpu().numpy())
+        return np.concatenate(found)
 
 
 UNGUIDED = Guidance()

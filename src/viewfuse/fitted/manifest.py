@@ -266,7 +266,7 @@ def check_names(views: Views) -> None:
         check_storable(f"names of columns of view {name!r}", columns)
 
 
-_RULES = 3
+_RULES = 4
 """Of training; one more whenever the same version and settings would train in another way."""
 
 

@@ -121,9 +121,8 @@ def _(decision: kinds.PretrainingLength, spell: Spell = str) -> str:
     lasted, planned, agreed = decision.chosen, decision.planned, decision.evidence.get("agreement")
     if lasted == planned:
         return f"all {lasted} epochs" if lasted else "none"
-    why = "the clusters are clear by then"
-    why = why if agreed is None else f"trainings agree by then (adjusted Rand index {agreed:.2f})"
-    return f"{lasted} of {planned} epochs, as {why}"
+    index = "" if agreed is None else f" (adjusted Rand index {agreed:.2f})"
+    return f"{lasted} of {planned} epochs, as {'trainings agree' if index else 'the clusters are clear'} by then{index}"
 
 
 @words.register
@@ -146,9 +145,10 @@ def _(decision: kinds.JointStageLength, spell: Spell = str) -> str:
 def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
-    found = {"graph": "the graph of neighbours in all views", "tree": "the tree of its embedding"}
+    found = {"graph": "the graph of neighbours in all views", "tree": "the tree of its embedding", "hints": "the hints"}
     taught = f"those of {found.get(decision.chosen, 'k-means on the filled views')}, which the network was taught"
-    return f"{taught}, as neighbours stay together much better there {_listed(decision.evidence)}"
+    why = "more are with their class" if decision.chosen == "hints" else "neighbours stay together much better there"
+    return f"{taught}, as {why} {_listed(decision.evidence)}"
 
 
 @words.register

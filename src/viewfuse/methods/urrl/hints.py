@@ -5,13 +5,18 @@ The cluster with the number of a class is that of the class. Clusters beyond the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from torch import Tensor
 
 from viewfuse.data.known.hints import UNKNOWN, Hints
@@ -23,6 +28,7 @@ from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
+from viewfuse.selection.tree import principal
 
 _ROUNDS = 100
 _PAIRS = 16
@@ -109,6 +115,31 @@ def share_of_hints(labels: NDArray[np.int64], known: NDArray[np.int64]) -> float
     """The share of the known samples that are in the cluster of their class."""
     there = known != UNKNOWN
     return float((labels[there] == known[there]).mean())
+
+
+def classified(
+    embedding: Tensor, labels: NDArray[np.int64], known: NDArray[np.int64], n_clusters: int
+) -> NDArray[np.int64] | None:
+    """The classes of all samples, of shape (samples,), by logistic regression on the embedding, taught by the hints.
+
+    None unless it knows the class of clearly more samples, cross-validated, than are in the cluster of their class:
+    by more than a standard error of that difference. Where clusters are not the classes, hints tell how to cut.
+    """
+    there = known != UNKNOWN
+    wanted, least = known[there], int(np.bincount(known[there], minlength=n_clusters).min())
+    if least < 2:
+        return None
+    points = principal(embedding).cpu().numpy()
+    points = points / points.std()
+    model = LogisticRegression(max_iter=_ROUNDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # far enough for classes
+        right = cross_val_predict(model, points[there], wanted, cv=StratifiedKFold(min(5, least))) == wanted
+        inside = labels[there] == wanted
+        won, lost = int((right & ~inside).sum()), int((inside & ~right).sum())
+        if won - lost <= sqrt(won + lost):
+            return None
+        return np.asarray(model.fit(points[there], wanted).predict(points))
 
 
 def doubtful(known: NDArray[np.int64], labels: NDArray[np.int64], neighbor_ids: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import sqrt
 from types import MappingProxyType
 
 import numpy as np
@@ -21,7 +22,7 @@ from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
-from viewfuse.methods.urrl.hints import class_numbers, share_of_hints
+from viewfuse.methods.urrl.hints import class_numbers, classified
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.selection.decisions import ClusterSource
@@ -112,6 +113,19 @@ class Trial:
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
 
+    def conclude(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
+        """Teach what is best at the end: also the tree, or the classes that a classifier learned from the hints."""
+        source, known = self.teach(labels, embedding, self.tree(embedding)), self.run.known.followed
+        if known is None:
+            return source
+        k, placed = self.run.method.n_clusters, clusters(self.run.method, self.run.network, embedding)
+        found = classified(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
+        centers = None if found is None else centers_of(embedding, found, k)
+        if centers is None:
+            return source
+        self.run.network.centers.data.copy_(centers)
+        return replace(source, chosen="hints")
+
     def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
         """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
         k, classes = self.run.method.n_clusters, self.run.known.followed
@@ -121,12 +135,10 @@ class Trial:
         return {"tree": found if classes is None else class_numbers(found, classes.cpu().numpy(), k)[found]}
 
     def _keeps_known(self, other: NDArray[np.int64], labels: NDArray[np.int64]) -> bool:
-        """Whether another partition agrees with as many hints, and with as many pairs, where there are any."""
-        classes, known = self.run.known.followed, self.run.known
-        codes = None if classes is None else classes.cpu().numpy()
-        if codes is not None and share_of_hints(other, codes) < share_of_hints(labels, codes):
-            return False
-        return known.pairs_kept(other) >= known.pairs_kept(labels)
+        """Whether another partition agrees with as many hints and pairs, or fewer by one standard error at most."""
+        ours, theirs = (self.run.known.kept(own) for own in (labels, other))
+        lost, won = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+        return lost - won <= sqrt(lost + won)
 
 
 @dataclass
