@@ -25,10 +25,10 @@ from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
 from viewfuse.methods.urrl.hints import class_numbers, classified
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
-from viewfuse.selection.candidates import candidate_partitions, centers_of, tree_clusters
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
 from viewfuse.selection.scores import Candidate, matched_kappa, merits
+from viewfuse.selection.tree import candidate_partitions, centers_of, tree_clusters
 from viewfuse.utils.settings import Field, Setting
 
 _LONG = 60.0

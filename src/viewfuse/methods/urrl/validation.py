@@ -17,14 +17,14 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.messages import records
+from viewfuse.selection.rules import measured, with_reasons
 from viewfuse.selection.scores import stability
-from viewfuse.selection.trust import measured, with_reasons
 from viewfuse.utils.settings import checked_count
 
 _SHARE = 0.8
