@@ -62,7 +62,7 @@ def match_columns(
         {name: places for name, places in categories_in(columns).items() if name not in plain}
         for columns in (names, fitted)
     )
-    _check_kinds(view, {*own} & known, {*theirs} & {*names})
+    _check_kinds(view, {*own} & known - {*names}, {*theirs} & {*names} - known)
     whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
     _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
     absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]

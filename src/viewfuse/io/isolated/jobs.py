@@ -170,7 +170,7 @@ class Packed:
     def array(self, array: NDArray[Any]) -> dict[str, Any]:
         """Append an array; what has to be known of it."""
         facts: dict[str, Any] = {"dtype": array.dtype.str, "shape": array.shape}
-        if isinstance(array, OnDisk) and len(self.files) <= _MOST_TABLES:
+        if isinstance(array, OnDisk) and array.handle is not None and len(self.files) <= _MOST_TABLES:
             self.files.append(array.handle)
             self._tables.append(array)
             return facts | {"file": len(self.files) - 1}
