@@ -329,7 +329,7 @@ def test_a_column_called_like_a_value_of_a_text_column_is_refused(tmp_path, othe
     body = {"columns": list(frame), "values": frame.astype(object).where(frame.notna(), None).to_numpy().tolist()}
     for make in (
         lambda: Views({"shop": frame}),
-        lambda: read_views(tmp_path / "shop.csv"),
+        lambda: read_views(tmp_path / "shop.csv"),  # which names the file
         lambda: read_json(json.dumps({"views": {"shop": body}}).encode(), Limits(), ["shop"]),
     ):
         with pytest.raises(DataError, match=said):

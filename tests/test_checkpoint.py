@@ -230,6 +230,7 @@ def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(vi
 
 
 @pytest.mark.fault
+@pytest.mark.filterwarnings("ignore:joint stage")
 def test_a_checkpoint_of_handwritten_is_small_and_quick(tmp_path, monkeypatch):
     """The size depends on columns only, so few rows do; computing is timed, which other programs do not disturb."""
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
