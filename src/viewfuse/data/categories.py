@@ -186,9 +186,11 @@ def encoded_rows(
         if _is_text(found, any(isinstance(cell, str) for cell in cells)):
             values, codes = _coded(name, found)
             texts.append(name)
-            names, parts = [*names, *values.columns(name)], [*parts, values.numbers(codes).tolist()]
+            names += values.columns(name)
+            parts.append(values.numbers(codes).tolist())
         else:
-            names, parts = [*names, name], [*parts, [[cell] for cell in cells]]
+            names.append(name)
+            parts.append([[cell] for cell in cells])
     if not texts:
         return rows, columns
     check_apart(columns, texts)

@@ -206,7 +206,9 @@ class Model:
         views : the same samples before they were reduced
         """
         stored, unseen = self.stored, self.unseen
-        if views is not None:
+        if views is not None and not unseen.shape[1]:
+            unseen = np.empty((len(samples), 0))
+        elif views is not None:
             known = find_rows(self.row_index, stored.values, stored.present, samples.values, samples.present)
             rows = known.cpu().numpy()
             new = unseen_shares(self.reduction, views)[:, : unseen.shape[1]]

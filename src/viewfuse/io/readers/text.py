@@ -55,11 +55,19 @@ class ColumnChoice(NamedTuple):
 
     def of(self, path: Path, columns: list[str]) -> list[str]:
         """Those of a file that are read."""
-        wanted = [one for one in columns if is_among(one, self.only)] or columns
-        kept = [one for one in wanted if not is_among(one, self.drop)]
+        kept = self._kept(columns)
         if not kept:
             raise DataError(f"{path}: no column is left; leave the file out, or ", Setting("drop"), " fewer columns")
         return kept
+
+    def unread(self, columns: list[str]) -> tuple[str, ...]:
+        """The others, of which there may be as many as genes."""
+        kept = set(self._kept(columns))
+        return tuple(one for one in columns if one not in kept)
+
+    def _kept(self, columns: list[str]) -> list[str]:
+        wanted = [one for one in columns if is_among(one, self.only)] or columns
+        return [one for one in wanted if not is_among(one, self.drop)]
 
 
 ALL = ColumnChoice()
@@ -96,7 +104,7 @@ def read_text(
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     if header is False and not reader.texts:
         return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
-    unread = tuple(name for name in every if name not in columns) if len(columns) < len(every) else ()
+    unread = choice.unread(every)
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
     return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]
