@@ -179,8 +179,9 @@ def encoded_rows(
     names: list[Hashable] = []
     texts: list[Hashable] = []
     parts: list[list[list[Any]]] = []
-    if any(len(row) != len(columns) for row in there):
-        return rows, columns  # which is refused elsewhere
+    has_text = any(isinstance(cell, str) for row in there for cell in row)
+    if not has_text or any(len(row) != len(columns) for row in there):
+        return rows, columns  # what is ragged is refused elsewhere
     for name, cells in zip(columns, zip(*there, strict=True), strict=bool(there)):
         found = [_stripped(cell) for cell in cells]
         if _is_text(found, any(isinstance(cell, str) for cell in cells)):
@@ -191,8 +192,6 @@ def encoded_rows(
         else:
             names.append(name)
             parts.append([[cell] for cell in cells])
-    if not texts:
-        return rows, columns
     check_apart(columns, texts)
     wide = ([x for part in own for x in part] for own in zip(*parts, strict=True))
     empty = [None] * len(names)

@@ -49,6 +49,8 @@ def match_columns(
     """
     if list(given) == list(fitted):
         return Matching()
+    if isinstance(given, range):
+        _check_count(view, given, fitted)
     names = _spelled_alike(given, fitted)
     if set(names) != set(fitted) and (_are_nameless(given, fitted) or _are_nameless(fitted, given)):
         _check_count(view, given, fitted)
