@@ -13,8 +13,8 @@ from viewfuse import URRL, Views, load, read_views
 from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words, without_rare
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
 from viewfuse.errors import DataError, IgnoredColumnsWarning
-from viewfuse.report.tables import Feature
-from viewfuse.report.verdict import apart
+from viewfuse.fitted.clusters import Difference
+from viewfuse.report.tables import apart
 from viewfuse.serve.bodies import read_json
 from viewfuse.serve.limits import Limits
 
@@ -277,7 +277,7 @@ def test_the_brand_alone_tells_two_groups_apart():
 
 
 def test_the_report_says_shares():
-    features = Feature(0, "shop", "brand = Acme", 2.1, 0.62, 0.04), Feature(0, "shop", "price", -1.0, 3.5, 7.25)
+    features = Difference(0, "shop", "brand = Acme", 2.1, 0.62, 0.04), Difference(0, "shop", "price", -1.0, 3.5, 7.25)
     assert apart(features, 0) == ["brand = Acme (62%; others 4%)", "low price in shop (3.5; others 7.25)"]
 
 

@@ -13,8 +13,8 @@ from flat import flat
 from viewfuse import URRL
 from viewfuse.methods.urrl import trials
 from viewfuse.selection import rules
-from viewfuse.selection.candidates import centers_of
 from viewfuse.selection.scores import Merit, merits
+from viewfuse.selection.tree import centers_of
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 
@@ -60,9 +60,9 @@ def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
 
 def only_good(monkeypatch, wanted):
     """Let k-means find `wanted`, whatever there is, and all others be poor."""
-    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed: {"k-means": wanted})
+    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": wanted})
     good = [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)]
-    monkeypatch.setattr(trials, "merits", lambda parts, ids, k: [good[np.array_equal(own, wanted)] for own in parts])
+    monkeypatch.setattr(trials, "merits", lambda parts, *_: [good[np.array_equal(own, wanted)] for own in parts])
 
 
 def test_the_network_is_taught_better_clusters(blobs, monkeypatch):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from conftest import make_blobs
 from viewfuse import DataError, SettingError
 from viewfuse.cli import main
-from viewfuse.comparison.paired import holm, paired_tests, signed_ranks
+from viewfuse.comparison.ranks import holm, paired_tests, signed_ranks
 from viewfuse.comparison.results import Comparison, Run
 from viewfuse.comparison.sets import LabelledSet, SetsComparison, as_classes, compare_sets
 from viewfuse.data.views import Views

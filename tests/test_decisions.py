@@ -594,7 +594,7 @@ def test_the_neighbours_reach_the_start_of_the_centres(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=1, joint_epochs=0, **SMALL)
     samples, seen = samples_for(settings), []
 
-    def remembered(embedding, n_clusters, seed, neighbor_ids):
+    def remembered(embedding, n_clusters, seed, neighbor_ids, *weights):
         seen.append(neighbor_ids)
         return initial_centers(embedding, n_clusters, seed, neighbor_ids)
 

@@ -12,6 +12,7 @@ import torch
 
 from flat import flat
 from viewfuse import URRL, OutOfRangeWarning, Views
+from viewfuse.data.known.knowledge import NOTHING
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.methods import base
 from viewfuse.methods.choosing_k import Choice
@@ -109,7 +110,7 @@ def test_a_checkpoint_is_that_of_data_and_settings_but_not_of_the_machine(monkey
     monkeypatch.setattr(estimator, "fit_facts", lambda views, own, device: facts.append(own) or own)
     monkeypatch.setattr(estimator, "Checkpoint", lambda path, own: Checkpoint(tmp_path / "new", {}))
     URRL(3, config=Config(noise=0.2), checkpoint=tmp_path, verbose=True, n_jobs=2)._checkpoint(
-        Views(tables()), [4, 5], torch.device("cpu"), None
+        Views(tables()), [4, 5], torch.device("cpu"), NOTHING
     )
     expected = asdict(Config(3, noise=0.2)) | URRL(3).get_params() | {"random_state": [4, 5]}
     of_the_machine = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")

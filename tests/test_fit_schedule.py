@@ -45,7 +45,7 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), e
     monkeypatch.setattr(Config, "early_epochs", lambda self, n: early)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
 
-    def kmeans(samples, k, seed):
+    def kmeans(samples, k, seed, *weights):
         assert (k, seed) == (3, seeds[0])  # the same for all trainings, so that they are compared with one partition
         return {"k-means": GROUPS}
 
@@ -178,6 +178,7 @@ def watched_fit(monkeypatch):
         return {"k-means": references[-1]}
 
     monkeypatch.setattr(trials, "candidate_partitions", found)
+    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(5)
     views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]
@@ -287,7 +288,7 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
         return embedding[[0, 20, 40]] if learned else None
 
     monkeypatch.setattr(trials, "centers_of", taught)
-    monkeypatch.setattr(trials, "merits", lambda parts, ids, k: [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)])
+    monkeypatch.setattr(trials, "merits", lambda parts, ids, k, views: [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)])
     model, [(run, z, _)], references = watched_fit(scaling="minmax", pretrain_epochs=1, joint_epochs=0)
     assert (asked[0][0].tolist(), asked[0][1]) == (references[0].tolist(), 3)
     assert model.decisions_["clusters"]["chosen"] == ("k-means" if learned else "network")
@@ -300,7 +301,7 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
 
 @pytest.mark.usefixtures("three_scalings")
 def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch):
-    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed: {"k-means": GROUPS})
+    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed, *weights: {"k-means": GROUPS})
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
     assert search_of().most_epochs(4) == 3 * 4 + 5 + 6
     assert search_of(seeds=(5, 6)).most_epochs(4) == 2 * (3 * 4 + 5 + 6)

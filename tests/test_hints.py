@@ -13,10 +13,12 @@ from click.testing import CliRunner
 from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.data.known.hints import UNKNOWN, Hints, number_with, range_with
+from viewfuse.data.known.hints import UNKNOWN, Hints
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.engine.guidance import Guidance
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
-from viewfuse.methods.urrl import losses
-from viewfuse.methods.urrl.hints import class_numbers, doubtful, known_centers, share_of_hints
+from viewfuse.methods.urrl import losses, trials
+from viewfuse.methods.urrl.hints import class_numbers, classified, doubtful, known_centers, set_aside, share_of_hints
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.messages import label, restored, words
 
@@ -87,8 +89,8 @@ def test_classes_are_in_their_own_order_and_written_as_ids_are():
     one, other = Hints.of(["a", "b", None], IDS[:3]), Hints.of(["a", "c", None], IDS[:3])
     assert len({one.digest(), other.digest(), one.take(np.array([1, 0, 2])).digest()}) == 3
     assert one.take(np.array([1, 2, 0])).codes.tolist() == [1, UNKNOWN, 0]
-    assert number_with(one, 1, asked=False) == 2  # not warned of
-    assert number_with(one, 2, asked=True) == 2
+    assert Knowledge(one).number(1, 3, asked=False) == 2  # not warned of
+    assert Knowledge(one).number(2, 3, asked=True) == 2
 
 
 @pytest.mark.parametrize("y", [None, [-1] * 7, [None] * 7, {}, np.full(7, np.nan)])
@@ -117,10 +119,10 @@ def test_hints_about_no_sample_are_counted():
 
 def test_the_number_of_clusters_is_at_least_that_of_the_classes():
     hints = Hints.of(list("abc") + [None] * 4, IDS)
-    assert range_with(hints, (1, 200)) == (3, 200)
-    assert range_with(hints, (1, 2)) == (3, 3)
-    assert range_with(hints, (5, 9)) == (5, 9)
-    assert range_with(None, (1, 9)) == (1, 9)
+    assert Knowledge(hints).range((1, 200), 7) == (3, 200)
+    assert Knowledge(hints).range((1, 2), 7) == (3, 3)
+    assert Knowledge(hints).range((5, 9), 7) == (5, 9)
+    assert NOTHING.range((1, 9), 7) == (1, 9)
     truth, views = groups()
     with pytest.warns(SuspiciousDataWarning, match="the hints name 3 classes, so there are 3 clusters, not 2"):
         assert URRL(2, **flat(**TINY)).fit(views, partly(truth)).n_clusters_ == 3
@@ -176,7 +178,8 @@ def test_centres_start_at_known_classes_and_leave_room_for_others():
     known = torch.full((105,), UNKNOWN)
     known[torch.tensor([0, 1, 2])], known[torch.tensor([70, 71])] = 1, 0  # classes 0 and 2 of the truth, in other order
     none = torch.full((105, 1, 9), NO_NEIGHBOR)
-    centers = known_centers(embedding, known, 4, 0, none)
+    centers, doubted = known_centers(embedding, Guidance(known), 4, 0, none)
+    assert not doubted.any()
     placed = torch.cdist(embedding, centers).argmin(dim=1).numpy()
     assert (placed[truth == 0] == 1).all()
     assert (placed[truth == 2] == 0).all()
@@ -241,10 +244,14 @@ def test_a_class_without_a_name_has_a_cluster_beside_the_known_ones():
     assert by_cluster == [0, 2, 1]
 
 
-def test_a_checkpoint_of_other_hints_is_refused(tmp_path):
+def test_a_checkpoint_is_resumed_and_that_of_other_hints_is_refused(tmp_path):
     truth, views = groups()
     y = partly(truth)
-    fitted(views, y, checkpoint=tmp_path / "kept")
+    y[np.flatnonzero(truth == 1)[3]] = 2  # it is set aside
+    model = fitted(views, y, checkpoint=tmp_path / "kept")
+    resumed = fitted(views, y, checkpoint=tmp_path / "kept")
+    assert resumed.soft_labels_.tobytes() == model.soft_labels_.tobytes()
+    assert resumed.decisions_ == model.decisions_
     with pytest.raises(CheckpointDiffers, match="hints"):
         fitted(views, partly(truth, 2), checkpoint=tmp_path / "kept")
 
@@ -265,3 +272,81 @@ def test_the_command_line_reads_hints(tmp_path):
     assert "6 of 60 samples" in done.output
     known_as = load(tmp_path / "run" / "model").decisions_["hints"]["evidence"]
     assert known_as == {x: [ids[i] for i in np.flatnonzero(known == c)] for c, x in enumerate("ab")}
+
+
+def test_doubtful_hints_are_set_aside_unless_clusters_are_not_the_classes():
+    """Nine samples of each of four clusters on a line, whose neighbours are in their own cluster; all are hinted."""
+    labels = np.repeat(np.arange(4), 9)
+    ids = np.array([[[j for j in range(36) if labels[j] == labels[i] and j != i]] for i in range(36)])
+    few = labels.copy()
+    few[[0, 9, 10, 20]] = [1, 2, 3, 0]
+    assert np.flatnonzero(set_aside(few, labels, ids)).tolist() == [0, 9, 10, 20]
+    one_class = labels.copy()
+    one_class[[27, 28, 29, 30, 31, 0]] = [
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+    ]  # five of cluster 3 are called class 0, and four are class 3
+    one_class[1:9] = UNKNOWN
+    assert np.flatnonzero(set_aside(one_class, labels, ids)).tolist() == [0]  # no hint of class 0 is in cluster 0
+    many = labels.copy()
+    many[::3] = (many[::3] + 1) % 4
+    many[[1, 10]] = [3, 2]
+    assert set_aside(many, labels, ids).sum() == 14  # less than 40 %
+    many[19] = 0
+    assert not set_aside(many, labels, ids).any()
+
+
+def test_hints_that_are_set_aside_do_not_pull():
+    known = torch.tensor([0, -1, 2, 2])
+    assert Guidance(known).followed is known
+    assert Guidance(known, torch.tensor([False, False, True, False])).followed.tolist() == [0, -1, -1, 2]
+    assert Guidance().followed is None
+
+
+def parallel_lines(n=240):
+    """Points on two long lines side by side, unequal in number, and their classes."""
+    rng, classes = np.random.default_rng(0), np.repeat([0, 1], [n // 3, n - n // 3])
+    points = np.stack([rng.uniform(-9, 9, n), 2.0 * classes + 0.2 * rng.normal(size=n), 0.3 * rng.normal(size=n)], 1)
+    return torch.from_numpy(100 + 5 * points).float(), classes, points
+
+
+def test_a_classifier_of_the_hints_finds_classes_that_clusters_cut_across():
+    embedding, classes, points = parallel_lines()
+    known = np.where(np.arange(240) % 6 == 0, classes, UNKNOWN)
+    across = (points[:, 0] > 0).astype(np.int64)
+    assert np.mean(classified(embedding, across, known, 2) == classes) > 0.99
+    assert classified(embedding, classes, known, 2) is None  # the clusters are the classes
+    one_wrong = np.where(np.arange(240) == 6, 1 - classes, classes)
+    assert classified(embedding, one_wrong, known, 2) is None  # one more is no more than a standard error
+    many_wrong = np.where(np.isin(np.arange(240), [6, 12, 18, 24, 30, 36]), 1 - classes, classes)
+    assert classified(embedding, many_wrong, known, 2) is not None
+
+
+def test_a_classifier_needs_hints_of_the_class_of_every_cluster():
+    embedding, classes, points = parallel_lines()
+    across = (points[:, 0] > 0).astype(np.int64)
+    known = np.where(np.arange(240) % 6 == 0, classes, UNKNOWN)
+    assert classified(embedding, across, known, 3) is None  # nothing is known of the third cluster
+    rare = np.where((np.arange(240) < 80) & (np.arange(240) > 6), UNKNOWN, known)
+    assert (rare == 0).sum() == 2
+    assert classified(embedding, across, rare, 2) is not None
+    rare[6] = UNKNOWN
+    assert classified(embedding, across, rare, 2) is None
+    few = np.where(np.isin(np.arange(240), np.r_[:5, 100:105]), classes, UNKNOWN)
+    assert classified(embedding, 1 - across, few, 2) is not None
+    few[104] = UNKNOWN
+    assert classified(embedding, 1 - across, few, 2) is None  # nine hints of two classes
+
+
+def test_the_network_is_taught_what_the_classifier_found(monkeypatch):
+    truth, views = groups()
+    wanted = np.roll(np.arange(3), 1)[truth]
+    monkeypatch.setattr(trials, "classified", lambda embedding, labels, known, k: wanted)
+    model = fitted(views, partly(truth))
+    assert model.decisions_["clusters"]["chosen"] == "hints"
+    assert "those of the hints, which the network was taught, as more are" in model.decisions_["clusters"]["why"]
+    assert np.mean(model.labels_ == wanted) > 0.9

@@ -214,7 +214,7 @@ def test_what_a_user_can_do_with_a_fit_copes_with_labels_of_outliers(labelled, m
     model.validate(2)
     assert np.flatnonzero(model.labels_ == -1).tolist() == [3, 50, 71]
     assert model.trust_.refits == 2
-    with pytest.raises(SettingError, match="outliers must be 'mark' or 'label'; got 'drop'"):
+    with pytest.raises(SettingError, match="outliers must be one of mark, label; got 'drop'"):
         URRL(2, outliers="drop").fit(views)
 
 

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from viewfuse import read_views
-from viewfuse.cli.options.numbers import NumberRange
+from viewfuse.cli.kinds import NumberRange
 from viewfuse.data.digits import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.report.run_folder import read_table
+from viewfuse.io.labels import read_table
 from viewfuse.serve.bodies import read_json
 from viewfuse.serve.limits import Limits
 

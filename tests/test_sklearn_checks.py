@@ -7,13 +7,19 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from test_methods import BRIEF
 from viewfuse import URRL, Config
-from viewfuse.methods.registry import estimator_of
+from viewfuse.methods import estimator_of
 
 QUICK = ("nemo",)
 """The one without a network; those with one share most of their code with URRL."""
 SMALL = {**BRIEF, "dsimvc": {**BRIEF["dsimvc"], "hidden_dims": (64,), "latent_dim": 32, "pretrain_epochs": 50,
                              "iterations": 60, "learning_rate": 3e-3}}  # fmt: skip
 """A check wants clusters to be found, which DSIMVC must learn; others find them in a network that learned nothing."""
+
+
+NOT_EQUAL = {
+    "check_sample_weight_equivalence_on_dense_data": "networks learn from random batches, and a copy of a sample is "
+    "its nearest neighbour; that weights are repetitions in losses and in k-means is tested in test_weights.py"
+}
 
 
 def small(names):
@@ -34,7 +40,8 @@ pytestmark = [
     [
         URRL(8, config=Config(pretrain_epochs=0, joint_epochs=0, hidden_dim=8, embedding_dim=8), scaling="standard"),
         *small(QUICK),
-    ]
+    ],
+    expected_failed_checks=lambda estimator: NOT_EQUAL if isinstance(estimator, URRL) else {},
 )
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)

@@ -20,7 +20,7 @@ from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods import updating
-from viewfuse.methods.joining import joined_ids
+from viewfuse.methods.updating import joined_ids
 from viewfuse.selection.decisions import Update
 from viewfuse.selection.messages import words
 

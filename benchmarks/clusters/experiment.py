@@ -26,8 +26,9 @@ from viewfuse.methods.choosing_k import evident_splits, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.selection.cluster_number import RANGE, number_decision, possible_range, principal
+from viewfuse.selection.cluster_number import RANGE, number_decision, possible_range
 from viewfuse.selection.kmeans import partitions
+from viewfuse.selection.tree import principal
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.jobs import chosen_device
 

@@ -13,16 +13,15 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
+from viewfuse.cli.kinds import KnownFiles, known_files
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.clusters import representatives
-from viewfuse.io.labels import read_labels
 from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config
-from viewfuse.plots.cluster_numbers import draw_choice
-from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
@@ -95,12 +94,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar="DIR",
     help="In place of --out: resume a fit that was interrupted. Give the same files and options.",
 )
-@click.option(
-    "--hints",
-    type=options.PATH,
-    metavar="FILE",
-    help="CSV with the columns id and label: classes of some samples, which their clusters follow. Empty: not known.",
-)
+@known_files
 @options.scaling
 @options.fill
 @options.reduction
@@ -145,7 +139,7 @@ def command(
     inputs: options.Inputs,
     out: Path | None,
     resume: Path | None,
-    hints: Path | None,
+    known: KnownFiles,
     like: Path | None,
     alpha: float,
     keep: int | None,
@@ -162,8 +156,7 @@ def command(
     with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
         check_run_folder(out)
         with _kept(out / _CHECKPOINT, force):
-            known = None if hints is None else read_labels(hints)
-            summary = _fit(folder, out, inputs, known, like, alpha, keep, style, params)
+            summary = _fit(folder, out, inputs, known.read(), like, alpha, keep, style, params)
     page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
     options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
 
@@ -240,7 +233,7 @@ def _former(like: Path | None, device: str) -> MultiViewClusterer | None:
 
 
 def _fit(
-    out: Path, place: Path, inputs: options.Inputs, known: dict[str, str] | None, like: Path | None, alpha: float,
+    out: Path, place: Path, inputs: options.Inputs, known: dict[str, Any], like: Path | None, alpha: float,
     keep: int | None, style: PictureStyle, params: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
@@ -251,7 +244,7 @@ def _fit(
 
     began = time.perf_counter()
     own = {name: value for name, value in params.items() if name not in _SETTINGS}
-    model = URRL(**own, config=config, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, known, like=former)
+    model = URRL(**own, config=config, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, like=former, **known)
     judged = model.judge(alpha=alpha)
     summary = {
         "samples": len(views),

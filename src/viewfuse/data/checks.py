@@ -14,6 +14,7 @@ from viewfuse.data.filling import column_medians
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
+from viewfuse.utils.console import some
 from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def in_words(name: str, suspicious: dict[str, list[str]]) -> list[str]:
     """What to look at in a view, a line per reason."""
     lines = []
     for why, columns in suspicious.items():
-        some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
-        lines.append(f"{name}, columns that {why}: {some}")
+        lines.append(f"{name}, columns that {why}: {some(columns, _SHOWN)}")
     return lines
 
 

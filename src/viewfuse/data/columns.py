@@ -17,11 +17,11 @@ from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.digits import is_number
 from viewfuse.data.sparse_tables import is_sparse, with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
-from viewfuse.utils.console import warn
+from viewfuse.utils.console import some, warn
 
 MOST_ABSENT = 0.2
 """Share of a view's columns that may be absent; their cells are empty."""
-_LISTED, _SHOWN = 20, 3
+_LISTED = 20
 
 
 class Matching(NamedTuple):
@@ -86,7 +86,7 @@ def _check_kinds(view: str, text: Collection[Hashable], numbers: Collection[Hash
 def _warn_of_absent(view: str, categories: Sequence[Hashable]) -> None:
     """Warn of categories that are not there: their values would count as none without a word."""
     if categories:
-        what = f"categories of the model are not there ({_some(categories)}), so all samples count as none of their"
+        what = f"categories of the model are not there ({some(categories)}), so all samples count as none of their"
         warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
 
 
@@ -95,7 +95,7 @@ def _warn_of_values(view: str, values: Mapping[str, Sequence[Hashable]], known: 
     alike = {str(one).casefold(): one for one in known}
     for name, own in values.items():
         if not any(one in known for one in own):
-            what = f"no value of the category {name!r} that these samples have ({_some(own)}) is known to the model"
+            what = f"no value of the category {name!r} that these samples have ({some(own)}) is known to the model"
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
         elif other := [one for one in own if one not in known and str(one).casefold() in alike]:
             what = (
@@ -153,7 +153,7 @@ def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple
 
 def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]]) -> None:
     """Warn once of columns that are ignored."""
-    listed = [f"{view} {len(names):,} ({_some(names)})" for view, names in ignored.items() if names]
+    listed = [f"{view} {len(names):,} ({some(names)})" for view, names in ignored.items() if names]
     if listed:
         what = f"columns that the model was not fitted on are ignored: {'; '.join(listed)}"
         warn(IgnoredColumnsWarning(what))
@@ -183,9 +183,5 @@ def _check_absent(view: str, absent: Sequence[Hashable], given: Sequence[Hashabl
     more = f" and {len(absent) - _LISTED:,} more" if len(absent) > _LISTED else ""
     raise DataError(
         f"view {view!r} lacks {len(absent):,} of the {width:,} columns that the model was fitted on, more than "
-        f"{MOST_ABSENT:.0%}: {listed}{more}; it has {_some(given)}; are the columns called alike?"
+        f"{MOST_ABSENT:.0%}: {listed}{more}; it has {some(given)}; are the columns called alike?"
     )
-
-
-def _some(names: Sequence[Hashable]) -> str:
-    return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")

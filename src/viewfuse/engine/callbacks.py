@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from types import TracebackType
@@ -69,11 +69,13 @@ class EarlyStopping:
     ----------
     neighbor_ids : the neighbours of the training samples, see `neighbor_agreement`
     settles : whether it ends where it brings nothing more
+    views : what each view counts, see `view_weights`
     """
 
     def __init__(
-        self, method: Placing, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True
-    ) -> None:
+        self, method: Placing, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True,
+        views: Sequence[float] | None = None,
+    ) -> None:  # fmt: skip
         self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
         # Without neighbours, or with one cluster, all clusters are equally good, and the last ones are kept.
         self._tells = method.n_clusters > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
@@ -82,6 +84,7 @@ class EarlyStopping:
         self._best, self._mark, self._n_clusters, self._waited = -inf, -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
         self._labels: Tensor | None = None
+        self._views = views
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
         """Score the clusters, and keep the network if they are as good as ever.
@@ -102,7 +105,7 @@ class EarlyStopping:
     def judge(self, epoch: int, labels: Tensor) -> None:
         """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
         found = int((labels.bincount() > 0).sum())
-        merit = merits([labels], self._neighbor_ids, self._method.n_clusters)[0]
+        merit = merits([labels], self._neighbor_ids, self._method.n_clusters, self._views)[0]
         score = self._stage.seen[epoch] = merit.agreement
         self._stage.score[epoch] = merit.score
         self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)

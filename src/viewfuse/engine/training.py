@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
 from viewfuse.engine.callbacks import SILENT, EarlyStopping, JointStage, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
@@ -94,7 +95,7 @@ class TrainState:
     clusters : int64 tensor of shape (samples,): those of the training samples before the joint stage; None until then
     joint_stage : what was seen of the joint stage
     diverged : which loss was not finite first, and where; empty while all were
-    known : int64 tensor of shape (samples,): the classes that are known, else -1; None where none is
+    known : what is known of the samples beside their views
     history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
     """
 
@@ -106,7 +107,7 @@ class TrainState:
     clusters: Tensor | None = None
     joint_stage: JointStage = field(default_factory=JointStage)
     diverged: str = ""
-    known: Tensor | None = None
+    known: Guidance = UNGUIDED
     history: History = field(default_factory=lambda: {"epoch": [], "stage": [], "total": [], "seconds": []})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class TrainState:
         """Take over what the same training has learned in another process."""
         self.network.load_state_dict(other.network.state_dict())
         self.numbers, self.clusters, self.joint_stage = other.numbers, other.clusters, other.joint_stage
-        self.diverged, self.history = other.diverged, other.history
+        self.diverged, self.known, self.history = other.diverged, other.known, other.history
 
     def record(self, stage: str, terms: Mapping[str, float], seconds: float) -> None:
         """Write down an epoch: the means of its loss terms, and how long it took."""

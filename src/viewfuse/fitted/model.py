@@ -310,10 +310,11 @@ class Source(NamedTuple):
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
         before = reduction.apply(filled)
-        batches, unseen = fit_batches(before), unseen_by_others(reduction, filled)
+        unseen = unseen_by_others(reduction, filled)
         source = (views.columns, views.offsets, filler, reduction, (filling, reduced))
-        if batches is None:
+        if before.batch is None:
             return cls(*source, before, unseen)
+        batches = fit_batches(before)
         return cls(*source, batches.apply(before), unseen, batches, before)
 
     def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from viewfuse.data.alignment import in_words, read_alike
 from viewfuse.errors import DataError, SettingError
 from viewfuse.io.safety import computing_limit
 from viewfuse.io.source import FileView, alike
+from viewfuse.utils.console import some
 from viewfuse.utils.settings import Setting
 
 _FEW, _SHARE = 20, 0.05
@@ -60,10 +60,10 @@ def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> N
     sides = _sides(views)
     if len({side.path for side in sides}) < 2:
         return
-    alone = [side for side in sides if not _match(side.ids, _of_others(sides, side, "ids"))]
+    alone = [side for side in sides if not _match(side.ids, _of_others(sides, side))]
     if not alone:
         return
-    turned = [side for side in alone if _match(side.columns, _of_others(sides, side, "ids"))]
+    turned = [side for side in alone if _match(side.columns, _of_others(sides, side))]
     if turned:
         raise _seem_turned(turned, sides)
     pairs = [(side, other) for side in alone for other in sides if side is not other]
@@ -82,8 +82,8 @@ def _sides(views: Sequence[FileView]) -> list[_Side]:
     return list(found.values())
 
 
-def _of_others(sides: Sequence[_Side], own: _Side, what: str) -> Names:
-    return {name: None for side in sides if side is not own for name in getattr(side, what)}
+def _of_others(sides: Sequence[_Side], own: _Side) -> Names:
+    return {name: None for side in sides if side is not own for name in side.ids}
 
 
 def _common(one: Names, other: Names) -> int:
@@ -98,7 +98,7 @@ def _match(one: Names, other: Names) -> bool:
 
 def _seem_turned(turned: Sequence[_Side], sides: Sequence[_Side]) -> DataError:
     first = turned[0]
-    common = _common(first.columns, _of_others(sides, first, "ids"))
+    common = _common(first.columns, _of_others(sides, first))
     return DataError(
         f"{first.path}: {common:,} of the names of its {len(first.columns):,} columns are ids in another file, so its "
         "samples seem to stand in columns; ",
@@ -129,5 +129,4 @@ def _share_nothing(one: _Side, other: _Side) -> DataError:
 
 def _alone(one: _Side, other: _Side) -> str:
     """Ids of one that the other lacks."""
-    names = list(islice((name for name in one.ids if name not in other.ids), 4))
-    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+    return some([name for name in one.ids if name not in other.ids])

@@ -16,7 +16,8 @@ from typing import IO, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import CannotWrite, DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
+from viewfuse.errors import DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
+from viewfuse.utils.memory import no_room
 
 _MOST_BYTES_PER_BYTE = 100
 _SMALL = 16_000_000
@@ -145,11 +146,7 @@ class Spool:
                 self._file.write(waiting.data)
             self._file.flush()
         except OSError as error:
-            size, folder = 8 * self._n * self.width, tempfile.gettempdir()
-            raise CannotWrite(
-                f"a temporary file of {size:,} bytes cannot be written to {folder} ({error.strerror}); free some space "
-                "there, or set TMPDIR to a folder that has more"
-            ) from error
+            raise no_room(8 * self._n * self.width, error) from error
         self._blocks.clear()
 
     def table(self) -> NDArray[np.float64]:

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from viewfuse.errors import SettingError
@@ -50,8 +49,6 @@ _STEP = 1.5
 """Numbers hold as well where the next split is weaker by more than this factor."""
 _DRAWS = 4
 """Gaussians that a split is compared with."""
-_DIMENSIONS = 24
-"""Principal components that are clustered; more do not change the neighbours."""
 Splits = list[dict[str, Any]]
 
 
@@ -187,14 +184,3 @@ def without_view(samples: Samples, view: int) -> Samples:
 def _seen(samples: Samples, kept: Tensor) -> Samples:
     values = [torch.where(kept[:, v, None], view, 0.0) for v, view in enumerate(samples.values)]
     return Samples(values, kept, torch.where(kept[:, :, None], samples.neighbor_ids, NO_NEIGHBOR))
-
-
-def principal(table: Tensor) -> Tensor:
-    """The first principal components of a table, of shape (rows, components), with a mean square length of 1."""
-    rows = table.double().cpu().numpy()
-    if len(rows) < 2:  # a single row lies at its own mean
-        return table.new_zeros(len(rows), 1, dtype=torch.float32)
-    solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
-    with np.errstate(invalid="ignore"):  # rows that are all equal have no variance to explain
-        found = PCA(min(_DIMENSIONS, *rows.shape), svd_solver=solver).fit_transform(rows)
-    return table.new_tensor(found / max(np.sqrt(np.square(found).sum(axis=1).mean()), 1e-12), dtype=torch.float32)

@@ -107,7 +107,7 @@ class JointStageLength(Decision):
 
 @dataclass(frozen=True)
 class ClusterSource(Decision):
-    """Whose clusters were kept, "network", "k-means" or "graph"; the evidence is the score of each."""
+    """Whose clusters were kept, "network", "k-means", "graph", "tree" or "hints"; the evidence is the score of each."""
 
     name = "clusters"
 
@@ -169,12 +169,42 @@ class KnownClasses(Decision):
     samples : how many there are in all
     agreed : how many of them are in the cluster of their class
     doubtful : by id the class of those that all of their views place elsewhere
+    unused : how many of the doubtful were not followed
     """
 
     name = "hints"
     samples: int
     agreed: int
     doubtful: Mapping[str, str]
+    unused: int = 0
+
+
+@dataclass(frozen=True)
+class KnownPairs(Decision):
+    """How many pairs of samples were known to be together or apart.
+
+    Attributes
+    ----------
+    evidence : "must_link" and "cannot_link": the ids of the samples of each pair
+    kept : how many of them the clusters keep
+    broken : the evidence of those that they do not keep
+    """
+
+    name = "pairs"
+    kept: int
+    broken: Mapping[str, Sequence[Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class KnownWeights(Decision):
+    """How many samples were learned from, where not all count the same.
+
+    Attributes
+    ----------
+    evidence : "samples" and "views": the weights, of mean 1, by id and by name
+    """
+
+    name = "weights"
 
 
 @dataclass(frozen=True)
@@ -239,6 +269,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers, KnownClasses, BatchEffects, KeptNumbers, Update,
+        MeanConfidence, Trust, Outliers, KnownClasses, KnownPairs, KnownWeights, BatchEffects, KeptNumbers, Update,
     )
 }  # fmt: skip

@@ -29,6 +29,9 @@ from viewfuse.utils.settings import Setting
 _ROWS_AT_A_TIME = 65_536
 _ROWS_PER_GROUPING = 8_192
 _TOLERANCE = 1e-4
+"""Ends where the centres move by less, in squares over the variance of a column, as scikit-learn's do."""
+_LEAST_WEIGHT = 1e-12
+"""Of a cluster, by which is divided: one without weight has nothing to divide."""
 _DRAWN_STARTS = 20
 _STARTS_BY_K, _ROUNDS_BY_K = 4, 24
 """Of `partitions`."""
@@ -44,17 +47,14 @@ _ROWS = 5_000
 """Samples that are enough to find the centres."""
 
 
-def k_means(
-    points: Tensor, weights: Tensor, starts: Tensor, rounds: int, tolerance: float = _TOLERANCE
-) -> tuple[Tensor, Tensor]:
+def k_means(points: Tensor, weights: Tensor, starts: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
     """Lloyd's rounds from several starts at once, in float64, on the device of the points.
 
     Parameters
     ----------
     points : tensor of shape (points, embedding)
-    weights : tensor of shape (points,), each 0 or at least 1
+    weights : tensor of shape (points,), not negative
     starts : tensor of shape (starts, clusters, embedding)
-    tolerance : ends when the centres move by less, in squares over the variance of a column, as scikit-learn's do
 
     Returns
     -------
@@ -63,14 +63,14 @@ def k_means(
     centers, variance = starts.double(), points.var(dim=0, correction=0).mean().double()
     sums, sizes = _sums(points, weights, centers)
     for _ in range(rounds):
-        moved = torch.where(sizes > 0, sums / sizes.clamp(min=1), centers)
-        still = (moved - centers).square().sum(dim=(1, 2)) <= tolerance * variance
+        moved = torch.where(sizes > 0, sums / sizes.clamp(min=_LEAST_WEIGHT), centers)
+        still = (moved - centers).square().sum(dim=(1, 2)) <= _TOLERANCE * variance
         centers = moved
         if still.all():
             break
         sums, sizes = _sums(points, weights, centers)
     middle = sums[0].sum(dim=0) / sizes[0].sum()
-    between = ((sums - sizes * middle).square() / sizes.clamp(min=1)).sum(dim=(1, 2))
+    between = ((sums - sizes * middle).square() / sizes.clamp(min=_LEAST_WEIGHT)).sum(dim=(1, 2))
     return centers, (_squares(points, weights, middle) - between).clamp(min=0)
 
 
@@ -148,15 +148,23 @@ def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArr
     return centers[np.argsort(first, kind="stable")]
 
 
-def micro_clusters(embedding: Tensor, n_groups: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Means of groups around random samples, of shape (groups, embedding), and their sizes: one step of k-means."""
+def micro_clusters(
+    embedding: Tensor, n_groups: int, state: np.random.RandomState, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Means of groups around random samples, of shape (groups, embedding), and their sizes: one step of k-means.
+
+    Samples count by their `weights`, all of them above 0; all the same without any.
+    """
     n_groups = min(n_groups, len(embedding))
     chosen = np.sort(state.choice(len(embedding), n_groups, replace=False))
     seeds = embedding[torch.from_numpy(chosen).to(embedding.device)]
     group = nearest_center(embedding, seeds)
-    sums, sizes = torch.zeros_like(seeds), torch.bincount(group, minlength=n_groups).to(seeds)
+    sums, sizes = torch.zeros_like(seeds), torch.zeros_like(seeds[:, :1])
+    counted = torch.ones_like(embedding[:, :1]) if weights is None else weights[:, None].to(embedding)
     for rows in torch.split(torch.arange(len(embedding), device=group.device), _ROWS_PER_GROUPING):
-        _add(sums, group[rows], embedding[rows])
+        _add(sums, group[rows], embedding[rows] * counted[rows])
+        _add(sizes, group[rows], counted[rows])
+    sizes = sizes[:, 0]
     kept = sizes > 0  # of equal samples only one leads a group
     return sums[kept] / sizes[kept, None], sizes[kept]
 
@@ -179,20 +187,19 @@ def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
     return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
 
 
-def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
+def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator) -> Tensor:
     """The best of four k-means solutions for each number of clusters; one run of k-means++ gives the starts for all.
 
     Parameters
     ----------
     points : tensor of shape (points, columns)
     generator : on the CPU, so that every device draws the same
-    weights : tensor of shape (points,); a point of weight 0 is placed, but does not count
 
     Returns
     -------
     int64 tensor of shape (numbers of clusters, points)
     """
-    own = torch.ones_like(points[:, 0]) if weights is None else weights
+    own = torch.ones_like(points[:, 0])
     state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
     starts = drawn_centers(points, own, max(ks), state, _STARTS_BY_K)
     found = [k_means(points, own, starts[:, :k], _ROUNDS_BY_K) for k in ks]
@@ -200,8 +207,9 @@ def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator, we
 
 
 def initial_centers(
-    embedding: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor | None = None
-) -> NDArray[np.float32]:
+    embedding: Tensor, n_clusters: int, seed: int, neighbor_ids: Tensor | None = None, counted: Tensor | None = None,
+    views: Sequence[float] | None = None,
+) -> NDArray[np.float32]:  # fmt: skip
     """Centres of shape (clusters, embedding): k-means from Ward's clusters and from twenty k-means++ starts.
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
@@ -211,9 +219,13 @@ def initial_centers(
     Parameters
     ----------
     neighbor_ids : the neighbours of the samples, see `neighbor_agreement`; without them sums of squares decide
+    counted : weights of the samples, of shape (samples,); one of weight 0 does not count. Ward's clusters, which are
+        but a start, are those of all that count.
+    views : what each view counts, see `view_weights`
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
-    points, weights = _represented(embedding, n_clusters, state)
+    counted = torch.ones_like(embedding[:, 0]) if counted is None else counted.to(embedding)
+    points, weights = _represented(embedding[counted > 0], counted[counted > 0], n_clusters, state)
     if n_clusters == 1:
         return np.average(points.cpu().numpy(), axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
     ward = torch.from_numpy(ward_centers(points, n_clusters)).to(points)
@@ -221,10 +233,10 @@ def initial_centers(
     found, spread = k_means(points, weights, starts, _ROUNDS)
     labels = [nearest_center(embedding, own) for own in found]
     unknown = [Merit(0.0, 0.0, 0.0)] * len(labels)
-    known = unknown if neighbor_ids is None else merits(labels, neighbor_ids, n_clusters)
+    known = unknown if neighbor_ids is None else merits(labels, neighbor_ids, n_clusters, views)
     best = found[best_start(known, spread.tolist())]
     if len(points) < len(embedding):
-        best = k_means(embedding, torch.ones_like(embedding[:, 0]), best[None], _ROUNDS_WITH_ALL)[0][0]
+        best = k_means(embedding, counted, best[None], _ROUNDS_WITH_ALL)[0][0]
     return in_order(best.cpu().numpy().astype(np.float32), points.cpu().numpy())
 
 
@@ -239,11 +251,14 @@ def paper_centers(embedding: Tensor, n_clusters: int) -> NDArray[np.float32]:
     return in_order(ward_centers(points, n_clusters), points.cpu().numpy())
 
 
-def _represented(embedding: Tensor, n_clusters: int, state: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Points of shape (points, embedding) that stand for the samples, and how many each stands for."""
+def _represented(
+    embedding: Tensor, counted: Tensor, n_clusters: int, state: np.random.RandomState
+) -> tuple[Tensor, Tensor]:
+    """Points of shape (points, embedding) that stand for the samples, and how much those count that each stands for."""
     if len(embedding) <= _WARD_ROWS:
-        return embedding, torch.ones_like(embedding[:, 0])
-    points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state)
+        points, weights = embedding, counted
+    else:
+        points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state, counted)
     # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
     places = torch.arange(max(len(points), n_clusters), device=points.device) % len(points)
     return points[places], weights[places]
@@ -269,10 +284,13 @@ def _ward_clusters(points: Tensor, n_clusters: int) -> NDArray[np.int32]:
     return connected_components(joined, directed=False)[1][:n]
 
 
-def filled_kmeans(samples: Samples, n_clusters: int, seed: int) -> Tensor:
+def filled_kmeans(
+    samples: Samples, n_clusters: int, seed: int, weights: Tensor | None = None, views: Sequence[float] | None = None
+) -> Tensor:
     """k-means on the views themselves, missing ones filled from donors: the training samples' clusters, (samples,).
 
-    It knows nothing of the network, so that a partition which both find is more than an artefact of either.
+    It knows nothing of the network, so that a partition which both find is more than an artefact of either. Samples
+    count by their `weights`, and views in the score by those of `views`; scaled values are weighed already.
     """
     rows = torch.arange(len(samples), device=samples.present.device)
     some = rows if len(rows) <= _ROWS else _drawn(rows, seed)
@@ -281,7 +299,8 @@ def filled_kmeans(samples: Samples, n_clusters: int, seed: int) -> Tensor:
         fault = "values are so large that their means are not finite; use "
         raise Diverged(fault, Setting("scaling", "minmax"), " or 'standard'")
     neighbors = samples.neighbor_ids if some is rows else None  # neighbours of some are not among them
-    centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors)).to(table)
+    own = None if weights is None else weights[some]
+    centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors, own, views)).to(table)
     parts = [nearest_center(filled_table(samples, part), centers) for part in torch.split(rows, _ROWS)]
     return torch.cat(parts)
 

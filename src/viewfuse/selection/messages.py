@@ -103,8 +103,8 @@ def _why_scaling(decision: kinds.ScalingChoice, spell: Spell) -> str:
     return f", as {subject} with the neighbours in all views {_listed(scores)}"
 
 
-def _listed(scores: Mapping[str, float]) -> str:
-    return f"(score: {', '.join(f'{name} {score:.3f}' for name, score in scores.items())})"
+def _listed(numbers: Mapping[str, float], what: str = "score") -> str:
+    return f"({what}: {', '.join(f'{name} {number:.3f}' for name, number in numbers.items())})"
 
 
 def _on_mixing(decision: kinds.ScalingChoice) -> str:
@@ -121,9 +121,8 @@ def _(decision: kinds.PretrainingLength, spell: Spell = str) -> str:
     lasted, planned, agreed = decision.chosen, decision.planned, decision.evidence.get("agreement")
     if lasted == planned:
         return f"all {lasted} epochs" if lasted else "none"
-    why = "the clusters are clear by then"
-    why = why if agreed is None else f"trainings agree by then (adjusted Rand index {agreed:.2f})"
-    return f"{lasted} of {planned} epochs, as {why}"
+    index = "" if agreed is None else f" (adjusted Rand index {agreed:.2f})"
+    return f"{lasted} of {planned} epochs, as {'trainings agree' if index else 'the clusters are clear'} by then{index}"
 
 
 @words.register
@@ -146,9 +145,10 @@ def _(decision: kinds.JointStageLength, spell: Spell = str) -> str:
 def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
-    found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
-    taught = f"those of {found[decision.chosen]}, which the network was taught"
-    return f"{taught}, as neighbours stay together much better there {_listed(decision.evidence)}"
+    found = {"graph": "the graph of neighbours in all views", "tree": "the tree of its embedding", "hints": "the hints"}
+    taught = f"those of {found.get(decision.chosen, 'k-means on the filled views')}, which the network was taught"
+    why = "more are with their class" if decision.chosen == "hints" else "neighbours stay together much better there"
+    return f"{taught}, as {why} {_listed(decision.evidence)}"
 
 
 @words.register
@@ -163,7 +163,19 @@ def _(decision: kinds.Outliers, spell: Spell = str) -> str:
 def _(decision: kinds.KnownClasses, spell: Spell = str) -> str:
     named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
     found = f"{decision.chosen} of {decision.samples:,} samples, {decision.agreed} are with their class: {named}"
-    return found + (f"; doubtful, as neighbours in all of their views are elsewhere: {doubted}" if doubted else "")
+    why = f"; doubtful, as neighbours in all of their views are elsewhere ({decision.unused} not followed): {doubted}"
+    return found + why * bool(doubted)
+
+
+@words.register
+def _(decision: kinds.KnownPairs, spell: Spell = str) -> str:
+    broken = ", ".join(" and ".join(pair) for pairs in decision.broken.values() for pair in pairs)
+    return f"{decision.kept} of {decision.chosen} are kept" + f"; not {broken}" * bool(broken)
+
+
+@words.register
+def _(decision: kinds.KnownWeights, spell: Spell = str) -> str:
+    return f"{decision.chosen:,} samples are learned from {_listed(decision.evidence['views'], 'views')}"
 
 
 @words.register
@@ -210,8 +222,7 @@ def _(decision: Trust, spell: Spell = str) -> str:
 
 def again(numbers: Mapping[str, float]) -> str:
     """A chance with its interval."""
-    low, high = (f"{100 * numbers[name]:.0f}" for name in ("low", "high"))
-    return f"{numbers['again']:.0%} of the samples ({low} to {high}%)"
+    return f"{numbers['again']:.0%} of the samples ({100 * numbers['low']:.0f} to {100 * numbers['high']:.0f}%)"
 
 
 @words.register
@@ -255,8 +266,7 @@ def p_value(value: float) -> str:
 
 def _seen_once(held_out: Mapping[str, float | None]) -> bool:
     """Whether no view that was left out agrees; without any that tells, this is not known."""
-    known = [one for one in held_out.values() if one is not None]
-    return bool(known) and max(known) < SEEN
+    return max((one for one in held_out.values() if one is not None), default=SEEN) < SEEN
 
 
 class Reason(NamedTuple):

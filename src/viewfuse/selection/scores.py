@@ -70,16 +70,18 @@ def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
     return sum(score * weight for score, weight in known) / sum(weight for _, weight in known) if known else 0.0
 
 
-def view_weights(neighbor_ids: Tensor) -> list[float]:
+def view_weights(neighbor_ids: Tensor, asked: Sequence[float] | None = None) -> list[float]:
     """Per view one over the number of views that repeat it, itself included: 1 for a view like no other.
 
     Parameters
     ----------
     neighbor_ids : see `neighbor_agreement`; of many samples some are enough
+    asked : what the user wants each view to count, by which the weights are multiplied
     """
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there, every = (nearest != NO_NEIGHBOR).any(dim=2), -(-len(nearest) // _SEEN)
-    return (1.0 / _shared(nearest[::every], there).square().sum(dim=1)).tolist()
+    found: list[float] = (1.0 / _shared(nearest[::every], there).square().sum(dim=1)).tolist()
+    return found if asked is None else [own * weight for own, weight in zip(found, asked, strict=True)]
 
 
 def _shared(nearest: Tensor, there: Tensor) -> Tensor:
@@ -180,9 +182,11 @@ class Merit(NamedTuple):
     information: float
 
 
-def merits(partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int) -> list[Merit]:
-    """The merit of each of several partitions; see `macro_agreement`."""
-    weights, (n, n_views) = view_weights(neighbor_ids), neighbor_ids.shape[:2]
+def merits(
+    partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int, asked: Sequence[float] | None = None
+) -> list[Merit]:
+    """The merit of each of several partitions; see `macro_agreement` and `view_weights`."""
+    weights, (n, n_views) = view_weights(neighbor_ids, asked), neighbor_ids.shape[:2]
     together = max(1, _PAIRS_TOGETHER // (n_views * max(n * AGREEMENT_DEPTH, n_clusters**2)))
     found: list[Merit] = []
     for some in torch.split(torch.stack(list(partitions)), together):
@@ -238,14 +242,16 @@ class Candidate:
     objective: float
 
 
-def candidate_scores(candidates: Sequence[Candidate], n_clusters: int) -> list[float]:
+def candidate_scores(
+    candidates: Sequence[Candidate], n_clusters: int, asked: Sequence[float] | None = None
+) -> list[float]:
     """The score of each partition, on average over views, and in each over the neighbours that scalings give it.
 
     Scalings that treat a view alike count once there.
     """
     graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
     views = [_different([ids[:, v : v + 1] for ids in graphs]) for v in range(graphs[0].shape[1])]
-    weights = np.mean([view_weights(ids) for ids in graphs], axis=0).tolist()
+    weights = np.mean([view_weights(ids, asked) for ids in graphs], axis=0).tolist()
 
     def score(one: Candidate) -> float:
         own = torch.from_numpy(one.labels).to(one.neighbor_ids.device)

@@ -1,1 +1,1 @@
-"""What is known of samples besides their views: the classes of some, and their batches."""
+"""What is known of samples besides their views: the classes of some, pairs, weights, and their batches."""

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import has_row_labels, only_counted
-from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
-from viewfuse.utils.settings import Setting
 
 UNKNOWN = -1
 _NO_CLASS = ("", "-1", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
@@ -81,26 +80,6 @@ class Hints:
         return cls(tuple(known), np.array([place.get(str(one), UNKNOWN) for one in ids.tolist()], dtype=np.int64))
 
 
-def check_alone(hints: Hints | None, like: object) -> None:
-    """Refuse a former model beside hints: both would number the clusters."""
-    if hints is not None and like is not None:
-        raise SettingError(Setting("like"), " and hints both give clusters their numbers; leave one out")
-
-
-def number_with(hints: Hints | None, n_clusters: int, *, asked: bool) -> int:
-    """The number of clusters, at least that of the known classes; warns where the user asked for fewer."""
-    least = 1 if hints is None else len(hints.classes)
-    if asked and n_clusters < least:
-        warn(SuspiciousDataWarning(f"the hints name {least} classes, so there are {least} clusters, not {n_clusters}"))
-    return max(n_clusters, least)
-
-
-def range_with(hints: Hints | None, within: tuple[int, int]) -> tuple[int, int]:
-    """The range of numbers of clusters, which begins at the number of known classes, if not later."""
-    least = 1 if hints is None else len(hints.classes)
-    return within if least == 1 else (max(least, within[0]), max(least, within[1]))
-
-
 def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
     """One text per sample, empty where none is known, from a sequence, or by id from a mapping or a pandas Series.
 
@@ -108,7 +87,7 @@ def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
     """
     if hasattr(given, "iloc") and np.ndim(given) == 2 and given.shape[1] == 1:
         given = given.iloc[:, 0]  # with its index of ids
-    by_id = isinstance(given, Mapping) or _has_ids(given, ids)
+    by_id = isinstance(given, Mapping) or has_ids(given, ids)
     return _by_id(given, ids, what) if by_id else _in_order(given, len(ids), what)
 
 
@@ -128,7 +107,7 @@ def _written(label: Any) -> str:
     return "" if text in _NO_CLASS else text
 
 
-def _has_ids(y: Any, ids: NDArray[Any]) -> bool:
+def has_ids(y: Any, ids: NDArray[Any]) -> bool:
     """Whether labels have an index of ids, and samples have ids that are more than their numbers."""
     return has_row_labels(y) and np.ndim(y) == 1 and not only_counted(ids)
 
@@ -144,10 +123,10 @@ def _in_order(y: Any, n: int, what: str) -> list[str]:
 
 
 def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
-    listed: dict[str, Hashable] = {_key(name): label for name, label in y.items()}
+    listed: dict[str, Hashable] = {id_key(name): label for name, label in y.items()}
     if len(listed) < len(y):
         raise DataError(f"{what} has a label for the same id twice; keep one")
-    samples = [_key(one) for one in ids.tolist()]
+    samples = [id_key(one) for one in ids.tolist()]
     known = set(samples)
     strange = [name for name, label in listed.items() if name not in known and _written(label)]
     if strange and len(strange) == sum(bool(_written(label)) for label in listed.values()):
@@ -161,6 +140,6 @@ def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
     return [_written(listed.get(one)) for one in samples]
 
 
-def _key(name: Hashable) -> str:
+def id_key(name: Hashable) -> str:
     """An id as files have it, see `viewfuse.io.source.alike`."""
     return normalize("NFC", str(name).strip())

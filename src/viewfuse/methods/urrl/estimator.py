@@ -15,22 +15,21 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from viewfuse.data.filling import check_fill
-from viewfuse.data.known.hints import Hints, check_alone, number_with, range_with
+from viewfuse.data.filling import FILLS
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
-from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
-from viewfuse.methods.clusters import NestedLevels
-from viewfuse.methods.joining import Updatable
 from viewfuse.methods.numbering import FormerLabels, renumbered
-from viewfuse.methods.trusting import check_outliers, with_number
+from viewfuse.methods.trusting import NestedLevels, with_number
+from viewfuse.methods.updating import Updatable
 from viewfuse.methods.urrl.config import (
     OF_ESTIMATOR,
     OLD_NAMES,
@@ -49,7 +48,7 @@ from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
-from viewfuse.utils.settings import Field, checked_range, wrong
+from viewfuse.utils.settings import Field, check_choice, checked_range, wrong
 
 _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -118,7 +117,8 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     objectives_ : list of the last losses of the trainings with the scaling that was kept
     decisions_ : dict with "n_clusters" (where it was "auto": the "splits" of the tree with their p-values, coarser
         "levels" that hold as well), "empty_cells", "reduction", "scaling", "pretraining", "joint_stage", "clusters",
-        "hints", "confidence", "trust", "numbers": for each a dict of what was "chosen", the "evidence", and "why"
+        "hints", "pairs", "weights", "confidence", "trust", "numbers": for each a dict of what was "chosen", the
+        "evidence", and "why"
     cluster_names_ : dict of names by number, as `rename` gave them
     outliers_ : bool array of shape (samples,): samples that lie far from all others in a view that they have
     view_names_ : list of str
@@ -198,7 +198,11 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         self.config = with_old_names(self.config, old)
         return self
 
-    def fit(self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None, batch: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, like: MultiViewClusterer | None = None, batch: Any = None,
+        must_link: Any = None, cannot_link: Any = None, sample_weight: Any = None,
+        view_weights: Mapping[str, float] | None = None,
+    ) -> Self:  # fmt: skip
         """Train on the samples and cluster them.
 
         Parameters
@@ -211,32 +215,41 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
             the samples that both have, or else by where `like` places the new ones. The rest gets new numbers, and
             numbers without a cluster stay empty, see ``decisions_["numbers"]``.
         batch : the batch of each sample, by id or in order, or the name of a column, see ``decisions_["batches"]``
+        must_link, cannot_link : array-like of shape (pairs, 2), by default none
+            Samples that belong together, and samples that do not, as ids or row numbers. Contradictions are refused,
+            with the pairs. See ``decisions_["pairs"]``.
+        sample_weight : a number of at least 0 for each sample, in order or by id: one of weight 2 counts like two
+            equal samples in what is learned, one of weight 0 is placed without being learned from
+        view_weights : by name of a view how much it counts, above 0, such as ``{"rna": 2}``; others count 1
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
-        check_fill(self.fill)
+        check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
-        check_outliers(self.outliers)
+        check_choice("outliers", self.outliers, ("mark", "label"))
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
-        hints = Hints.of(y, views.ids)
-        check_alone(hints, like)
-        config = replace(config, n_clusters=number_with(hints, config.n_clusters, asked=not self._chooses()))
-        former = FormerLabels.of(like, views)
+        given = (y, must_link, cannot_link, sample_weight, view_weights)
+        known = NOTHING if all(one is None for one in given) else Knowledge.of(views.ids, *given, views.names)
+        known.check_numbers(like)
+        asked = not self._chooses()
+        config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
+        former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
-        number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, hints)
+        number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
-                    number, begun = self._chosen(views, seeds, progress, checkpoint, hints)
+                    number, begun = self._chosen(views, seeds, progress, checkpoint, known)
                 config = replace(config, n_clusters=number.chosen)
-            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint, "hints": hints}
+            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint, "known": known}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
+        fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
+        fitted = fitted if former is None else renumbered(fitted, former)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
         self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Field("joint_epochs", 0))
@@ -269,7 +282,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         ----------
         X : as for `fit`
         """
-        check_fill(self.fill)
+        check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
         with Progress(shown=bool(self.verbose)) as progress:
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision
@@ -277,25 +290,25 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
 
     def _chosen(
         self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT,
-        hints: Hints | None = None,
+        known: Knowledge = NOTHING,
     ) -> Choice:  # fmt: skip
         config = replace(self._config(), n_clusters=1)
         ways = {**self._ways(seeds), "progress": progress, "checkpoint": checkpoint}
-        within, device = range_with(hints, self.cluster_range), chosen_device(self.device)
+        within, device = known.range(self.cluster_range, len(views)), chosen_device(self.device)
         return choose_n_clusters(views, config, within, self.scaling, seeds[0], device, **ways)
 
     def _ways(self, seeds: Sequence[int]) -> dict[str, Any]:
         on_cpu = chosen_device(self.device).type == "cpu"
         return {"fill": self.fill, "reduction": self.reduction, "threads": threads_for(len(seeds)) if on_cpu else None}
 
-    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, hints: Hints | None) -> Checkpoint:
+    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""
         if self.checkpoint is None:
             return NO_CHECKPOINT
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
         own = {**asdict(self._config()), **own}
-        known = {} if hints is None else {"hints": hints.digest()}
-        return Checkpoint(Path(self.checkpoint), fit_facts(views, {**own, "random_state": seeds, **known}, device))
+        facts = fit_facts(views, {**own, "random_state": seeds, **known.facts()}, device)
+        return Checkpoint(Path(self.checkpoint), facts)
 
     def _chooses(self) -> bool:
         """Whether the number of clusters is to be chosen."""

@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.known.hints import Hints
-from viewfuse.data.scaling import KINDS, check_scaling
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
 from viewfuse.fitted.novelty import Surroundings
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import known_classes
+from viewfuse.methods.urrl.hints import what_became
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
     embed_stored,
@@ -45,6 +46,12 @@ from viewfuse.selection.rules import (
     STABLE,
     best_of_each,
     best_scaling,
+    estimated,
+    on_kmeans,
+    on_outliers,
+    on_sizes,
+    on_views,
+    with_reasons,
 )
 from viewfuse.selection.scores import (
     agreement,
@@ -52,7 +59,7 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
-from viewfuse.selection.trust import estimated, on_kmeans, on_outliers, on_sizes, on_views, with_reasons
+from viewfuse.utils.settings import check_choice
 
 
 class Fitted(NamedTuple):
@@ -63,6 +70,7 @@ class Fitted(NamedTuple):
     embedding : of the training samples, of shape (samples, embedding)
     objectives : the last losses of the trainings with the same scaling
     decisions : per thing that was decided what was chosen, from which evidence, and why in words
+    known : what guided the training
     """
 
     model: Model
@@ -71,6 +79,7 @@ class Fitted(NamedTuple):
     seed: int
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
+    known: Guidance = UNGUIDED
 
     def soft(self) -> NDArray[np.float32]:
         """The chances of the training samples, of shape (samples, clusters)."""
@@ -91,7 +100,7 @@ def fit_models(
     *,
     fill: str = "neighbors",
     reduction: Asked = "auto",
-    hints: Hints | None = None,
+    known: Knowledge = NOTHING,
     begun: TrainState | None = None,
     n_jobs: int | None = None,
     threads: int | None = None,
@@ -111,20 +120,21 @@ def fit_models(
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
     fill : how empty cells are filled, see `viewfuse.data.filling`
     reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
-    hints : known classes of some samples, the same for all sets
+    known : what is known of the samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
     """
+    known.check(config.n_clusters)
     for one in sets:
         check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
-    check_scaling(scaling, ("auto", *KINDS))
+    check_choice("scaling", scaling, ("auto", *KINDS))
     sources = [one if isinstance(one, Source) else Source.of(one, fill, reduction) for one in sets]
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
         check_memory(source.reduced, config, device, n_waiting)
     searches = [
-        Search.of(source, config, scaling, own, device, hints) for source, own in zip(sources, seeds, strict=True)
+        Search.of(source, config, scaling, own, device, known) for source, own in zip(sources, seeds, strict=True)
     ]
     n_samples = len(sources[0].reduced)
     last = config.epochs(n_samples)[0]
@@ -150,7 +160,7 @@ def fit_models(
     chosen = [one.sound() for one in chosen]
     train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
     found = [one.best() for one in chosen]
-    return [_with_known(one, source, hints) for one, source in zip(found, sources, strict=True)]
+    return [_with_known(one, source, known) for one, source in zip(found, sources, strict=True)]
 
 
 def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
@@ -191,7 +201,7 @@ class _Chosen(NamedTuple):
         tried = dict.fromkeys(trial.prepared.scaler.kind for trial in search.trials)
         trials = sound_trials(search.trials)
         candidates = [trial.candidate(trial.start()) for trial in trials]
-        scores = candidate_scores(candidates, search.trials[0].run.method.n_clusters)
+        scores = candidate_scores(candidates, search.config.n_clusters, search.known.views)
         evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
         chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
         kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
@@ -217,7 +227,7 @@ class _Chosen(NamedTuple):
     @property
     def agreed(self) -> float | None:
         """How far the trainings agreed when the scaling was chosen."""
-        return agreement(*_one_out(self.found, 0))
+        return agreement(self.found[0], self.found[1:])
 
     def best(self) -> Fitted:
         """The training whose clusters have the highest score, with the reasons."""
@@ -225,9 +235,11 @@ class _Chosen(NamedTuple):
         embeddings = [embed_stored(trial.run) for trial in self.kept]
         labels = [_placed(trial, z) for trial, z in zip(self.kept, embeddings, strict=True)]
         candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
-        (best,) = best_of_each(candidates, candidate_scores(candidates, n_clusters)).values()
+        (best,) = best_of_each(
+            candidates, candidate_scores(candidates, n_clusters, self.kept[0].run.known.views)
+        ).values()
         trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
-        clusters = trial.teach(labels[best], embedding)
+        clusters = trial.conclude(labels[best], embedding)
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
@@ -245,14 +257,15 @@ class _Chosen(NamedTuple):
             *([outliers] if outliers.chosen else []),
             *([] if model.calibration is None else [trust_of(model, soft, outliers.chosen, trial.reference)]),
         )
-        return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions)
+        return Fitted(
+            model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions, run.known
+        )
 
 
-def _with_known(fitted: Fitted, source: Source, hints: Hints | None) -> Fitted:
-    """What was fitted, with what became of hints and batches among its decisions."""
-    found: list[Decision] = []
-    if hints is not None:
-        found.append(known_classes(hints, fitted.labels(), fitted.model.stored.neighbor_ids, source.reduced.ids))
+def _with_known(fitted: Fitted, source: Source, known: Knowledge) -> Fitted:
+    """What was fitted, with what became of hints, pairs, weights and batches among its decisions."""
+    facts = fitted.labels(), fitted.model.stored, source.reduced.ids, source.reduced.names
+    found: list[Decision] = list(what_became(known, fitted.known, *facts))
     if source.before is not None:
         found.append(batch_effects(source.reduced, source.before, fitted.labels()))
     return fitted._replace(decisions={**fitted.decisions, **records(*found)})
@@ -292,8 +305,3 @@ def calibrated(model: Model, labels: NDArray[np.int64], others: Sequence[NDArray
         return model
     known = Calibration.of(labels, others, model.method.n_clusters).to(model.stored.present.device)
     return replace(model, calibration=known)
-
-
-def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """The partition at a place, and the others."""
-    return labels[place], [own for i, own in enumerate(labels) if i != place]

@@ -19,7 +19,7 @@ from viewfuse.nn.layers import in_parallel
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")
-HINTS = "hints"
+HINTS, PAIRS = "hints", "pairs"
 Number = TypeVar("Number", Tensor, float)
 
 
@@ -32,12 +32,14 @@ class StepBatch(NamedTuple):
     values : per view what is to be rebuilt, of shape (replicates, samples of each, columns)
     present : boolean tensor of shape (replicates, samples of each, views)
     known : int64 tensor of shape (replicates, samples of each): known classes, else -1; None where there are no hints
+    weights : float32 tensor of shape (replicates, samples of each); None where all count the same
     """
 
     given: Input
     values: list[Tensor]
     present: Tensor
     known: Tensor | None = None
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class URRLMethod:
     Attributes
     ----------
     sizes : the soft sizes of the clusters in a batch; others than those of the batch itself where it is only a part
-    hint_weight : of the hints, times the weight of the clustering loss
+    hint_weight : of the hints, and of the pairs, times the weight of the clustering loss
     """
 
     config: Config
@@ -114,24 +116,40 @@ class URRLMethod:
 
         With hints a fourth term follows.
         """
-        count, n = batch.present.shape[:2]
-        branches = torch.unflatten(network(batch.given), 0, (count, -1, n)).unbind(dim=1)
-        plain, last = branches[0], branches[-1]  # one and the same without augmentation
-        zero = plain.new_zeros(count)
+        plain, last = self._branches(network, batch)
+        zero, weights = plain.new_zeros(len(plain)), batch.weights
 
         def error(v: int) -> Tensor:
             return losses.squared_error(network.decoders[v](last), batch.values[v])
 
         def robustness() -> Tensor:
-            return losses.robustness(plain, last) if self.config.augmentation else zero
+            return losses.robustness(plain, last, weights) if self.config.augmentation else zero
 
         def clustering() -> Tensor:
-            return losses.clustering(last, network.centers, self.sizes) if joint else zero
+            return losses.clustering(last, network.centers, self.sizes, weights) if joint else zero
 
         works: list[Callable[[], Tensor]] = [partial(error, v) for v in range(len(batch.values))]
         *errors, robust, clustered = in_parallel([*works, robustness, clustering])
-        terms = losses.reconstruction(errors, batch.present), robust, clustered
-        return terms if batch.known is None else (*terms, losses.hints(last, network.centers, batch.known))
+        terms = losses.reconstruction(errors, batch.present, weights), robust, clustered
+        return terms if batch.known is None else (*terms, losses.hints(last, network.centers, batch.known, weights))
+
+    def pair_loss(self, network: Network, batch: StepBatch, together: Tensor) -> Tensor:
+        """Whether pairs are together or apart, as they should be, of shape (replicates,).
+
+        Parameters
+        ----------
+        batch : the first samples of all pairs, then the second ones
+        together : boolean tensor of shape (replicates, pairs)
+        """
+        last = self._branches(network, batch)[1]
+        return losses.pairs(torch.unflatten(last, 1, (2, -1)), network.centers, together)
+
+    @staticmethod
+    def _branches(network: Network, batch: StepBatch) -> tuple[Tensor, Tensor]:
+        """Embeddings as the samples are, and augmented: one and the same without augmentation."""
+        count, n = batch.present.shape[:2]
+        branches = torch.unflatten(network(batch.given), 0, (count, -1, n)).unbind(dim=1)
+        return branches[0], branches[-1]
 
     def total(self, terms: Sequence[Number], clustering_weight: Number) -> Number:
         """L in the paper."""

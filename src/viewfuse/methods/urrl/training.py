@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -13,11 +14,12 @@ from torch import Tensor
 from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.callbacks import SILENT, EarlyStopping, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
-from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import known_centers
-from viewfuse.methods.urrl.method import HINTS, TERMS, URRLMethod
+from viewfuse.methods.urrl.hints import known_centers, known_of, pair_loss_of
+from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
@@ -33,14 +35,13 @@ _MOST_ROWS, _LEAST_ROWS = 4096, 64
 """Of a pass on a GPU, of all networks and of each."""
 
 
-def init_state(stored: Samples, config: Config, seed: int, known: Tensor | None = None) -> TrainState:
-    """A network with the weights that its seed gives, for the samples, some of known classes, and on their device."""
+def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNGUIDED) -> TrainState:
+    """A network with the weights that its seed gives, for the samples and what is known of them, on their device."""
     config = config.sized(len(stored))
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
     network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
-    rate = config.view_dropout
-    rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
-    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0}, known=known)
+    numbers = {"view_dropout": dropout_of(config, stored.present), "clustering_weight": 0.0}
+    run = TrainState(network, stored, seed, method, numbers, known=known)
     run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
     return run
 
@@ -181,24 +182,22 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
     """From a batch of rows to the terms of the loss and their weighted sum."""
     method, stored, first = training.runs[0].method, training.pooled, training.first_rows
     count = method.draws_per_sample(stored)
-    known = _known(training) if joint else None
+    (classes, weights), pair_loss = known_of(training), pair_loss_of(training) if joint else None
+    names = (*TERMS, *([HINTS] if joint and classes is not None else []), *([PAIRS] if pair_loss else []))
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
     def loss(rows: Tensor) -> dict[str, Tensor]:
         draws = torch.unflatten(training.random.uniform(rows.shape[1] * count), 1, (rows.shape[1], -1))
         batch = method.prepare(stored, rows + first, view_dropout, draws)
-        if known is not None:
-            batch = batch._replace(known=known[training.each, rows])
+        if joint and classes is not None:
+            batch = batch._replace(known=classes[training.each, rows])
+        if weights is not None:
+            batch = batch._replace(weights=weights[training.each, rows])
         terms = method.losses(training.network, batch, joint=joint)
-        return {**dict(zip((*TERMS, HINTS), terms, strict=False)), "total": method.total(terms, weight)}
+        terms = (*terms, pair_loss()) if pair_loss else terms
+        return {**dict(zip(names, terms, strict=True)), "total": method.total(terms, weight)}
 
     return loss
-
-
-def _known(training: Training) -> Tensor | None:
-    """The known classes of the samples of each network, of shape (replicates, samples); None without hints."""
-    known = [run.known for run in training.runs if run.known is not None]
-    return torch.stack(known) if known else None
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
@@ -273,12 +272,14 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     asked = config.clustering_weight
     run.numbers["clustering_weight"] = chosen if isinstance(asked, str) else asked
     how = config.n_clusters, run.seed, run.stored.neighbor_ids
-    if run.known is not None:
-        centers = known_centers(embedding, run.known, *how)
+    known = run.known
+    if known.classes is not None:
+        centers, doubted = known_centers(embedding, known, *how)
+        run.known = replace(known, doubted=doubted)
     elif config.center_start == "ward":
         centers = torch.from_numpy(paper_centers(embedding, config.n_clusters))
     else:
-        centers = torch.from_numpy(initial_centers(embedding, *how))
+        centers = torch.from_numpy(initial_centers(embedding, *how, known.weights, known.views))
     run.network.centers.data.copy_(centers)
     run.clusters = clusters(run.method, run.network, embedding)
     run.joint_stage.kept = run.n_epochs
@@ -292,7 +293,8 @@ def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
     watches = []
     for run in runs:
         assert run.clusters is not None
-        watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, settles=config.settles)
+        ways: dict[str, Any] = {"settles": config.settles, "views": run.known.views}
+        watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, **ways)
         watch.judge(run.n_epochs, run.clusters)
         watches.append(watch)
     return watches

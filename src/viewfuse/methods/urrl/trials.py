@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.known.hints import Hints
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
+from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
-from viewfuse.methods.urrl.hints import class_numbers, share_of_hints
+from viewfuse.methods.urrl.hints import class_numbers, classified
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
-from viewfuse.selection.candidates import candidate_partitions, centers_of
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
 from viewfuse.selection.scores import Candidate, matched_kappa, merits
+from viewfuse.selection.tree import candidate_partitions, centers_of, tree_clusters
 from viewfuse.utils.settings import Field, Setting
 
 _LONG = 60.0
@@ -83,21 +86,25 @@ class Trial:
         if self.teach(self.found, embedding).chosen != "network":
             self.run.clusters = clusters(self.run.method, self.run.network, embedding)
 
-    def teach(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
+    def teach(
+        self, labels: NDArray[np.int64], embedding: Tensor, more: Mapping[str, NDArray[np.int64]] = MappingProxyType({})
+    ) -> ClusterSource:
         """Teach the network a partition that was found without it and scores clearly higher, if it can learn one.
 
         Parameters
         ----------
         labels, embedding : of the training samples, as they are
+        more : by name partitions beside `others`
         """
         method, ids = self.run.method, self.prepared.stored.neighbor_ids
         k = method.n_clusters
         assert isinstance(method, URRLMethod)
-        others = self.others if method.config.center_start == "best" else {}
-        own, *theirs = merits([torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())], ids, k)
+        others = {**self.others, **more} if method.config.center_start == "best" else {}
+        partitions = [torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())]
+        own, *theirs = merits(partitions, ids, k, self.run.known.views)
         found = dict(zip(others, theirs, strict=True))
-        better = [name for name in found if clearly_better(found[name], own, of_graph=name == "graph")]
-        better = [name for name in better if self._keeps_hints(others[name], labels)]
+        better = [name for name in found if clearly_better(found[name], own, found_in=name)]
+        better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
         for name in sorted(better, key=lambda name: -found[name].score):
             centers = centers_of(embedding, others[name], k)
@@ -106,12 +113,32 @@ class Trial:
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
 
-    def _keeps_hints(self, other: NDArray[np.int64], labels: NDArray[np.int64]) -> bool:
-        """Whether another partition agrees with as many hints, where there are any."""
-        if self.run.known is None:
-            return True
-        known = self.run.known.cpu().numpy()
-        return share_of_hints(other, known) >= share_of_hints(labels, known)
+    def conclude(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
+        """Teach what is best at the end: also the tree, or the classes that a classifier learned from the hints."""
+        source, known = self.teach(labels, embedding, self.tree(embedding)), self.run.known.followed
+        if known is None:
+            return source
+        k, placed = self.run.method.n_clusters, clusters(self.run.method, self.run.network, embedding)
+        found = classified(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
+        centers = None if found is None else centers_of(embedding, found, k)
+        if centers is None:
+            return source
+        self.run.network.centers.data.copy_(centers)
+        return replace(source, chosen="hints")
+
+    def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
+        """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
+        k, classes = self.run.method.n_clusters, self.run.known.followed
+        found = tree_clusters(embedding, self.prepared.stored.neighbor_ids, k, self.run.seed)
+        if found is None:
+            return {}
+        return {"tree": found if classes is None else class_numbers(found, classes.cpu().numpy(), k)[found]}
+
+    def _keeps_known(self, other: NDArray[np.int64], labels: NDArray[np.int64]) -> bool:
+        """Whether another partition agrees with as many hints and pairs, or fewer by one standard error at most."""
+        ours, theirs = (self.run.known.kept(own) for own in (labels, other))
+        lost, won = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+        return lost - won <= sqrt(lost + won)
 
 
 @dataclass
@@ -122,7 +149,7 @@ class Search:
     ----------
     scalers : those that were not tried yet
     asked : whether the user named the scaling
-    hints : classes that are known
+    known : what is known of the samples
     """
 
     source: Source
@@ -131,7 +158,7 @@ class Search:
     device: torch.device
     scalers: list[Scaler]
     asked: bool
-    hints: Hints | None = None
+    known: Knowledge = NOTHING
     trials: list[Trial] = field(default_factory=list)
 
     @classmethod
@@ -142,12 +169,12 @@ class Search:
         scaling: str,
         seeds: Sequence[int],
         device: torch.device,
-        hints: Hints | None = None,
+        known: Knowledge = NOTHING,
     ) -> Search:
         """Begin with one scaling; where all will be tried, with all, so that their trainings run side by side."""
         scalers = scalers_of(source, scaling)
         count = len(scalers) if config.effort == "thorough" else 1
-        search = cls(source, config, seeds, device, scalers[:count], scaling != "auto", hints)
+        search = cls(source, config, seeds, device, scalers[:count], scaling != "auto", known)
         search.widen()
         search.scalers = scalers[count:]
         return search
@@ -161,12 +188,11 @@ class Search:
 
     def _trials(self, scaler: Scaler) -> list[Trial]:
         depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
-        prepared = prepare(self.source, scaler, depth, self.device)
-        others = candidate_partitions(prepared.stored, k, self.seeds[0])
-        known = None
-        if self.hints is not None:
-            others = {name: class_numbers(own, self.hints.codes, k)[own] for name, own in others.items()}
-            known = torch.from_numpy(self.hints.codes).to(self.device)
+        prepared = prepare(self.source, scaler.weighed(self.known.views), depth, self.device)
+        known = Guidance.of(self.known, self.device)
+        others = candidate_partitions(prepared.stored, k, self.seeds[0], known.weights, known.views)
+        if self.known.hints is not None:
+            others = {name: class_numbers(own, self.known.hints.codes, k)[own] for name, own in others.items()}
         place = 0 if self.asked else SCALINGS.index(scaler.kind)
         seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
         return [Trial(prepared, others, init_state(prepared.stored, self.config, seed, known)) for seed in seeds]

@@ -12,20 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.known.hints import Hints
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
-from viewfuse.selection.decisions import KnownClasses
 from viewfuse.selection.messages import records
+from viewfuse.selection.rules import measured, with_reasons
 from viewfuse.selection.scores import stability
-from viewfuse.selection.trust import measured, with_reasons
 from viewfuse.utils.settings import checked_count
 
 _SHARE = 0.8
@@ -52,7 +51,7 @@ def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
 
 def repeated_labels(
     source: Source, n: int, config: Config, scaling: str, n_refits: int, *, seed: int, n_init: Any,
-    device: torch.device, checkpoint: Path | None = None, hints: Hints | None = None, **ways: Any,
+    device: torch.device, checkpoint: Path | None = None, known: Knowledge = NOTHING, **ways: Any,
 ) -> list[NDArray[np.int64]]:  # fmt: skip
     """Where whole fits, with other seeds and on 80 % of the samples, place all `n` of them.
 
@@ -60,7 +59,7 @@ def repeated_labels(
     ----------
     n_init : trainings of each refit, see `URRL`
     checkpoint : folder that keeps where each refit stands
-    hints : known classes of some samples
+    known : what is known of the samples
     ways : of `fit_models`
     """
     starts = np.random.SeedSequence([seed, 7]).generate_state(n_refits).tolist()
@@ -70,8 +69,8 @@ def repeated_labels(
         part = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows])
         kept = _checkpoint(checkpoint, number, part, config, seeds, device)
         with kept.interruptible():
-            known = (hints and hints.take(rows)) or None  # perhaps none of them is known
-            (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, hints=known, **ways)
+            own = known.take(rows, n)
+            (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, known=own, **ways)
         found.append(_placed(fitted.model, source))
     return found
 
@@ -119,8 +118,7 @@ def validated(fitted: Any, config: Config, n_refits: int, **ways: Any) -> Valida
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
     place = None if fitted.checkpoint is None else Path(fitted.checkpoint) / "validation"
     more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init, "checkpoint": place}
-    known = fitted.decisions_.get(KnownClasses.name)
-    more["hints"] = None if known is None else Hints.from_classes(known["evidence"], fitted.ids_)
+    more["known"] = Knowledge.from_records(fitted.decisions_, fitted.ids_)
     source = source_of(model, fitted.ids_)
     with Progress(shown=bool(fitted.verbose)) as progress:
         more["progress"] = progress

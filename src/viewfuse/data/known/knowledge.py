@@ -1,0 +1,116 @@
+"""All that is known of samples before a fit, on its one way through it: classes, pairs and weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.known.hints import Hints
+from viewfuse.data.known.pairs import CANNOT, MUST, Pairs
+from viewfuse.data.known.weights import sample_weights, weights_of_views
+from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
+from viewfuse.utils.console import warn
+from viewfuse.utils.settings import Setting
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of samples; None for each thing of which nothing is.
+
+    Attributes
+    ----------
+    hints : classes of some samples, shared by samples that belong together
+    pairs : samples that belong together or apart
+    weights : float64 array of shape (samples,), mean 1: how much each counts; None where all count the same
+    views : the same of views
+    """
+
+    hints: Hints | None = None
+    pairs: Pairs | None = None
+    weights: NDArray[np.float64] | None = None
+    views: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(
+        cls, ids: NDArray[Any], y: Any = None, must_link: Any = None, cannot_link: Any = None,
+        sample_weight: Any = None, view_weights: Any = None, names: Sequence[str] = (),
+    ) -> Knowledge:  # fmt: skip
+        """Read what the user gave of the samples with these ids, and views of these names; refuse contradictions."""
+        hints, pairs = Hints.of(y, ids), Pairs.of(must_link, cannot_link, ids)
+        if hints is not None and pairs is not None:
+            hints = pairs.spread(hints, ids)
+        return cls(hints, pairs, sample_weights(sample_weight, ids), weights_of_views(view_weights, names))
+
+    def take(self, rows: NDArray[np.int64], n: int) -> Knowledge:
+        """What is known of some of `n` samples."""
+        hints = (self.hints and self.hints.take(rows)) or None  # perhaps none of them is known
+        weights = None if self.weights is None else self.weights[rows]
+        return Knowledge(hints, self.pairs and self.pairs.take(rows, n), weights, self.views)
+
+    def facts(self) -> dict[str, str]:
+        """By name a checksum of each thing that is known."""
+        found = {} if self.hints is None else {"hints": self.hints.digest()}
+        if self.pairs is not None:
+            found["pairs"] = _digest(self.pairs.rows, self.pairs.together)
+        if self.weights is not None:
+            found["sample_weight"] = _digest(self.weights)
+        return found if self.views is None else {**found, "view_weights": repr(self.views)}
+
+    def check(self, n_clusters: int) -> None:
+        """Refuse weights of which too few are above 0."""
+        if self.weights is not None and (count := int((self.weights > 0).sum())) < n_clusters:
+            raise DataError(f"{count} samples have a weight above 0, too few for {n_clusters} clusters; weigh more")
+
+    def check_numbers(self, like: object) -> None:
+        """Refuse a former model beside hints: both would number the clusters."""
+        if self.hints is not None and like is not None:
+            raise SettingError(Setting("like"), " and hints both give clusters their numbers; leave one out")
+
+    def number(self, n_clusters: int, n_samples: int, *, asked: bool) -> int:
+        """The number of clusters, at least what hints and pairs need; warns where the user asked for fewer."""
+        classes, apart = self._least(n_samples)
+        least = max(classes, apart)
+        if asked and n_clusters < least:
+            why = f"the hints name {classes} classes" if classes >= apart else f"{apart} samples cannot be together"
+            warn(SuspiciousDataWarning(f"{why}, so there are {least} clusters, not {n_clusters}"))
+        return max(n_clusters, least)
+
+    def range(self, within: tuple[int, int], n_samples: int) -> tuple[int, int]:
+        """The range of numbers of clusters, which begins at what hints and pairs need, if not later."""
+        least = max(self._least(n_samples))
+        return within if least == 1 else (max(least, within[0]), max(least, within[1]))
+
+    def _least(self, n_samples: int) -> tuple[int, int]:
+        """Clusters that the known classes need, and those that the pairs need."""
+        classes = 1 if self.hints is None else len(self.hints.classes)
+        return classes, 1 if self.pairs is None else self.pairs.least_clusters(n_samples)
+
+    @classmethod
+    def from_records(cls, decisions: Mapping[str, Mapping[str, Any]], ids: NDArray[Any]) -> Knowledge:
+        """What a fit knew, from its decisions, of its samples, some of which may be gone."""
+        by_name = {name: decisions[name]["evidence"] for name in ("hints", "pairs", "weights") if name in decisions}
+        hints = Hints.from_classes(by_name["hints"], ids) if "hints" in by_name else None
+        there = {str(one) for one in ids.tolist()}
+        links = {
+            name: [pair for pair in pairs if there.issuperset(pair)] for name, pairs in by_name.get("pairs", {}).items()
+        }
+        pairs = Pairs.of(links.get(MUST), links.get(CANNOT), ids)
+        weights = by_name.get("weights", {"samples": {}, "views": {}})
+        own = [weights["samples"].get(str(one), 1.0) for one in ids.tolist()]
+        return cls(hints, pairs, sample_weights(own, ids), weights_of_views(weights["views"], list(weights["views"])))
+
+
+NOTHING = Knowledge()
+"""Of samples of which nothing is known."""
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
