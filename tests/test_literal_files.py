@@ -443,10 +443,7 @@ def test_answers_say_each_thing_of_its_own_sample():
 
         def judge(self, given):
             return writers.Judged(np.array([1, -1]), chances, np.array([False, True]), np.array([0.25, 2 / 3]),
-                                  np.array([False, True]))  # fmt: skip
-
-        def out_of_range(self, given):
-            return np.array([False, True])
+                                  np.array([False, True]), np.array([True, False]))  # fmt: skip
 
         def impute(self, given):
             return given.replace(arrays=(np.float32([[1, 2], [3, 0.1]]), np.float32([[5], [6]])))
@@ -454,7 +451,7 @@ def test_answers_say_each_thing_of_its_own_sample():
     found = replies.predict(Model(), views, Limits(bytes=72))
     assert found == {
         "ids": ["q", "p"], "labels": [1, -1], "confidence": [0.5, 0.4], "uncertain": [False, True],
-        "novelty": [0.25, 0.6667], "outlier": [False, True], "out_of_range": [False, True],
+        "novelty": [0.25, 0.6667], "outlier": [False, True], "out_of_range": [True, False],
         "probabilities": [[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]],
         "filled_cells": {"a": cells.facts()},
     }  # fmt: skip

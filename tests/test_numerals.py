@@ -12,6 +12,7 @@ import pytest
 from viewfuse.cli.options.numbers import NumberRange
 
 from viewfuse import read_views
+from viewfuse.cli.kinds import NumberRange
 from viewfuse.data.digits import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError

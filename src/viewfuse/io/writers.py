@@ -50,6 +50,7 @@ class Judged(NamedTuple):
     uncertain : boolean, whether a sample could be in more than one cluster
     novelty : float64, how far it lies from training samples
     outlier : boolean, whether it lies far from all of these
+    far : boolean, whether it has a value far outside of their range
     """
 
     labels: NDArray[np.int64]
@@ -57,6 +58,7 @@ class Judged(NamedTuple):
     uncertain: NDArray[np.bool_]
     novelty: NDArray[np.float64]
     outlier: NDArray[np.bool_]
+    far: NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
 
 Names = Mapping[int, str]

@@ -270,7 +270,8 @@ class Trusting:
             chances = model.assign(samples, embedding)
         unsure = self._sets(chances, samples.present.cpu().numpy(), alpha).sum(axis=1) > 1
         labels, novelty = self._labelled(model, samples, chances), model.novelty(samples, views)
-        return Judged(labels, chances, unsure, novelty, self._outlying(model, samples))
+        far = model.is_far(samples.values, samples.present)
+        return Judged(labels, chances, unsure, novelty, self._outlying(model, samples), far)
 
     def _labelled(self, model: Model, samples: Samples, chances: NDArray[np.float32]) -> NDArray[np.int64]:
         """The best clusters, of shape (samples,); that of outliers is -1 where they are to have no cluster."""

@@ -133,7 +133,7 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
         "uncertain": judged.uncertain.tolist(),
         "novelty": [round(one, 4) for one in judged.novelty.tolist()],
         "outlier": judged.outlier.tolist(),
-        "out_of_range": fitted.out_of_range(complete).tolist(),
+        "out_of_range": judged.far.tolist(),
         "probabilities": [_shortest(row) for row in judged.chances],
         "filled_cells": {cells.view: cells.facts() for cells in filled},
     }

@@ -78,7 +78,8 @@ class _Table:
         """Per view its columns."""
         every = [name for name in self._names if name != self._id]
         columns = job.chosen(every)
-        self.unread = job.unread(every)
+        kept = set(columns)
+        self.unread = tuple(name for name in every if name not in kept)
         if job.blocks is not None:
             return pick_columns(self.path, columns, job.blocks)
         lists = [name for name in columns if is_list(self._kinds[name])]
