@@ -5,9 +5,11 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
+from viewfuse.cli.options.numbers import NumberRange
 
 from viewfuse import read_views
 from viewfuse.data.digits import is_number
@@ -98,3 +100,9 @@ def test_wells_of_a_plate_are_no_numbers(tmp_path):
     views = read_views(tmp_path / "rna.csv")
     assert list(views.columns[0]) == ["1_1", "1_2", "2_1"]
     assert views.ids.tolist() == ["1_1", "1_2"]
+
+
+def test_nan_is_within_no_bounds_of_an_option():
+    with pytest.raises(click.BadParameter, match="nan is no number"):
+        NumberRange(0, 1, min_open=True).convert("nan", None, None)
+    assert NumberRange(0, 1).convert("1", None, None) == 1

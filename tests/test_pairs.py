@@ -18,6 +18,7 @@ from viewfuse.cli import main
 from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.known.pairs import Pairs, PairTable
+from viewfuse.engine.callbacks import EarlyStopping, JointStage
 from viewfuse.engine.guidance import Guidance
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.io.labels import read_pairs
@@ -302,3 +303,18 @@ def test_other_partitions_keep_as_much_of_what_is_known_or_less_by_chance():
     assert not Trial._keeps_known(trial, kept["less"], kept["all"])  # three fewer, and the root of three is less
     one_less = np.array([1, 1, 2, 0, 2, 3, 3, 3])
     assert Trial._keeps_known(trial, one_less, labels)
+
+
+def test_what_is_known_counts_like_one_more_view_in_the_joint_stage():
+    rng = np.random.default_rng(0)
+    neighbors, labels = torch.from_numpy(rng.integers(0, 30, (30, 2, 9))), torch.from_numpy(rng.integers(0, 3, 30))
+    classes = torch.where(torch.arange(30) < 5, labels, UNKNOWN)
+    pairs, together = torch.tensor([[7, 8], [8, 9], [9, 10]]), labels[7:10] != labels[8:11]  # none is kept
+    seen = []
+    for known in (Guidance(), Guidance(classes, None, pairs, together)):
+        stage = JointStage()
+        method, network = SimpleNamespace(n_clusters=3), torch.nn.Linear(1, 1)
+        EarlyStopping(method, network, neighbors, stage, known=known).judge(4, labels)
+        seen.append((stage.seen[4], stage.score[4]))
+    for plain, guided in zip(*seen, strict=True):
+        assert guided == pytest.approx((2 * plain + 5 / 8) / 3)

@@ -143,6 +143,8 @@ def command(
                 inputs, names, out, latex, as_json, rates=shares, own=own, style=style, device=device, **asked
             )
         return
+    if own is not None:
+        raise SettingError("--own is for several data sets; leave it out")
     if asked["n_clusters"] is None:
         raise click.UsageError("Missing option '--clusters'")
     views = inputs.open().read()

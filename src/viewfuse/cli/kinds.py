@@ -49,7 +49,12 @@ class Number(_InPlainDigits, click.types.FloatParamType):
 
 
 class NumberRange(_InPlainDigits, click.FloatRange):
-    """A number within bounds."""
+    """A number within bounds, of which NaN is beyond none; it must not cost a training before it is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number that text says."""
+        found = super().convert(value, param, ctx)
+        return self.fail(f"{value} is no number", param, ctx) if found != found else found
 
 
 def int_or_text(value: str) -> int | str:

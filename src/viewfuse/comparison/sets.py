@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from viewfuse.comparison.arguments import estimators_by_name
 from viewfuse.comparison.ranks import PairedTest, Ranks, draw_critical_difference, mean_scores, paired_tests, ranks_of
 from viewfuse.comparison.results import NAMES, Comparison, markdown_table
 from viewfuse.comparison.run import compare
@@ -20,6 +21,7 @@ from viewfuse.io.writers import as_latex
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.settings import wrong
 
 _LEAST = 6
 """Data sets from which on Wilcoxon's test can reach 5 % at all."""
@@ -127,14 +129,16 @@ def compare_sets(
     if len(sets) < 2:
         raise DataError("one data set cannot rank methods; give two at least")
     tell = log or (lambda line: None)
+    names = tuple(estimators_by_name(methods, lambda line: None))
+    if own is not None and own not in names:
+        raise wrong("own", f"one of the methods, {', '.join(names)}", own)
     found: dict[str, Comparison] = {}
     for name, one in sets.items():
         tell(f"data set {name}")
         folder = None if out is None else out / "sets" / name
         found[name] = compare(one.views, methods, n_clusters=n_clusters or one.n_classes, labels=list(one.labels),
                               out=folder, log=log, **asked)  # fmt: skip
-    first = next(iter(found.values()))
-    whole = SetsComparison(found, own or first.methods[0])
+    whole = SetsComparison(found, own or names[0])
     if out is not None:
         _write(out, whole, style, tell)
     return whole

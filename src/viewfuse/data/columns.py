@@ -49,6 +49,8 @@ def match_columns(
     """
     if list(given) == list(fitted):
         return Matching()
+    if isinstance(given, range):
+        _check_count(view, given, fitted)
     names = _spelled_alike(given, fitted)
     if set(names) != set(fitted) and (_are_nameless(given, fitted) or _are_nameless(fitted, given)):
         _check_count(view, given, fitted)
@@ -62,7 +64,7 @@ def match_columns(
         {name: places for name, places in categories_in(columns).items() if name not in plain}
         for columns in (names, fitted)
     )
-    _check_kinds(view, {*own} & known, {*theirs} & {*names})
+    _check_kinds(view, {*own} & known - {*names}, {*theirs} & {*names} - known)
     whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
     _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
     absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]

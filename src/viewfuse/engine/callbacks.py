@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import TracebackType
@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from viewfuse.engine.batches import Placing, clusters
+from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.scores import merits, size_entropy
 from viewfuse.utils.console import is_live, tell
@@ -69,12 +70,12 @@ class EarlyStopping:
     ----------
     neighbor_ids : the neighbours of the training samples, see `neighbor_agreement`
     settles : whether it ends where it brings nothing more
-    views : what each view counts, see `view_weights`
+    known : what is known of the samples: the share of it that clusters keep counts like one more view
     """
 
     def __init__(
         self, method: Placing, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True,
-        views: Sequence[float] | None = None,
+        known: Guidance = UNGUIDED,
     ) -> None:  # fmt: skip
         self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
         # Without neighbours, or with one cluster, all clusters are equally good, and the last ones are kept.
@@ -84,7 +85,7 @@ class EarlyStopping:
         self._best, self._mark, self._n_clusters, self._waited = -inf, -inf, 0, 0
         self._weights: dict[str, Tensor] = {}
         self._labels: Tensor | None = None
-        self._views = views
+        self._known = known
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
         """Score the clusters, and keep the network if they are as good as ever.
@@ -105,9 +106,9 @@ class EarlyStopping:
     def judge(self, epoch: int, labels: Tensor) -> None:
         """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
         found = int((labels.bincount() > 0).sum())
-        merit = merits([labels], self._neighbor_ids, self._method.n_clusters, self._views)[0]
-        score = self._stage.seen[epoch] = merit.agreement
-        self._stage.score[epoch] = merit.score
+        merit = merits([labels], self._neighbor_ids, self._method.n_clusters, self._known.views)[0]
+        score = self._stage.seen[epoch] = self._with_known(merit.agreement, labels)
+        self._stage.score[epoch] = self._with_known(merit.score, labels)
         self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)
         if found < self._n_clusters:
             self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
@@ -118,6 +119,11 @@ class EarlyStopping:
         self._n_clusters = max(self._n_clusters, found)
         self._stage.settled |= not self._stage.ended and self._moved(labels) < self._still
         self._labels = labels
+
+    def _with_known(self, score: float, labels: Tensor) -> float:
+        """The mean of a score of the views and of the share of hints and pairs that is kept, where there are any."""
+        kept, views = self._known.kept(labels.cpu().numpy()), self._neighbor_ids.shape[1]
+        return (views * score + float(kept.mean())) / (views + 1) if len(kept) else score
 
     def _moved(self, labels: Tensor) -> float:
         """The share of the samples that have changed their cluster since the last evaluation; all in the first."""

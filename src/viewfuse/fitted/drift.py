@@ -17,10 +17,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 
+from viewfuse.data.tables import called
+from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted.explanation import frame_of
 from viewfuse.fitted.novelty import USUAL, nearest_distances
 from viewfuse.io.writers import NO_NAMES, Names, Sheet
 from viewfuse.neighbors.samples import Samples
+from viewfuse.utils.console import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +42,9 @@ _FARTHEST = 0.1
 """Of all samples: a new kind of them that is as frequent, or rarer, is among these."""
 _DRAWS = 9_999
 """Of permutations: the least p-value is 1e-4."""
+_ENOUGH, _ROUNDING = 10, 1e-5
+"""Samples all of whose values lie outside of those of training, by more than this share of the largest: by chance less
+than once in a million columns."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,22 @@ def in_short(novel: int, n_samples: int) -> str:
         return "no sign of it"
     found = f"{novel:,} of {n_samples:,} samples look like nothing in training, {expected:.0%} are expected to"
     return f"{found}; see viewfuse drift and update"
+
+
+def warn_of_shifted(model: Model, new: Samples) -> None:
+    """Warn of a column none of whose values lies among those of training: other units, or yes and no for numbers."""
+    for v, (bounds, front_end) in enumerate(zip(model.bounds, model.reduction.front_ends, strict=True)):
+        values = new.values[v][new.present[:, v]]
+        if bounds is None or front_end.how != "none" or len(values) < _ENOUGH:
+            continue
+        low, high = bounds
+        slack = _ROUNDING * torch.maximum(low.abs(), high.abs())
+        shifted = ((values < low - slack).all(dim=0) | (values > high + slack).all(dim=0)).nonzero()[:, 0].tolist()
+        if shifted:
+            more = f" and {len(shifted) - 1:,} more columns" if len(shifted) > 1 else ""
+            column = f"view {model.names[v]!r}, column {called(model.columns[v], shifted[0])}{more}"
+            side = "no value lies among those that the model was fitted on"
+            warn(OutOfRangeWarning(f"{column}: {side}; are units and kind of the values the same?"))
 
 
 def drift(

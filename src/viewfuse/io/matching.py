@@ -1,19 +1,24 @@
-"""Whether the ids of several tables belong together: asked before they are joined."""
+"""Ids of several tables: the part of them that counts, and whether they belong together, before they are joined."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from viewfuse.data.alignment import in_words, read_alike
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SettingError
+from viewfuse.io.safety import computing_limit
 from viewfuse.io.source import FileView, alike
 from viewfuse.utils.console import some
 from viewfuse.utils.settings import Setting
 
 _FEW, _SHARE = 20, 0.05
 """Fewer common ids than this number, and than this share of the smaller table, are hardly any."""
+_SECONDS = 10.0
+"""Of computing for the ids of a file: ten million are matched in less, and (a+)+$ may take years for a single one."""
 Names = dict[Hashable, None]
 """A set that keeps its order, so that examples are the first ones."""
 
@@ -25,6 +30,25 @@ class _Side(NamedTuple):
     path: Path
     ids: Names
     columns: Names
+
+
+def with_pattern(view: FileView, pattern: str | None) -> FileView:
+    """The view with the part of each id that a pattern matches: its first group, or all of it."""
+    if pattern is None:
+        return view
+    asked = Setting("id_pattern"), f" {pattern!r} "
+    try:
+        with computing_limit(_SECONDS):
+            found = [re.search(pattern, str(name)) for name in view.ids or ()]
+    except (re.error, OverflowError, RecursionError, TypeError) as error:
+        raise SettingError(*asked, f"is no regular expression ({error})") from None
+    except TimeoutError:
+        slow = f"was not compared with the ids of {view.path} in {_SECONDS:g} s of computing"
+        raise SettingError(*asked, f"{slow}; give one without repetitions inside of repetitions") from None
+    for name, one in zip(view.ids or (), found, strict=True):
+        if one is None:
+            raise DataError(f"{view.path}: id {name!r} does not match ", Setting("id_pattern"), f" {pattern!r}")
+    return replace(view, ids=[one[min(1, one.re.groups)] for one in found if one is not None])
 
 
 def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> None:

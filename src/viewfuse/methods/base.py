@@ -25,6 +25,7 @@ from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.batches import check_takes_batch
 from viewfuse.fitted.clusters import merge_tree, representatives
+from viewfuse.fitted.drift import warn_of_shifted
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
@@ -292,6 +293,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         model = self._placed_model()
         samples, embedding = model.place(views)
         warn_of_far(views.ids[model.is_far(samples.values, samples.present)], len(views))
+        warn_of_shifted(model, samples)
         return model, samples, embedding
 
     def __sklearn_tags__(self) -> Tags:

@@ -306,6 +306,9 @@ def joined_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     """The ids of old and new samples, none of which is there twice; where both only count rows, counting continues."""
     if only_counted(old) and only_counted(new):
         return np.arange(len(old) + len(new))
+    if only_counted(new) and old.dtype.kind not in "iu":
+        what = f"the new samples have no ids but row numbers, those of the model have ids such as {old.tolist()[0]!r}"
+        raise DataError(f"{what}; give the new ones ids, too: a data frame with these as index")
     known = set(old.tolist())
     twice = [name for name in new.tolist() if name in known]
     if twice:

@@ -93,7 +93,8 @@ def principal(table: Tensor) -> Tensor:
     if len(rows) < 2:  # a single row lies at its own mean
         return table.new_zeros(len(rows), 1, dtype=torch.float32)
     solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
-    found = PCA(min(_DIMENSIONS, *rows.shape), svd_solver=solver).fit_transform(rows)
+    with np.errstate(invalid="ignore"):  # rows that are all equal have no variance to explain
+        found = PCA(min(_DIMENSIONS, *rows.shape), svd_solver=solver).fit_transform(rows)
     return table.new_tensor(found / max(np.sqrt(np.square(found).sum(axis=1).mean()), 1e-12), dtype=torch.float32)
 
 

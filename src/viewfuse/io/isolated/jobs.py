@@ -77,12 +77,20 @@ class ReadJob:
 
     def chosen(self, columns: list[str]) -> list[str]:
         """The columns of a table that are read."""
-        wanted = [one for one in columns if is_among(one, self.only)] or columns
-        kept = [one for one in wanted if not is_among(one, self.drop)]
+        kept = self._kept(columns)
         if not kept:
             fault = f"{self.path}: no column is left; leave the file out, or "
             raise DataError(fault, Setting("drop"), " fewer columns")
         return kept
+
+    def unread(self, columns: list[str]) -> tuple[str, ...]:
+        """The others, of which there may be as many as genes."""
+        kept = set(self._kept(columns))
+        return tuple(one for one in columns if one not in kept)
+
+    def _kept(self, columns: list[str]) -> list[str]:
+        wanted = [one for one in columns if is_among(one, self.only)] or columns
+        return [one for one in wanted if not is_among(one, self.drop)]
 
     def as_json(self, limits: Sequence[int]) -> bytes:
         """The job for another process, with its limits and the folder that its path starts from."""
@@ -185,7 +193,7 @@ class Packed:
     def array(self, array: NDArray[Any]) -> dict[str, Any]:
         """Append an array; what has to be known of it."""
         facts: dict[str, Any] = {"dtype": array.dtype.str, "shape": array.shape}
-        if isinstance(array, OnDisk) and len(self.files) <= _MOST_TABLES:
+        if isinstance(array, OnDisk) and array.handle is not None and len(self.files) <= _MOST_TABLES:
             self.files.append(array.handle)
             self._tables.append(array)
             return facts | {"file": len(self.files) - 1}

@@ -20,7 +20,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ReadJob, is_among
 from viewfuse.io.isolated.process import ENDINGS, POSSIBLE
-from viewfuse.io.matching import check_matching
+from viewfuse.io.matching import check_matching, with_pattern
 from viewfuse.io.readers.hdf5 import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
@@ -226,7 +226,7 @@ def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
         raise DataError(Setting("blocks"), fault)
     if blocks is not None and not blocks:
         raise DataError(Setting("blocks"), " names no view; give at least one, or leave it out")
-    views = [view.with_ids(reading.id_pattern) for view in _read_tables(files, reading)]
+    views = [with_pattern(view, reading.id_pattern) for view in _read_tables(files, reading)]
     if not reading.allow_disjoint:
         check_matching(views, new_samples=reading.new_samples)
     return FileSource(views)

@@ -117,7 +117,11 @@ class Cells:
     def part(self, table: NDArray[np.float64], first: int, width: int) -> tuple[NDArray[np.float64], list[Hashable]]:
         """Some columns of what was read, those of text replaced by columns of their values, and the names of all."""
         own = {c - first: texts for c, texts in self.texts.items() if first <= c < first + width}
-        cut, names = table[:, first : first + width], names_with_values(self._columns[first : first + width], own)
+        try:
+            names = names_with_values(self._columns[first : first + width], own)
+        except DataError as error:
+            raise DataError(f"{self._path}: {error}") from None
+        cut = table[:, first : first + width] if width < table.shape[1] else table  # a part of one on disk is copied
         if not own:
             return cut, names
         spool = Spool(len(names))

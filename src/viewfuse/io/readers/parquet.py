@@ -78,7 +78,7 @@ class _Table:
         """Per view its columns."""
         every = [name for name in self._names if name != self._id]
         columns = job.chosen(every)
-        self.unread = tuple(name for name in every if name not in columns)
+        self.unread = job.unread(every)
         if job.blocks is not None:
             return pick_columns(self.path, columns, job.blocks)
         lists = [name for name in columns if is_list(self._kinds[name])]

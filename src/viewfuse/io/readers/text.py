@@ -62,7 +62,7 @@ def read_text(job: ReadJob) -> list[FileView]:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     if job.header is False and not reader.texts:
         return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
-    unread = tuple(name for name in every if name not in columns) if len(columns) < len(every) else ()
+    unread = job.unread(every)
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
     return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]

@@ -5,7 +5,6 @@ The cluster with the number of a class is that of the class. Clusters beyond the
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 from typing import Any
@@ -14,9 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
 from viewfuse.data.known.hints import UNKNOWN, Hints
@@ -31,11 +29,13 @@ from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
 from viewfuse.selection.tree import principal
 
 _ROUNDS = 100
+_FOLDS = 5
+"""Hints are left out in five parts; so many of each class are needed on average."""
 _PAIRS = 16
 """Drawn for each step beside its batch of 64 samples: half as many samples, of which nothing is rebuilt."""
-_MOST_DOUBTFUL = 1 / 3
+_MOST_DOUBTFUL = 0.4
 """Of the hints: with one wrong in five, 23 to 29 % were doubtful where clusters are nearly the classes (Handwritten and
-BDGP, 600 samples), and half or more, wrong or right, where they are not (Scene15, LandUse-21, 800 samples)."""
+BDGP, 600 samples), and 45 % or more, wrong or right, where they are not (Scene15, LandUse-21, 800 samples)."""
 
 
 def known_of(training: Training) -> list[Tensor | None]:
@@ -122,24 +122,31 @@ def classified(
 ) -> NDArray[np.int64] | None:
     """The classes of all samples, of shape (samples,), by logistic regression on the embedding, taught by the hints.
 
-    None unless it knows the class of clearly more samples, cross-validated, than are in the cluster of their class:
-    by more than a standard error of that difference. Where clusters are not the classes, hints tell how to cut.
+    None unless it knows the class of clearly more samples than the clusters do, where these are given the classes of
+    the same hints: by more than a standard error, over hints that were left out in turn. Where clusters are not the
+    classes, hints tell how to cut. On the embeddings of 14 sets, with 5 % of the labels, this gains 6 points on
+    Scene15 and 12 on Prokaryotic, and loses on none.
+
+    Parameters
+    ----------
+    labels : the clusters of the samples, of shape (samples,)
+    known : the classes that are known, else -1
     """
-    there = known != UNKNOWN
-    wanted, least = known[there], int(np.bincount(known[there], minlength=n_clusters).min())
-    if least < 2:
+    rows = np.flatnonzero(known != UNKNOWN)
+    wanted, least = known[rows], int(np.bincount(known[rows], minlength=n_clusters).min())
+    if least < 2 or len(rows) < _FOLDS * n_clusters:
         return None
     points = principal(embedding).cpu().numpy()
+    model, right, inside = LogisticRegression(max_iter=1_000), *np.zeros((2, len(rows)), dtype=bool)
     points = points / points.std()
-    model = LogisticRegression(max_iter=_ROUNDS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # far enough for classes
-        right = cross_val_predict(model, points[there], wanted, cv=StratifiedKFold(min(5, least))) == wanted
-        inside = labels[there] == wanted
-        won, lost = int((right & ~inside).sum()), int((inside & ~right).sum())
-        if won - lost <= sqrt(won + lost):
-            return None
-        return np.asarray(model.fit(points[there], wanted).predict(points))
+    for taught, asked in StratifiedKFold(min(_FOLDS, least)).split(rows, wanted):
+        numbers = class_numbers(labels[rows[taught]], wanted[taught], n_clusters)
+        inside[asked] = numbers[labels[rows[asked]]] == wanted[asked]
+        right[asked] = model.fit(points[rows[taught]], wanted[taught]).predict(points[rows[asked]]) == wanted[asked]
+    won, lost = int((right & ~inside).sum()), int((inside & ~right).sum())
+    if won - lost <= sqrt(won + lost):
+        return None
+    return np.asarray(model.fit(points[rows], wanted).predict(points))
 
 
 def doubtful(known: NDArray[np.int64], labels: NDArray[np.int64], neighbor_ids: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -293,7 +293,7 @@ def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
     watches = []
     for run in runs:
         assert run.clusters is not None
-        ways: dict[str, Any] = {"settles": config.settles, "views": run.known.views}
+        ways: dict[str, Any] = {"settles": config.settles, "known": run.known}
         watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, **ways)
         watch.judge(run.n_epochs, run.clusters)
         watches.append(watch)
