@@ -9,9 +9,9 @@ import click
 import numpy as np
 import pandas as pd
 import pytest
-from viewfuse.cli.options.numbers import NumberRange
 
 from viewfuse import read_views
+from viewfuse.cli.kinds import NumberRange
 from viewfuse.data.digits import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
