@@ -9,7 +9,6 @@ import click
 import numpy as np
 import pandas as pd
 import pytest
-from viewfuse.cli.options.numbers import NumberRange
 
 from viewfuse import read_views
 from viewfuse.cli.kinds import NumberRange

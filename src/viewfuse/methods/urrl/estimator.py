@@ -270,9 +270,9 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         """
         check_is_fitted(self)
         config = replace(self._config(), n_clusters=int(self._model.in_use.sum()))
-        found = validated(self, config, n_refits, **self._ways([0]), device=chosen_device(self.device))
-        self._model, self.soft_labels_ = found.model, found.soft
-        self.decisions_ = {**self.decisions_, **found.decisions}
+        ways = {**self._ways([0]), "device": chosen_device(self.device)}
+        self._model, self.soft_labels_, decisions = validated(self, config, n_refits, **ways)
+        self.decisions_ = {**self.decisions_, **decisions}
         return self
 
     def choose(self, X: Any) -> dict[str, Any]:
