@@ -31,8 +31,7 @@ from benchmarks.experiments.synthetic import MAKERS
 from benchmarks.experiments.tables import by_rate, pooled, short
 from benchmarks.patterns import read_patterns, table_of
 from benchmarks.studies.methods import table2
-from viewfuse.comparison.paired import paired_tests
-from viewfuse.comparison.ranks import Ranks, ranks_of
+from viewfuse.comparison.ranks import Ranks, paired_tests, ranks_of
 from viewfuse.missing import cells_mask, describe, nested_mask, one_view_mask, paper_mask
 from viewfuse.utils.version import __version__
 

@@ -201,8 +201,8 @@ def by_number(own: Sequence[Placed], number: int) -> Score | None:
 
 def draw_patterns(path: Path, found: Sequence[Placed]) -> None:
     """A panel per data set and kind of training: dots are patterns, lines their means by number of views."""
-    from viewfuse.plots.colors import distinct_colors, distinct_markers
     from viewfuse.plots.pictures import picture
+    from viewfuse.plots.style import distinct_colors, distinct_markers
 
     sets, trained = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("dataset", "trained_on"))
     methods = list(dict.fromkeys(one.method for one in found))

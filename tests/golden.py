@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from viewfuse.engine.training import Training
-from viewfuse.methods.registry import estimator_of
+from viewfuse.methods import estimator_of
 from viewfuse.neighbors.samples import Samples
 
 FOLDER = Path(__file__).parents[2] / "shared" / "golden"

@@ -226,9 +226,9 @@ def principal(table, most=24):
     return found / math.sqrt((found**2).sum() / len(found))
 
 
-def partitions(points, ks, generator, weights=None):
+def partitions(points, ks, generator):
     """Of four k-means solutions for each number of clusters that with the least squares."""
-    weights = np.ones(len(points)) if weights is None else weights
+    weights = np.ones(len(points))
     state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
     starts, labels = drawn_centers(points, weights, max(ks), state, 4), []
     for k in ks:

@@ -100,6 +100,8 @@ def test_gaps_are_counted():
             describe(wrong)
     with pytest.raises(DataError, match="no rows"):
         real_mask(4, np.ones((0, 2)), 0)
+    with pytest.raises(DataError, match="row 1 of the observed mask has no view at all; leave out such samples"):
+        real_mask(4, [[1, 0], [0, 0], [1, 1]], 0)
     with pytest.raises(ValueError, match="n_views must be a whole number of at least 1"):
         cells_mask(4, 0, 0.5)
 

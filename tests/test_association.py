@@ -13,10 +13,11 @@ import scipy.stats
 from run_folders import write_run
 from viewfuse.cli import main
 from viewfuse.errors import DataError
+from viewfuse.io.labels import CsvTable
 from viewfuse.report import association
 from viewfuse.report.association import association_section, associations, kaplan_meier, log_rank, survival_pair
 from viewfuse.report.comparison import Column, columns_for
-from viewfuse.report.run_folder import CsvTable, read_run
+from viewfuse.report.run_folder import read_run
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from viewfuse.cli import main
 from viewfuse.engine.training import Training
 from viewfuse.fitted.clusters import in_a_word, merge_tree
 from viewfuse.methods import choosing_k
-from viewfuse.plots.cluster_numbers import draw_choice
+from viewfuse.plots.pictures import draw_choice
 
 TINY = {"hidden_dim": 8, "embedding_dim": 8, "pretrain_epochs": 6, "joint_epochs": 1, "random_state": 0}
 

@@ -10,8 +10,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewfuse import URRL, Config
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection import candidates
-from viewfuse.selection.candidates import candidate_partitions, graph_clusters, neighbor_graph, tree_clusters
+from viewfuse.selection import tree
+from viewfuse.selection.tree import candidate_partitions, graph_clusters, tree_clusters, view_graph
 
 
 def made(sizes, seed=0, apart=6.0, missing=0.3):
@@ -42,14 +42,14 @@ def literal_graph(ids, depth=9):
 def test_an_edge_is_the_share_of_common_views_in_which_samples_are_neighbours():
     samples, _ = made((12, 7, 4))
     ids = torch.cat([samples.neighbor_ids, torch.zeros(23, 2, 2, dtype=torch.int64)], dim=2)  # only nine count
-    found = neighbor_graph(ids).toarray()
+    found = view_graph(ids).toarray()
     np.testing.assert_allclose(found, literal_graph(ids.numpy()))
     assert np.array_equal(found, found.T)
 
 
 @pytest.mark.parametrize("sizes", [(60, 60, 60), (150, 20, 9)])
 def test_the_cut_of_a_graph_is_that_of_scikit_learn(sizes):
-    graph = neighbor_graph(made(sizes, apart=1.5)[0].neighbor_ids)
+    graph = view_graph(made(sizes, apart=1.5)[0].neighbor_ids)
     graph.indices, graph.indptr = graph.indices.astype(np.int32), graph.indptr.astype(np.int32)
     expected = SpectralClustering(3, affinity="precomputed", assign_labels="cluster_qr", random_state=0).fit(graph)
     assert adjusted_rand_score(graph_clusters(graph, 3), expected.labels_) > 0.97
@@ -57,8 +57,8 @@ def test_the_cut_of_a_graph_is_that_of_scikit_learn(sizes):
 
 def test_groups_of_very_unequal_sizes_fall_apart_and_few_samples_are_enough():
     samples, groups = made((120, 15, 10))
-    assert adjusted_rand_score(groups, graph_clusters(neighbor_graph(samples.neighbor_ids), 3)) == 1.0
-    assert len(set(graph_clusters(neighbor_graph(made((5, 4))[0].neighbor_ids), 7))) > 2  # as many vectors as samples
+    assert adjusted_rand_score(groups, graph_clusters(view_graph(samples.neighbor_ids), 3)) == 1.0
+    assert len(set(graph_clusters(view_graph(made((5, 4))[0].neighbor_ids), 7))) > 2  # as many vectors as samples
 
 
 def test_the_graph_is_a_candidate_unless_there_are_too_many_samples_or_one_cluster(monkeypatch):
@@ -67,7 +67,7 @@ def test_the_graph_is_a_candidate_unless_there_are_too_many_samples_or_one_clust
     assert list(found) == ["k-means", "graph"]
     assert all(adjusted_rand_score(groups, own) == 1.0 and own.dtype == np.int64 for own in found.values())
     assert list(candidate_partitions(samples, 1, 0)) == ["k-means"]
-    monkeypatch.setattr(candidates, "_GRAPH_ROWS", 41)
+    monkeypatch.setattr(tree, "_GRAPH_ROWS", 41)
     assert list(candidate_partitions(samples, 2, 0)) == ["k-means"]
 
 
@@ -75,7 +75,7 @@ def test_samples_in_another_order_are_in_the_same_clusters():
     samples, _ = made((40, 25, 8), apart=1.0)
     order = np.random.default_rng(1).permutation(73)
     moved = index_training_set([view[order] for view in samples.values], samples.present[order], 9)
-    first, second = (graph_clusters(neighbor_graph(one.neighbor_ids), 3) for one in (samples, moved))
+    first, second = (graph_clusters(view_graph(one.neighbor_ids), 3) for one in (samples, moved))
     assert adjusted_rand_score(first[order], second) == 1.0
 
 
@@ -86,7 +86,7 @@ def test_the_tree_of_an_embedding_finds_unequal_groups_unless_there_are_too_many
     assert adjusted_rand_score(groups, found) == 1.0
     assert found.dtype == np.int64
     assert tree_clusters(embedding, samples.neighbor_ids, 1, 0) is None
-    monkeypatch.setattr(candidates, "_TREE_ROWS", 92)
+    monkeypatch.setattr(tree, "_TREE_ROWS", 92)
     assert tree_clusters(embedding, samples.neighbor_ids, 3, 0) is None
 
 

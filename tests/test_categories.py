@@ -13,8 +13,8 @@ from viewfuse import URRL, Views, load, read_views
 from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words, without_rare
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
 from viewfuse.errors import DataError, IgnoredColumnsWarning
-from viewfuse.report.tables import Feature
-from viewfuse.report.verdict import apart
+from viewfuse.fitted.clusters import Difference
+from viewfuse.report.tables import apart
 from viewfuse.serve.bodies import read_json
 from viewfuse.serve.limits import Limits
 
@@ -277,7 +277,7 @@ def test_the_brand_alone_tells_two_groups_apart():
 
 
 def test_the_report_says_shares():
-    features = Feature(0, "shop", "brand = Acme", 2.1, 0.62, 0.04), Feature(0, "shop", "price", -1.0, 3.5, 7.25)
+    features = Difference(0, "shop", "brand = Acme", 2.1, 0.62, 0.04), Difference(0, "shop", "price", -1.0, 3.5, 7.25)
     assert apart(features, 0) == ["brand = Acme (62%; others 4%)", "low price in shop (3.5; others 7.25)"]
 
 
@@ -307,5 +307,43 @@ def test_ids_are_what_a_pattern_matches(tmp_path):
         read_views(files, id_pattern="lane")
     with pytest.raises(ValueError, match=r"id_pattern '\(' is no regular expression"):
         read_views(files, id_pattern="(")
+    with pytest.raises(ValueError, match=r"id_pattern 'A\{9+\}' is no regular expression"):
+        read_views(files, id_pattern="A{99999999999999}")
     with pytest.raises(DataError, match="id 'A' appears twice"):
         read_views(files, id_pattern="A")
+
+
+def test_a_pattern_without_an_end_is_ended(tmp_path, monkeypatch):
+    """Each more a doubles the time: 40 of them take hours."""
+    monkeypatch.setattr("viewfuse.io.matching._SECONDS", 0.2)
+    (tmp_path / "rna.csv").write_text(f"id,x\n{'a' * 40}!,1\nb,2\n")
+    with pytest.raises(ValueError, match=r"id_pattern '\(a\+\)\+\$' was not compared with the ids of .*rna.csv in 0"):
+        read_views(tmp_path / "rna.csv", id_pattern="(a+)+$")
+
+
+@pytest.mark.parametrize("other", ["brand = Acme", "brand = Zeta"])
+def test_a_column_called_like_a_value_of_a_text_column_is_refused(tmp_path, other):
+    frame = FRAME.rename(columns={"price": other}).rename_axis("id")
+    said = f"column '{other}' is called like a value of the text column 'brand'; rename one of them"
+    frame.to_csv(tmp_path / "shop.csv")
+    body = {"columns": list(frame), "values": frame.astype(object).where(frame.notna(), None).to_numpy().tolist()}
+    for make in (
+        lambda: Views({"shop": frame}),
+        lambda: read_views(tmp_path / "shop.csv"),  # which names the file
+        lambda: read_json(json.dumps({"views": {"shop": body}}).encode(), Limits(), ["shop"]),
+    ):
+        with pytest.raises(DataError, match=said):
+            make()
+
+
+def test_numbers_called_like_a_category_and_its_value_are_matched_by_name():
+    frame = pd.DataFrame({"dose": [0.0, 1, 2, 3], "dose = 1": [0.0, 1, 0, 0], "x": [3.0, 1, 2, 5]})
+    fitted = Views([frame])
+    found = Views([frame[["x", "dose = 1", "dose"]]]).conform(fitted.names, fitted.columns, by_name=False)
+    assert np.array_equal(found.arrays[0], fitted.arrays[0])
+
+
+def test_a_request_with_no_text_but_yes_and_no_is_read():
+    body = {"columns": ["new", "x"], "values": [["yes", 1], ["No", 2], [None, 3]]}
+    views = read_json(json.dumps({"views": {"shop": body}}).encode(), Limits(), ["shop"])
+    assert np.array_equal(views.arrays[0], [[1, 1], [0, 2], [np.nan, 3]], equal_nan=True)

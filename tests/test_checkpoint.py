@@ -230,10 +230,11 @@ def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(vi
 
 
 @pytest.mark.fault
+@pytest.mark.filterwarnings("ignore:joint stage")
 def test_a_checkpoint_of_handwritten_is_small_and_quick(tmp_path, monkeypatch):
     """The size depends on columns only, so few rows do; computing is timed, which other programs do not disturb."""
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
-    own, sizes, seconds = module.Stage.keep, [], []
+    own, sizes, seconds = module.KeptStage.keep, [], []
 
     def timed(stage, *args, **others):
         began = time.process_time()
@@ -241,7 +242,7 @@ def test_a_checkpoint_of_handwritten_is_small_and_quick(tmp_path, monkeypatch):
         seconds.append(time.process_time() - began)
         sizes.append(stage._path.stat().st_size / 1e6)
 
-    monkeypatch.setattr(module.Stage, "keep", timed)
+    monkeypatch.setattr(module.KeptStage, "keep", timed)
     given = [view[::10] for view in load_handwritten()[0]]
     URRL(10, scaling="standard", random_state=0, device="cpu", checkpoint=tmp_path).fit(given)
     folder = sum(path.stat().st_size for path in tmp_path.iterdir()) / 1e6

@@ -79,4 +79,9 @@ def test_a_network_looks_at_its_samples_with_all_views_and_without_each(monkeypa
     wanted = [principal(torch.cat([*own.values, stored.values[0]], dim=1)) for own in seen]
     assert torch.equal(torch.stack(wanted), torch.stack([look.embedding, *look.hidden]))
     assert torch.equal(look.table, filled_table(stored, torch.arange(30)))
-    assert look.present is stored.present
+    assert torch.equal(look.present, stored.present)
+
+
+def test_equal_rows_have_no_principal_components():
+    assert not principal(torch.full((5, 3), 0.1)).any()
+    assert not principal(torch.full((2, 3), 0.1)).any()

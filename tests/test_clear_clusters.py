@@ -13,8 +13,8 @@ from flat import flat
 from viewfuse import URRL
 from viewfuse.methods.urrl import trials
 from viewfuse.selection import rules
-from viewfuse.selection.candidates import centers_of
 from viewfuse.selection.scores import Merit, merits
+from viewfuse.selection.tree import centers_of
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 

@@ -27,9 +27,9 @@ from viewfuse import Config, read_views
 from viewfuse.cli import MORE, VERBS, main, options
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.labels import read_table
 from viewfuse.io.writers import Judged, write_labels
 from viewfuse.metrics import clustering_accuracy
-from viewfuse.report.run_folder import read_table
 
 QUICK = ["--pretrain-epochs", "3", "--joint-epochs", "1", "--embedding-dim", "16", "--hidden-dim", "16"]
 TINY = ["--pretrain-epochs", 1, "--joint-epochs", 0, "--embedding-dim", 8, "--hidden-dim", 8, "--scaling", "standard"]

@@ -20,7 +20,7 @@ from viewfuse.cli import main
 from viewfuse.cli.compare import joined
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.results import cells, note
-from viewfuse.fitted.fingerprint import digest
+from viewfuse.fitted.manifest import digest
 from viewfuse.missing import hide_more, paper_mask
 from viewfuse.utils.atomic import sealed, unsealed
 
@@ -180,7 +180,7 @@ def test_more_views_are_hidden_where_some_are_missing_already():
             "held_out needs at least 3 views, to have two left to fuse; got 2",
         ),
         ({"missing_number": 3}, "missing_number must be from 0 to 2"),
-        ({"labels": [1, 2]}, "labels has 2 entries, but there are 40 samples"),
+        ({"labels": [1, 2]}, "labels has 2 labels for 40 samples"),
         ({"labels": [None] * 40}, "all unknown"),
         ({"n_clusters": -3}, "n_clusters must be an integer of at least 1; got -3"),
         ({"n_clusters": 0}, "n_clusters must be an integer of at least 1; got 0"),
@@ -252,7 +252,7 @@ def test_values_of_a_list_may_stand_apart():
 def test_methods_of_other_packages_are_found_by_their_entry_point(monkeypatch):
     from importlib.metadata import EntryPoint
 
-    from viewfuse.methods import registry
+    from viewfuse import methods as registry
 
     points = [EntryPoint("told", "test_compare:Told", "viewfuse.methods"), EntryPoint("gone", "nowhere:X", "g")]
     monkeypatch.setattr(registry, "_others", lambda: {one.name: one for one in points})

@@ -16,12 +16,13 @@ from sklearn.base import BaseEstimator, ClusterMixin
 
 import viewfuse
 from viewfuse import CannotWrite, DataError, SettingError, Views
+from viewfuse import methods as registry
 from viewfuse.cli import main
 from viewfuse.comparison import run as runner
-from viewfuse.comparison.folder import RunFile
+from viewfuse.comparison.arguments import RunFile
 from viewfuse.comparison.results import Run
-from viewfuse.fitted.fingerprint import digest
-from viewfuse.methods import registry
+from viewfuse.errors import SuspiciousDataWarning
+from viewfuse.fitted.manifest import digest
 from viewfuse.utils.atomic import exclusive
 
 N = 12
@@ -234,16 +235,18 @@ def test_labels_are_matched_by_name(views):
     truth = pd.Series([i % 3 for i in range(N)], index=ids)
     shuffled = truth.sample(frac=1, random_state=0)
     more = pd.concat([shuffled, pd.Series([7], index=["else"])])
-    for labels in (truth, shuffled, more, dict(shuffled), truth.reset_index(drop=True), truth.tolist()):
+    for labels in (truth, shuffled, dict(shuffled), truth.reset_index(drop=True), truth.tolist(), truth.iloc[:5]):
         assert compared(named, labels=labels).rows()[0]["acc"] == pytest.approx(100)
+    with pytest.warns(SuspiciousDataWarning, match="1 labels of labels, such as that of 'else', are about no sample"):
+        assert compared(named, labels=more).rows()[0]["acc"] == pytest.approx(100)
     lines = []
     some = {name: truth[name] for name in ids[:5]}
     assert compared(named, labels=some, log=lines.append).rows()[0]["acc"] == pytest.approx(100)
     assert "scores are of the 5 of 12 samples whose class is known" in lines
-    for wrong in (truth.rename(lambda name: f"x{name}"), {"a": 1}, truth.iloc[:5]):
-        with pytest.raises(DataError, match=r"labels name other samples than the views"):
+    for wrong in (truth.rename(lambda name: f"x{name}"), {"a": 1}):
+        with pytest.raises(DataError, match=r"labels is about no sample"):
             compared(named, labels=wrong)
-    with pytest.raises(DataError, match="labels name a sample twice"):
+    with pytest.raises(DataError, match="labels has a label for the same id twice"):
         compared(named, labels=pd.concat([truth, truth.iloc[:1] + 1]))
 
 
@@ -264,7 +267,7 @@ def test_unknown_classes_of_pandas_are_unknown(views):
         ({"methods": {"a": None}}, "methods: 'a' must be an estimator"),
         ({"methods": {1: Strange()}}, "1 cannot name a folder"),
         ({"methods": ["all", "foo"]}, "method 'foo' is unknown"),
-        ({"labels": 5}, "labels must be a list with one class per sample; got 5"),
+        ({"labels": 5}, "labels has 1 labels for 12 samples"),
         ({"seeds": 10**9}, "seeds must be at most 10,000"),
         ({"out": 5}, "out '5' cannot be a folder"),
         ({"out": "a\0b"}, "cannot be a folder"),

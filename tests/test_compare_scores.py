@@ -10,8 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 import viewfuse
 from test_compare import Told
 from viewfuse import DataError, SettingError, Views
-from viewfuse.comparison.picture import draw_critical_difference
-from viewfuse.comparison.ranks import Ranks, nemenyi, ranks_of, ranks_over
+from viewfuse.comparison.ranks import Ranks, draw_critical_difference, nemenyi, ranks_of, ranks_over
 from viewfuse.comparison.results import Comparison, Run, cells, held_out_agreement, markdown, without_view
 
 

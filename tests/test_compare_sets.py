@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from conftest import make_blobs
 from viewfuse import DataError, SettingError
 from viewfuse.cli import main
-from viewfuse.comparison.paired import holm, paired_tests, signed_ranks
+from viewfuse.comparison.ranks import holm, paired_tests, signed_ranks
 from viewfuse.comparison.results import Comparison, Run
 from viewfuse.comparison.sets import LabelledSet, SetsComparison, as_classes, compare_sets
 from viewfuse.data.views import Views
@@ -209,9 +209,12 @@ def test_files_without_labels_and_labels_beside_sets_are_refused(tmp_path):
         ([*files, "--labels", files[0]], "leave out --labels"),
         ([*files, "--batch", "plate"], "--batch is for one data set"),
         ([*files, files[0]], "two data sets are called 's0'"),
+        ([*files, "--own", "urrl"], "--own must be one of the methods, kmeans-mean; got 'urrl'"),
+        ([files[0], "--clusters", "3", "--own", "urrl"], "--own is for several data sets; leave it out"),
     ):
         refused = CliRunner().invoke(
             main, ["compare", *asked, "--methods", "kmeans-mean", "--out", str(tmp_path / "o")]
         )
         assert refused.exit_code == 2
         assert said in refused.stderr
+        assert "data set s0" not in refused.stderr  # nothing has begun

@@ -20,7 +20,8 @@ SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from sharded_data import quick_fit
-quick_fit(sys.argv[1], sys.argv[2])
+from viewfuse import Config
+quick_fit(sys.argv[1], sys.argv[2], batch_size=2 * Config.batch_size)
 """
 
 

@@ -11,7 +11,7 @@ import torch
 from conftest import make_blobs
 from test_methods import BRIEF
 from viewfuse import URRL, Config
-from viewfuse.methods.registry import estimator_of
+from viewfuse.methods import estimator_of
 
 SMALL = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=1), "scaling": "minmax"}
 MODELS = {

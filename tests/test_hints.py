@@ -17,8 +17,8 @@ from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.engine.guidance import Guidance
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
-from viewfuse.methods.urrl import losses
-from viewfuse.methods.urrl.hints import class_numbers, doubtful, known_centers, set_aside, share_of_hints
+from viewfuse.methods.urrl import losses, trials
+from viewfuse.methods.urrl.hints import class_numbers, classified, doubtful, known_centers, set_aside, share_of_hints
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.messages import label, restored, words
 
@@ -305,3 +305,48 @@ def test_hints_that_are_set_aside_do_not_pull():
     assert Guidance(known).followed is known
     assert Guidance(known, torch.tensor([False, False, True, False])).followed.tolist() == [0, -1, -1, 2]
     assert Guidance().followed is None
+
+
+def parallel_lines(n=240):
+    """Points on two long lines side by side, unequal in number, and their classes."""
+    rng, classes = np.random.default_rng(0), np.repeat([0, 1], [n // 3, n - n // 3])
+    points = np.stack([rng.uniform(-9, 9, n), 2.0 * classes + 0.2 * rng.normal(size=n), 0.3 * rng.normal(size=n)], 1)
+    return torch.from_numpy(100 + 5 * points).float(), classes, points
+
+
+def test_a_classifier_of_the_hints_finds_classes_that_clusters_cut_across():
+    embedding, classes, points = parallel_lines()
+    known = np.where(np.arange(240) % 6 == 0, classes, UNKNOWN)
+    across = (points[:, 0] > 0).astype(np.int64)
+    assert np.mean(classified(embedding, across, known, 2) == classes) > 0.99
+    assert classified(embedding, classes, known, 2) is None  # the clusters are the classes
+    one_wrong = np.where(np.arange(240) == 6, 1 - classes, classes)
+    assert classified(embedding, one_wrong, known, 2) is None  # one more is no more than a standard error
+    many_wrong = np.where(np.isin(np.arange(240), [6, 12, 18, 24, 30, 36]), 1 - classes, classes)
+    assert classified(embedding, many_wrong, known, 2) is not None
+
+
+def test_a_classifier_needs_hints_of_the_class_of_every_cluster():
+    embedding, classes, points = parallel_lines()
+    across = (points[:, 0] > 0).astype(np.int64)
+    known = np.where(np.arange(240) % 6 == 0, classes, UNKNOWN)
+    assert classified(embedding, across, known, 3) is None  # nothing is known of the third cluster
+    rare = np.where((np.arange(240) < 80) & (np.arange(240) > 6), UNKNOWN, known)
+    assert (rare == 0).sum() == 2
+    assert classified(embedding, across, rare, 2) is not None
+    rare[6] = UNKNOWN
+    assert classified(embedding, across, rare, 2) is None
+    few = np.where(np.isin(np.arange(240), np.r_[:5, 100:105]), classes, UNKNOWN)
+    assert classified(embedding, 1 - across, few, 2) is not None
+    few[104] = UNKNOWN
+    assert classified(embedding, 1 - across, few, 2) is None  # nine hints of two classes
+
+
+def test_the_network_is_taught_what_the_classifier_found(monkeypatch):
+    truth, views = groups()
+    wanted = np.roll(np.arange(3), 1)[truth]
+    monkeypatch.setattr(trials, "classified", lambda embedding, labels, known, k: wanted)
+    model = fitted(views, partly(truth))
+    assert model.decisions_["clusters"]["chosen"] == "hints"
+    assert "those of the hints, which the network was taught, as more are" in model.decisions_["clusters"]["why"]
+    assert np.mean(model.labels_ == wanted) > 0.9

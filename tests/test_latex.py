@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from run_folders import write_run
-from viewfuse.io.latex_text import as_latex, escaped
+from viewfuse.io.writers import as_latex, escaped
 from viewfuse.report.page import write_report
 
 HOSTILE = r"50 % of a_b & c^2 {x} \input{secret} $y$ #1 ~ < >"

@@ -17,7 +17,7 @@ from viewfuse.engine import batches as passes
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted import clusters as effects
 from viewfuse.fitted import clusters as stability
-from viewfuse.fitted import fingerprint
+from viewfuse.fitted import manifest
 from viewfuse.fitted import model as fitted_model
 from viewfuse.fitted.clusters import Merge, differences, representatives, view_effects
 from viewfuse.fitted.explanation import (
@@ -265,8 +265,8 @@ def test_scalings_that_do_the_same_are_tried_once(monkeypatch, whole, factors, k
 def test_another_digest_for_anything_that_is_another():
     table = units(7)
     whole = Views({"a": table, "b": table[:, :2]}, ids=list("pqrstuv"))
-    base = fingerprint.digest(whole)
-    assert base == fingerprint.digest(Views({"a": table.copy(), "b": table[:, :2]}, ids=list("pqrstuv")))
+    base = manifest.digest(whole)
+    assert base == manifest.digest(Views({"a": table.copy(), "b": table[:, :2]}, ids=list("pqrstuv")))
     changed = table.copy()
     changed[6, 3] += 1
     mask = np.ones((7, 2), bool)
@@ -282,7 +282,7 @@ def test_another_digest_for_anything_that_is_another():
         whole[::-1], hidden, hidden.replace(mask=np.ones((7, 2), bool)), whole.replace(mask=mask),
         *(Views({"a": one, "b": table[:, :2]}, ids=list("pqrstuv")) for one in (matrix, moved, other)),
     ]  # fmt: skip
-    digests = [fingerprint.digest(one) for one in others]
+    digests = [manifest.digest(one) for one in others]
     assert len({base, *digests}) == len(others) + 1
 
 
@@ -300,18 +300,18 @@ def test_a_digest_looks_at_all_rows(monkeypatch, at_a_time):
     for row in range(7):
         changed = table.copy()
         changed[row, 0] += 1
-        seen.add(fingerprint.digest(Views([changed])))
+        seen.add(manifest.digest(Views([changed])))
     assert len(seen) == 7
 
 
 def test_facts_of_a_fit_name_all_on_which_its_numbers_depend():
     views = Views({"a": units(7)})
-    facts = fingerprint.fit_facts(views, {"seed": 3, "way": {"a": "pca"}}, torch.device("cpu"))
+    facts = manifest.fit_facts(views, {"seed": 3, "way": {"a": "pca"}}, torch.device("cpu"))
     assert (facts["seed"], facts["way"], facts["samples"], facts["views"]) == (3, "{'a': 'pca'}", 7, ["a"])
     assert facts["threads"] == torch.get_num_threads()
-    assert facts["digest of the data"] == fingerprint.digest(views)
+    assert facts["digest of the data"] == manifest.digest(views)
     assert facts["version of torch"] == torch.__version__
-    assert fingerprint.fit_facts(views, {}, torch.device("meta"))["threads"] is None
+    assert manifest.fit_facts(views, {}, torch.device("meta"))["threads"] is None
 
 
 def test_files_of_a_model_are_read_up_to_their_length(tmp_path):

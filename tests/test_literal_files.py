@@ -27,9 +27,10 @@ from viewfuse.io import safety as spool
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
-from viewfuse.serve import app, gate, replies, worker
+from viewfuse.serve import gate, replies, worker
 from viewfuse.serve.gate import Metrics
 from viewfuse.serve.limits import Busy, Limits, TooLarge
+from viewfuse.utils.settings import named_values
 
 HERE = Path("here.csv")
 
@@ -363,7 +364,7 @@ def test_tables_of_labels(tmp_path):
     np.savez(tmp_path / "bare.npz", view_0=np.eye(2))
     for lines, said in (
         ("id,a,b,c,d\n", "the columns 'id', 'a', 'b', 'c', 'd'; it needs the columns id and label"),
-        ("id,a,b,c,d,e\n", "'d' and 1 more; it needs"), ("x,label\n", "'x', 'label'; it needs"),
+        ("id,a,b,c,d,e\n", "'d', ...; it needs"), ("x,label\n", "'x', 'label'; it needs"),
         ("id,label\na,1\na,2\n", "twice"), ("id,label\n,1\n", "id"),
     ):  # fmt: skip
         table.write_text(lines)
@@ -442,10 +443,7 @@ def test_answers_say_each_thing_of_its_own_sample():
 
         def judge(self, given):
             return writers.Judged(np.array([1, -1]), chances, np.array([False, True]), np.array([0.25, 2 / 3]),
-                                  np.array([False, True]))  # fmt: skip
-
-        def out_of_range(self, given):
-            return np.array([False, True])
+                                  np.array([False, True]), np.array([True, False]))  # fmt: skip
 
         def impute(self, given):
             return given.replace(arrays=(np.float32([[1, 2], [3, 0.1]]), np.float32([[5], [6]])))
@@ -453,7 +451,7 @@ def test_answers_say_each_thing_of_its_own_sample():
     found = replies.predict(Model(), views, Limits(bytes=72))
     assert found == {
         "ids": ["q", "p"], "labels": [1, -1], "confidence": [0.5, 0.4], "uncertain": [False, True],
-        "novelty": [0.25, 0.6667], "outlier": [False, True], "out_of_range": [False, True],
+        "novelty": [0.25, 0.6667], "outlier": [False, True], "out_of_range": [True, False],
         "probabilities": [[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]],
         "filled_cells": {"a": cells.facts()},
     }  # fmt: skip
@@ -513,11 +511,11 @@ def test_places_are_given_back_and_warnings_of_the_package_are_told_once(caplog)
 
 
 def test_blocks_in_addresses_are_pairs():
-    assert app._pairs(["a=x_*", "b=y=z"]) == {"a": "x_*", "b": "y=z"}
-    assert app._pairs([]) is None
+    assert named_values("block", ["a=x_*", "b=y=z"]) == {"a": "x_*", "b": "y=z"}
+    assert named_values("block", []) is None
     for wrong in (["a"], ["=x"], ["a="], ["a=1", "a=2"]):
-        with pytest.raises(DataError, match="write VIEW=PATTERN, each view once"):
-            app._pairs(wrong)
+        with pytest.raises(DataError, match="write NAME=VALUE, each name once"):
+            named_values("block", wrong)
 
 
 def test_a_mask_is_cut_like_the_rows_of_its_chunk():

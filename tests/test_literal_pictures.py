@@ -13,15 +13,14 @@ from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
 from run_folders import SPLITS, a_split
-from viewfuse.comparison.picture import draw_critical_difference
+from viewfuse.comparison.ranks import draw_critical_difference
 from viewfuse.io.writers import Judged
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
-from viewfuse.plots.cluster_numbers import draw_choice, forks
-from viewfuse.plots.colors import as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.plots.fitted import FittedPlots
-from viewfuse.plots.pictures import draw_map
+from viewfuse.plots.pictures import draw_choice, draw_map, forks
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
+from viewfuse.plots.style import as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.report import charts
 
 N = 40
@@ -373,9 +372,9 @@ def test_bars_of_the_page_have_the_length_of_their_share():
 
 
 def test_curves_of_the_page_go_from_corner_to_corner():
-    drawn = charts.line_chart([(1, 4.0), (2, 1.0), (5, 2.5)], "loss", "epoch", marked=2, since=3)
+    drawn = charts.line_chart([(1, 4.0), (2, 1.0), (5, 2.5)], "loss", "epoch", since=3)
     assert attributes(drawn, "polyline", "points")[1] == "46.0,10.0 112.0,124.0 310.0,67.0"
-    assert attributes(drawn, "circle", "cx") == ["112.0"]
+    assert attributes(drawn, "circle", "cx") == []
     assert attributes(drawn, "rect", "x") == ["178.0"]
     assert attributes(drawn, "rect", "width") == ["132.0"]
     assert re.findall(r"<text[^>]*>([^<]*)</text>", drawn) == ["1", "4", "1", "5", "epoch"]

@@ -13,9 +13,9 @@ from viewfuse import baselines, metrics
 from viewfuse.data import sparse_tables
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, SettingError
+from viewfuse.errors import DataError
 from viewfuse.missing import hide_more
-from viewfuse.reduction import components, transforms
+from viewfuse.reduction import components, frontend, transforms
 from viewfuse.reduction.components import fit_components, project
 from viewfuse.reduction.frontend import FrontEnd, Reduction, _rank, fit_front_end, fit_reduction
 from viewfuse.reduction.transforms import Transform, fit_transform, kind_of
@@ -226,7 +226,8 @@ def test_front_ends_project_transformed_rows_and_bring_them_back(monkeypatch, ma
     name = {"pca": "none", "counts": "log", "words": "terms"}.get(how, how)
     rows, _ = literal_transform(values.tolist(), values[present], name) if how != "pca" else (values, 1.0)
     rows = np.array(rows)
-    found = fit_front_end(make(values), present, how, max_columns=4)
+    monkeypatch.setattr(frontend, "_rank", lambda n: 4)
+    found = fit_front_end(make(values), present, how)
     mean = np.zeros(12) if how == "words" else rows[present].mean(axis=0)
     axes = np.linalg.svd(rows[present] - mean, full_matrices=False)[2][:4]
     axes = np.array([axis * np.sign((axis**3).sum()) for axis in axes])
@@ -250,7 +251,6 @@ def test_as_many_components_as_the_root_of_the_samples(n, rank):
     if n == 400:
         wide = np.random.default_rng(0).normal(size=(n, 300)).astype(np.float32)
         assert fit_front_end(wide, np.arange(n) % 4 > 0).columns == 20  # samples that lack the view count as well
-        assert fit_front_end(wide, np.ones(n, bool), "pca", max_columns=7).columns == 7
 
 
 def test_columns_of_one_unit_end_at_twenty_times_the_median_deviation():
@@ -269,13 +269,11 @@ def test_counts_of_one_column_and_values_below_zero_are_refused():
     with pytest.raises(DataError, match="'log1p' is for values of at least 0, but the least one is -1"):
         fit_front_end(counts() - 1, everyone, "log1p")
     assert fit_front_end(counts()[:, :1], everyone, "log1p").columns == 1
-    with pytest.raises(SettingError, match="max_columns must be a whole number of at least 1"):
-        fit_front_end(counts(), everyone, "pca", max_columns=0)
 
 
 @pytest.mark.parametrize("part", ["mean", "axes", "low", "high", "weights", "kept", "how", "crossed"])
 def test_a_front_end_that_does_not_fit_is_refused(part):
-    fitted = fit_front_end(counts(), np.ones(14, bool), "standard", max_columns=3)
+    fitted = fit_front_end(counts(), np.ones(14, bool), "standard")
     fitted.check(6)
     facts, arrays = fitted.facts(), fitted.arrays()
     if part == "kept":

@@ -14,14 +14,25 @@ import pytest
 from run_folders import SPLITS, trust_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.fitted.clusters import Difference
+from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.plots.places import Places
-from viewfuse.report import charts, page, payload, sections, verdict
+from viewfuse.report import charts, page, payload, sections, tables
 from viewfuse.report.comparison import Column
 from viewfuse.report.page import _fitting
 from viewfuse.report.payload import points_of
-from viewfuse.report.run_folder import CsvTable, FinishedRun, read_run, read_table, write_evidence
-from viewfuse.report.tables import Feature, clusters_of, features_of, k_sheet, merges_of, tables_of
-from viewfuse.report.verdict import count, number, percent, warnings_of
+from viewfuse.report.run_folder import FinishedRun, read_run, write_evidence
+from viewfuse.report.tables import (
+    clusters_of,
+    count,
+    features_of,
+    k_sheet,
+    merges_of,
+    number,
+    percent,
+    tables_of,
+    warnings_of,
+)
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.messages import listed
 
@@ -42,7 +53,7 @@ FEATURES = [
 
 
 def a_run(**changes):
-    features = dict(zip(Feature._fields, map(list, zip(*FEATURES, strict=True)), strict=True))
+    features = dict(zip(Difference._fields, map(list, zip(*FEATURES, strict=True)), strict=True))
     facts = {
         "folder": Path("some/run"), "summary": {"views": ["rna", "protein"], "cluster_sizes": [5, 0, 3, 1]},
         "ids": IDS, "labels": LABELS, "confidence": SURE, "uncertain": SURE < 0.5,
@@ -131,7 +142,7 @@ def test_features_are_shown_by_cluster_and_view_and_not_too_many(monkeypatch):
     assert re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', first)[0] == ("50.0", "12.5")  # 0.5 of at most 2.0
     monkeypatch.setattr(sections, "_MOST_FEATURES", 4)
     crowd = [(0, "rna", f"g{i}", float(i), 0.0, 0.0) for i in range(5)]
-    many = dict(zip(Feature._fields, map(list, zip(*crowd, strict=True)), strict=True))
+    many = dict(zip(Difference._fields, map(list, zip(*crowd, strict=True)), strict=True))
     body = sections.feature_section(a_run(features=table("f", **many)), ["o"] * 4).body
     assert [row[0] for row in shown_cells(body)] == ["2.0000", "3.0000", "4.0000"]
     assert "The 3 largest of 5 are shown" in body
@@ -180,15 +191,15 @@ def test_merges_are_read_with_clusters_of_two_digits():
 
 def test_sentences_say_what_was_counted():
     run = a_run()
-    assert verdict.headline(run) == "9 samples in 3 clusters"
-    assert verdict.missing_views(run).startswith("5 samples of 9 lack at least one of the 2 views.")
-    assert verdict.how_sure(run, str) == ["On average, viewfuse is 66% sure of a sample's cluster."]
-    assert verdict.how_many(run) == "You asked for 4 clusters; other numbers were not tried."
-    assert verdict.apart(features_of(run), 0) == [
+    assert tables.headline(run) == "9 samples in 3 clusters"
+    assert tables.missing_views(run).startswith("5 samples of 9 lack at least one of the 2 views.")
+    assert tables.how_sure(run, str) == ["On average, viewfuse is 66% sure of a sample's cluster."]
+    assert tables.how_many(run) == "You asked for 4 clusters; other numbers were not tried."
+    assert tables.apart(features_of(run), 0) == [
         "low column 7 in rna (1; others 1,234)", "high p1 in protein (3; others 1)",
     ]  # fmt: skip
-    assert verdict.apart(features_of(run), 0, top=3)[2] == "high g1 in rna (12; others 10)"
-    assert verdict.apart(features_of(run), 2) == ["low p2 in protein (0.001; others 0.002)"]
+    assert tables.apart(features_of(run), 0, top=3)[2] == "high g1 in rna (12; others 10)"
+    assert tables.apart(features_of(run), 2) == ["low p2 in protein (0.001; others 0.002)"]
     assert [count(n, "sample") for n in (0, 1, 1234)] == ["0 samples", "1 sample", "1,234 samples"]
     assert [percent(x) for x in (0.004, 0.005, 0.994, 0.995, 0.5)] == ["under 1%", "0%", "99%", "over 99%", "50%"]
     assert [number(x) for x in (999.4, 1000, -1234.5, 0.012345)] == ["999", "1,000", "-1,234", "0.0123"]

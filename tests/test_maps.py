@@ -14,10 +14,9 @@ from matplotlib.figure import Figure
 from viewfuse.cli import choose, fit, main
 from viewfuse.data.views import Views
 from viewfuse.plots import places
-from viewfuse.plots.colors import distinct_colors, distinct_markers, seen_by_all
 from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import lacking
-from viewfuse.plots.style import ON_SCREEN, PictureStyle
+from viewfuse.plots.style import ON_SCREEN, PictureStyle, distinct_colors, distinct_markers, seen_by_all
 
 
 def least_distance(colors, eyes) -> float:

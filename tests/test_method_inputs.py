@@ -15,7 +15,7 @@ import viewfuse
 from conftest import make_blobs
 from test_methods import BRIEF
 from viewfuse import Config, DataError, Diverged, SettingError, Views
-from viewfuse.methods.registry import ESTIMATORS, estimator_of
+from viewfuse.methods import ESTIMATORS, estimator_of
 
 N = 24
 SMALL = {"urrl": {"config": Config(pretrain_epochs=1, joint_epochs=1, hidden_dim=8, embedding_dim=8)}, **BRIEF}

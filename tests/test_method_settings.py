@@ -146,9 +146,7 @@ def test_a_name_that_no_folder_can_have_is_refused(blobs, name):
 
 def test_methods_without_models_have_none_to_load(blobs, tmp_path, monkeypatch):
     MeanKMeans(3, random_state=0).fit(blobs).save(tmp_path)
-    monkeypatch.setattr(
-        "viewfuse.methods.registry.read_manifest", lambda path: {"method": {"name": "nemo", "config": {}}}
-    )
+    monkeypatch.setattr("viewfuse.methods.read_manifest", lambda path: {"method": {"name": "nemo", "config": {}}})
     assert "nemo" not in PLACING
     assert not hasattr(NEMO, "load")
     with pytest.raises(BadModelFile, match="its method 'nemo' is unknown"):

@@ -11,8 +11,8 @@ import torch
 import viewfuse
 from conftest import make_blobs
 from viewfuse import DataError, NotEnoughMemory, SettingError, Views, metrics
+from viewfuse.methods import ESTIMATORS, estimator_of
 from viewfuse.methods.network import PlacingNetwork
-from viewfuse.methods.registry import ESTIMATORS, estimator_of
 from viewfuse.neighbors.samples import Samples
 
 _MLP = {"hidden_dims": (16,), "latent_dim": 8}

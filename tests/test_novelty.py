@@ -11,6 +11,7 @@ from scipy import sparse
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, Views
+from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted import novelty
 from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import index_training_set
@@ -46,6 +47,22 @@ def literal(nearest, row):
     return sum(parts) / sqrt(len(parts))
 
 
+@pytest.mark.parametrize(("rows", "column", "change"), [(10, 1, 1), (9, 1, 1), (10, 1, -1), (10, 0, 0), (10, 2, 1)])
+def test_a_column_of_which_no_value_was_seen_is_told(fitted, rows, column, change, recwarn):
+    """Where all of ten rows are beyond one end of the column; one row that is not is enough to say nothing."""
+    model, views = fitted
+    there = [view[~np.isnan(view).any(axis=1)] for view in views]
+    new = [view[:rows].copy() for view in there]
+    low, high = there[1].min(axis=0)[column], there[1].max(axis=0)[column]
+    new[1][:, column] += change * 1.01 * (high - low)
+    new[1][0, column] = high if column == 2 else new[1][0, column]
+    model.predict(new)
+    outside = all(value < low for value in new[1][:, column]) or all(value > high for value in new[1][:, column])
+    said = [f"view 'view_1', column {column}: no value lies among those"] * (outside and rows >= 10)
+    assert [str(one.message).split(" that the")[0] for one in recwarn if one.category is OutOfRangeWarning] == said
+    assert outside is (change != 0 and column == 1)
+
+
 def test_novelty_by_a_literal_reference(fitted):
     model, views = fitted
     stored, found = model._model.stored, model.novelty(views)
@@ -68,7 +85,8 @@ def test_other_kinds_are_novel_and_the_same_kind_is_not(fitted):
         view[:60] + 0.05 * one * rng.normal(size=(60, view.shape[1])) for view, one in zip(views, spread, strict=True)
     ]
     other = [view[:60] + 3 * one for view, one in zip(views, spread, strict=True)]
-    assert (model.novelty(other) > 0.95).mean() > 0.9
+    with pytest.warns(OutOfRangeWarning, match=r"view 'view_0', column 2: no value lies among those that the model"):
+        assert (model.novelty(other) > 0.95).mean() > 0.9
     assert (model.novelty(alike) > 0.95).mean() < 0.1
 
 
@@ -196,7 +214,7 @@ def test_what_a_user_can_do_with_a_fit_copes_with_labels_of_outliers(labelled, m
     model.validate(2)
     assert np.flatnonzero(model.labels_ == -1).tolist() == [3, 50, 71]
     assert model.trust_.refits == 2
-    with pytest.raises(SettingError, match="outliers must be 'mark' or 'label'; got 'drop'"):
+    with pytest.raises(SettingError, match="outliers must be one of mark, label; got 'drop'"):
         URRL(2, outliers="drop").fit(views)
 
 

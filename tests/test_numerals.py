@@ -5,15 +5,17 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
 
 from viewfuse import read_views
+from viewfuse.cli.kinds import NumberRange
 from viewfuse.data.digits import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.report.run_folder import read_table
+from viewfuse.io.labels import read_table
 from viewfuse.serve.bodies import read_json
 from viewfuse.serve.limits import Limits
 
@@ -98,3 +100,9 @@ def test_wells_of_a_plate_are_no_numbers(tmp_path):
     views = read_views(tmp_path / "rna.csv")
     assert list(views.columns[0]) == ["1_1", "1_2", "2_1"]
     assert views.ids.tolist() == ["1_1", "1_2"]
+
+
+def test_nan_is_within_no_bounds_of_an_option():
+    with pytest.raises(click.BadParameter, match="nan is no number"):
+        NumberRange(0, 1, min_open=True).convert("nan", None, None)
+    assert NumberRange(0, 1).convert("1", None, None) == 1

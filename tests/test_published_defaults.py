@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from viewfuse.methods.registry import estimator_of
+from viewfuse.methods import estimator_of
 
 NETWORK = {"fill": "neighbors", "reduction": "none", "device": "auto", "random_state": None, "verbose": False}
 COMPLETER = NETWORK | {

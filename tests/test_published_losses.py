@@ -14,9 +14,9 @@ from test_methods import BRIEF
 from viewfuse import Views
 from viewfuse.engine import batches as passes
 from viewfuse.engine.training import Stage
+from viewfuse.methods import estimator_of
 from viewfuse.methods.network import embeddings, masked_mse
 from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, recformer, safe_imputation, sure
-from viewfuse.methods.registry import estimator_of
 from viewfuse.missing import paper_mask
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, BatchNorm

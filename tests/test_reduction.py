@@ -311,7 +311,6 @@ def test_how_many_components():
     tables = {n: rng().normal(size=(n, WIDE)).astype(np.float32) for n in (5, 60, 400, 3000)}
     counts = {n: fit_front_end(table, everyone(table)).columns for n, table in tables.items()}
     assert counts == {5: 4, 60: 10, 400: 20, 3000: 50}
-    assert fit_front_end(tables[400], everyone(tables[400]), max_columns=7).columns == 7
 
 
 @pytest.mark.parametrize("how", REDUCING)
@@ -382,8 +381,6 @@ def test_bad_settings_are_refused():
         SettingError, match="how must be one of auto, none, pca, standard, log1p, counts, words; got 'tsne'"
     ):
         fit_front_end(values, everyone(values), "tsne")
-    with pytest.raises(SettingError, match="max_columns must be a whole number of at least 1; got 0"):
-        fit_front_end(values, everyone(values), max_columns=0)
     with pytest.raises(DataError, match="'words' is for values of at least 0"):
         fit_front_end(values, everyone(values), "words")
     with pytest.raises(DataError, match="the view has 299 columns, but its front end was fitted on 300"):

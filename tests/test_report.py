@@ -24,8 +24,7 @@ from viewfuse.report.page import write_report
 from viewfuse.report.payload import points_of
 from viewfuse.report.run_folder import _subset, read_run
 from viewfuse.report.sections import k_section
-from viewfuse.report.tables import clusters_of, merges_of
-from viewfuse.report.verdict import apart_in_words, how_sure, percent, warnings_of
+from viewfuse.report.tables import apart_in_words, clusters_of, how_sure, merges_of, percent, warnings_of
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.messages import records
 

@@ -110,7 +110,7 @@ def test_parquet_that_cannot_be_read_is_told_without_a_path(client, tmp_path):
         "/predict": (table, "say which view it is with ?view=NAME; the model has rna, protein"),
         "/predict?view=rna&id_column=x": (table, "the body has no column 'x'"),
         "/predict?view=rna": (table[:-9], "the body is no readable .parquet file"),
-        "/predict?block=rna": (table, "write VIEW=PATTERN"),
+        "/predict?block=rna": (table, "write NAME=VALUE"),
         "/explain?view=protein": (table, "view 'protein'"),
     }
     for address, (content, words) in cases.items():

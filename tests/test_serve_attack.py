@@ -29,6 +29,7 @@ PER_SECOND = 50
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 DOUBLED = ",".join(f'"k{i}":0' for i in range(40_000))
+NAMES = ",".join(f'"c{i}"' for i in range(60_001))
 BODIES = {
     "wide": b'{"views":{"rna":[' + b"[]," * 9_000_000 + b"[]]}}",
     "deep": b"[" * 1_000_000,
@@ -37,6 +38,7 @@ BODIES = {
     "doubled, short": f'{{{DOUBLED[:190_000].rpartition(",")[0]},"k1":1}}'.encode(),
     "objects": b"[" + b"{}," * 1_000_000 + b"{}]",
     "values": b'{"views":{"rna":[[' + b"1," * 10_000_000 + b"1]]}}",
+    "many names": f'{{"views":{{"rna":{{"columns":[{NAMES}],"values":[[{"1," * 60_000}1]]}}}}}}'.encode(),
     "one long row": b'{"views":{"rna":[[' + b"1," * 120_000 + b"1]]}}",
     "digits": b'{"views":{"rna":[[' + (b"1" * 4299 + b",") * 500 + b"1]]}}",
     "too long": b" " * 33_000_000,

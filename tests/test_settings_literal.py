@@ -197,8 +197,8 @@ def test_bytes_by_hand(n):
     training, distances = 16 * parameters() + step, 24 * min(n**2, 4_000_000)
     passing = 64 * 2**20 + 6_000 * n  # libraries, and what of each sample is freed in pieces
     assert cost.fit_bytes(n, WIDTHS, TINY) == n * per_sample + passing + max(training, distances)
-    held = n * per_sample * 5 + 4 * parameters() * 2 + passing
-    assert cost.fit_bytes(n, WIDTHS, TINY, 3, 2) == held + max(3 * training, distances)
+    held = n * per_sample * 3 + 4 * parameters() * 2 + passing
+    assert cost.fit_bytes(n, WIDTHS, TINY, 2) == held + max(training, distances)
 
 
 def test_seconds_by_hand():

@@ -38,7 +38,9 @@ def model(tmp_path_factory):
 
 
 def write(path, seed, rows):
-    views = make_blobs(rows, 2, missing=0, seed=seed)[0]
+    rng = np.random.default_rng(seed)
+    chosen = rng.permutation(40)[:rows]
+    views = [view[chosen] + 0.1 * rng.normal(size=view[chosen].shape) for view in make_blobs(40, 2, missing=0)[0]]
     np.savez(path, a=views[0], b=views[1], ids=np.array([f"{path.stem}-{i}" for i in range(rows)]))
 
 

@@ -7,7 +7,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from test_methods import BRIEF
 from viewfuse import URRL, Config
-from viewfuse.methods.registry import estimator_of
+from viewfuse.methods import estimator_of
 
 QUICK = ("nemo",)
 """The one without a network; those with one share most of their code with URRL."""

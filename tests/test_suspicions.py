@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,13 @@ def test_fill_values_are_noticed(value):
     data["protein"][[3, 8, 20], 1] = value
     (line,) = data_warnings(Views(data))
     assert line == "protein, columns that have values so far out that they may stand for nothing, such as -999: '1'"
+
+
+def test_values_that_differ_in_capitals_are_noticed():
+    brands = pd.DataFrame({"brand": ["Acme", "acme ", "Bolt"] * 20, "x = a": np.eye(60)[0]})
+    (line,) = data_warnings(Views({"shop": brands, **tables()}))
+    said = "differ only in capitals, and count as two values; spell them alike"
+    assert line == f"shop: 'brand = Acme' and 'brand = acme' {said}"
 
 
 def test_ids_among_the_values_are_noticed():

@@ -13,7 +13,7 @@ from viewfuse import URRL, Views
 from viewfuse.io.writers import as_json, write_labels
 from viewfuse.report.comparison import Column, with_batch
 from viewfuse.report.run_folder import read_run
-from viewfuse.report.verdict import headline, how_many, how_sure, warnings_of
+from viewfuse.report.tables import headline, how_many, how_sure, warnings_of
 from viewfuse.selection.messages import advice_of, reasons_of, records, restored, words
 
 SHORT = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 6, "joint_epochs": 1, "learning_rate": 2e-3}

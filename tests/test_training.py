@@ -240,10 +240,11 @@ def test_many_rows_start_from_micro_clusters(monkeypatch):
 
 def test_k_means_ends_where_scikit_learn_ends(monkeypatch):
     monkeypatch.setattr(centers_module, "_ROWS_AT_A_TIME", 70)
+    monkeypatch.setattr(centers_module, "_TOLERANCE", 0.0)
     rng = np.random.default_rng(0)
     points, weights = rng.normal(size=(400, 3)), rng.integers(1, 5, size=400).astype(float)
     starts = rng.normal(size=(3, 4, 3))
-    found, spread = centers_module.k_means(*map(torch.from_numpy, (points, weights, starts)), 300, 0.0)
+    found, spread = centers_module.k_means(*map(torch.from_numpy, (points, weights, starts)), 300)
     for start, own, squares in zip(starts, found.numpy(), spread.tolist(), strict=True):
         expected = KMeans(4, init=start, n_init=1, tol=0).fit(points, sample_weight=weights)
         assert own == pytest.approx(expected.cluster_centers_, abs=1e-9)

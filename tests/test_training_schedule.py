@@ -78,7 +78,7 @@ def joint_events(monkeypatch, recorder, length, *, stop=(99, 99), watched=True, 
     for run in runs:
         run_past(run, 3, GROUPS)
     watches = [Watch(recorder, r, run.joint_stage, stop[r]) for r, run in enumerate(runs)] if watched else []
-    monkeypatch.setattr(training, "EarlyStopping", lambda *args, settles: watches.pop(0) if settles else None)
+    monkeypatch.setattr(training, "EarlyStopping", lambda *args, settles, views: watches.pop(0) if settles else None)
     runs[1].diverged = "broke" if watched else ""
     training.train_jointly(runs, checkpoint=recorder)
     return recorder.events, runs

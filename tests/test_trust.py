@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, load
-from viewfuse.selection import confidence, label_sets, trust
+from viewfuse.selection import confidence, rules
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import advice_of, reasons_of
 
@@ -130,8 +130,8 @@ def test_a_row_by_hand():
 def test_wilson_by_the_quadratic_equation(share, n, interval):
     """The bounds are the shares p whose normal test statistic |share - p| / sqrt(p (1 - p) / n) is 1.645."""
     roots = np.roots([1 + 1.645**2 / n, -(2 * share + 1.645**2 / n), share**2]).real
-    assert trust.wilson(share, n) == pytest.approx(sorted(roots), abs=1e-9)
-    assert trust.wilson(share, n) == pytest.approx(interval, abs=0.01)
+    assert rules.wilson(share, n) == pytest.approx(sorted(roots), abs=1e-9)
+    assert rules.wilson(share, n) == pytest.approx(interval, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_wilson_by_the_quadratic_equation(share, n, interval):
 )
 def test_levels_by_hand(mean, word):
     # Of four clusters: (0.85 - 0.25) / 0.75 = 0.8, (0.625 - 0.25) / 0.75 = 0.5
-    found = trust.estimated(np.full(40, mean), np.arange(40) % 4, 4)
+    found = rules.estimated(np.full(40, mean), np.arange(40) % 4, 4)
     assert found.level == word
     assert found.evidence["low"] < mean < found.evidence["high"]
     assert log(found.evidence["high"] / (1 - found.evidence["high"])) == pytest.approx(log(mean / (1 - mean)) + 1.2)
@@ -149,15 +149,15 @@ def test_levels_by_hand(mean, word):
 def test_repeated_fits_are_counted():
     labels = np.array([0, 0, 0, 1])
     hits = np.array([[1, 1, 0, 1], [1, 1, 1, 0]], dtype=bool)
-    found = trust.measured(hits, labels, 2)
+    found = rules.measured(hits, labels, 2)
     assert (found.refits, found.evidence["again"]) == (2, 0.75)
     assert [one["again"] for one in found.clusters] == pytest.approx([5 / 6, 0.5])
-    assert (found.clusters[1]["low"], found.clusters[1]["high"]) == trust.wilson(0.5, 2)
+    assert (found.clusters[1]["low"], found.clusters[1]["high"]) == rules.wilson(0.5, 2)
 
 
 def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
     number = ClusterNumber(3, {}, "continuum", [], "largest", [])
-    found = trust.with_reasons(trust.estimated(np.full(9, 0.99), np.arange(9) % 3, 3), *trust.on_number(number))
+    found = rules.with_reasons(rules.estimated(np.full(9, 0.99), np.arange(9) % 3, 3), *rules.on_number(number))
     assert found.level == "some"
     assert [one["name"] for one in found.reasons] == ["continuum", "range_end"]
     assert "embedding" in advice_of(found)
@@ -165,11 +165,11 @@ def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
 
 def test_reasons_are_found_at_their_bounds():
     sizes = np.repeat([0, 1, 2], [5, 50, 20])
-    assert trust.on_sizes(sizes, 4) == {"name": "unequal", "least": 5, "most": 50}
-    assert trust.on_sizes(sizes[:-20][:-1], 2) is None
-    assert trust.on_outliers(0, 9) is None
-    assert trust.on_kmeans(0.8, 0.9, 0.5)["same"]
-    assert not trust.on_kmeans(0.79, 0.9, 0.5)["same"]
+    assert rules.on_sizes(sizes, 4) == {"name": "unequal", "least": 5, "most": 50}
+    assert rules.on_sizes(sizes[:-20][:-1], 2) is None
+    assert rules.on_outliers(0, 9) is None
+    assert rules.on_kmeans(0.8, 0.9, 0.5)["same"]
+    assert not rules.on_kmeans(0.79, 0.9, 0.5)["same"]
 
 
 def test_one_view_that_decides_is_named():
@@ -178,20 +178,20 @@ def test_one_view_that_decides_is_named():
     same = [np.flatnonzero((labels == label).numpy()) for label in (0, 1)]
     own = torch.tensor(np.stack([rng.choice(same[label], 9) for label in labels.tolist()]))
     anyone = torch.tensor(rng.integers(0, 200, (200, 9)))
-    found = trust.on_views(labels, torch.stack([anyone, own], dim=1), ["a", "b"])
+    found = rules.on_views(labels, torch.stack([anyone, own], dim=1), ["a", "b"])
     assert (found["view"], found["agreement"]) == ("b", pytest.approx(1.0))
-    assert trust.on_views(labels, torch.stack([own, own], dim=1), ["a", "b"]) is None
-    assert trust.on_views(labels, own[:, None], ["a"]) is None
+    assert rules.on_views(labels, torch.stack([own, own], dim=1), ["a", "b"]) is None
+    assert rules.on_views(labels, own[:, None], ["a"]) is None
 
 
 def test_clusters_that_follow_a_batch():
     rng = np.random.default_rng(0)
     labels, batch = np.repeat([0, 1, 2], 40), np.array(["x", "y"])[np.repeat([0, 1, 0], 40)]
-    found = trust.on_batch(labels, batch, "plate")
+    found = rules.on_batch(labels, batch, "plate")
     assert found["information"] == pytest.approx(adjusted_mutual_info_score(batch, labels))
     assert found["p"] == 1 / 200
-    assert trust.on_batch(labels, rng.permutation(batch), "plate") is None
-    assert trust.with_reasons(trust.estimated(np.full(120, 0.9), labels, 3), found).reasons[0]["name"] == "batch"
+    assert rules.on_batch(labels, rng.permutation(batch), "plate") is None
+    assert rules.with_reasons(rules.estimated(np.full(120, 0.9), labels, 3), found).reasons[0]["name"] == "batch"
 
 
 # Sets of clusters.
@@ -202,7 +202,7 @@ def test_the_conformal_quantile_by_counting():
     rng = np.random.default_rng(0)
     for n, alpha in ((9, 0.1), (10, 0.1), (99, 0.1), (57, 0.2), (5, 0.1)):
         scores = np.sort(rng.uniform(size=n))
-        below = int((scores < label_sets._bound(scores, alpha)).sum())
+        below = int((scores < confidence._bound(scores, alpha)).sum())
         assert below == max(int(np.floor(alpha * (n + 1) + 1e-9)) - 1, 0)
 
 
@@ -212,9 +212,9 @@ def test_sets_hold_the_drawn_cluster_as_often_as_asked_whatever_views_there_are(
     soft = rng.dirichlet([1.0] * 4, size=4_000).astype(np.float32)
     soft[n_present == 2] **= 3
     soft /= soft.sum(axis=1, keepdims=True)
-    known = label_sets.bounds(soft, n_present, 0.1)
+    known = confidence.bounds(soft, n_present, 0.1)
     assert set(known) == {0, 1, 2}
-    inside = label_sets.label_sets(soft, n_present, known)
+    inside = confidence.label_sets(soft, n_present, known)
     labels = np.array([rng.choice(4, p=row / row.sum()) for row in soft.astype(float)])
     for count in (1, 2):
         own = n_present == count
@@ -276,14 +276,14 @@ def test_repeated_fits_replace_the_estimate(tmp_path):
 
 def test_where_a_cluster_dissolves_trust_is_not_high_and_of_nothing_no_cluster_is_named():
     labels = np.repeat([0, 1, 2], [80, 15, 5])
-    lost = trust.estimated(np.where(labels == 2, 0.4, 0.99), labels, 3)
+    lost = rules.estimated(np.where(labels == 2, 0.4, 0.99), labels, 3)
     assert (lost.level, [one["clusters"] for one in lost.reasons]) == ("some", [[2]])
-    assert trust.estimated(np.full(100, 0.97), labels, 3).level == "high"
-    weak = trust.estimated(np.where(labels == 0, 0.55, 0.6), labels, 3)
+    assert rules.estimated(np.full(100, 0.97), labels, 3).level == "high"
+    weak = rules.estimated(np.where(labels == 0, 0.55, 0.6), labels, 3)
     assert (weak.level, weak.reasons) == ("none", [])
-    one = trust.estimated(np.where(labels == 0, 0.4, 0.9), labels, 3)
+    one = rules.estimated(np.where(labels == 0, 0.4, 0.9), labels, 3)
     assert (one.level, [own["clusters"] for own in one.reasons]) == ("none", [[0]])
-    none = trust.measured(np.zeros((5, 100), bool), labels, 3)
+    none = rules.measured(np.zeros((5, 100), bool), labels, 3)
     assert (none.level, none.reasons) == ("none", [])
 
 
@@ -296,10 +296,10 @@ def test_reasons_have_words_of_their_own():
         {"name": "outliers", "count": 6, "samples": 300},
         {"name": "one_view", "view": "sound", "agreement": 0.8, "others": 0.05},
         {"name": "unequal", "least": 5, "most": 500},
-        trust.on_kmeans(0.3, 0.89, 0.45),
+        rules.on_kmeans(0.3, 0.89, 0.45),
     ]
-    found = trust.with_reasons(Trust("some", {"again": 0.7, "low": 0.5, "high": 0.8}, 4), *reversed(every))
-    assert [one["name"] for one in found.reasons] == list(trust.GRAVITY)
+    found = rules.with_reasons(Trust("some", {"again": 0.7, "low": 0.5, "high": 0.8}, 4), *reversed(every))
+    assert [one["name"] for one in found.reasons] == list(rules.GRAVITY)
     told = reasons_of(found)
     assert told[-1].what.endswith("neighbours agree with ours better: 0.89 against 0.45.")
     assert "clusters 1 and 3" in told[2].what

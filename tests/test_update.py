@@ -20,7 +20,7 @@ from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods import updating
-from viewfuse.methods.joining import joined_ids
+from viewfuse.methods.updating import joined_ids
 from viewfuse.selection.decisions import Update
 from viewfuse.selection.messages import words
 
@@ -200,7 +200,6 @@ def test_a_training_that_diverges_leaves_the_model_as_it_was(fitted, monkeypatch
     ("old", "new", "found"),
     [
         (np.arange(3), np.arange(2), [0, 1, 2, 3, 4]),
-        (np.array(["a", "b"]), np.arange(2), ["a", "b", 0, 1]),
         (np.arange(3), np.array(["a"]), [0, 1, 2, "a"]),
         (np.array([5, 7]), np.array([6, 8]), [5, 7, 6, 8]),
     ],
@@ -209,7 +208,9 @@ def test_ids_are_counted_on_or_taken_as_they_are(old, new, found):
     assert joined_ids(old, new).tolist() == found
 
 
-def test_ids_that_are_written_alike_are_refused():
+def test_ids_that_are_written_alike_or_only_count_rows_are_refused():
+    with pytest.raises(DataError, match="no ids but row numbers, those of the model have ids such as 'a'; give"):
+        joined_ids(np.array(["a", "b"]), np.arange(2))
     with pytest.raises(DataError, match="two ids are both written '1'"):
         joined_ids(np.array(["1", "2"]), np.array([5, 1]))
 

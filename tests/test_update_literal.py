@@ -15,8 +15,8 @@ from torch.nn import Module, Parameter
 from viewfuse.data.filling import EmptyCells
 from viewfuse.engine.guidance import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
-from viewfuse.methods import joining, new_kinds, updating
-from viewfuse.methods.new_kinds import NewKind, _Branch, _Tested
+from viewfuse.methods import choosing_k, updating
+from viewfuse.methods.choosing_k import NewKind, _Branch, _Tested
 from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
@@ -36,12 +36,12 @@ def enlarged(labels, novel, n_old, numbers=(0, 1, 2), model=None, width=3):
 def test_columns_that_are_empty_in_part_are_filled_and_said():
     cells = [EmptyCells("rna", 4, ["x", "y"], np.array([1, 3]), by_median=1)]
     with pytest.warns(EmptyCellsWarning, match="empty cells were filled"):
-        assert joining._same_columns(lambda X: (X, cells), "views") == "views"
+        assert updating._same_columns(lambda X: (X, cells), "views") == "views"
     with pytest.raises(DataError, match=r"view 'rna' has no value in 1 columns, such as 'y'"):
-        joining._same_columns(lambda X: (X, [EmptyCells("rna", 4, ["x", "y"], np.array([1, 4]))]), "views")
+        updating._same_columns(lambda X: (X, [EmptyCells("rna", 4, ["x", "y"], np.array([1, 4]))]), "views")
     for more, said in ((["b"], "id 'b' is among"), (["b", "c", "a"], "id 'b' and 1 more are among")):
         with pytest.raises(DataError, match=said):
-            joining.joined_ids(np.array(["a", "b"]), np.array(more))
+            updating.joined_ids(np.array(["a", "b"]), np.array(more))
 
 
 def test_only_old_samples_that_do_not_wait_have_a_cluster():
@@ -153,7 +153,7 @@ def test_new_samples_are_at_most_half_of_those_that_are_looked_at(monkeypatch):
         seen.update(rows=look, labels=labels, novel=novel)
         return [NewKind(np.array([0, 2, 2499]), {})]
 
-    monkeypatch.setattr(updating, "_look", lambda run, stored, rows: rows)
+    monkeypatch.setattr(updating, "look_of", lambda run, rows: rows)
     monkeypatch.setattr(updating, "new_kinds", found)
     labels, novel = np.arange(6000) % 7, np.arange(6000) % 10 == 0
     model = SimpleNamespace(stored=None, names=["rna"])
@@ -295,9 +295,9 @@ def test_a_branch_is_tested_against_the_known_samples_beside_it_and_then_within(
 
 
 def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
-    monkeypatch.setattr(new_kinds, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
-    monkeypatch.setattr(new_kinds, "strongest", len)
-    monkeypatch.setattr(new_kinds, "tested", lambda record, strongest: strongest == 1)
+    monkeypatch.setattr(choosing_k, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
+    monkeypatch.setattr(choosing_k, "strongest", len)
+    monkeypatch.setattr(choosing_k, "tested", lambda record, strongest: strongest == 1)
     look = type("Look", (), {"take": lambda self, rows: rows, "__len__": lambda self: 101})()
     tree = tree_of(look=look, names=["rna"], generator=None)
     found = tree._test(np.arange(4), np.arange(10, 17))
@@ -307,7 +307,7 @@ def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
 def test_few_novel_samples_are_no_kind_and_the_largest_kind_is_first(monkeypatch):
     sizes = [3, 9, 5]
     tree = SimpleNamespace(novel_branches=lambda: sizes, kinds=lambda size: [NewKind(np.arange(size), {})])
-    monkeypatch.setattr(new_kinds, "_Tested", lambda *given: tree)
+    monkeypatch.setattr(choosing_k, "_Tested", lambda *given: tree)
     for count, found in ((7, []), (8, [9, 5, 3])):
-        kinds = new_kinds.new_kinds(None, None, np.arange(20) < count, [], 0)
+        kinds = choosing_k.new_kinds(None, None, np.arange(20) < count, [], 0)
         assert [len(kind.rows) for kind in kinds] == found

@@ -105,18 +105,19 @@ def test_nothing_is_learned_from_samples_without_weight(weights):
         assert one.grad[own > 0].any(dim=1).all()
 
 
-def test_a_weight_is_a_repetition_in_k_means():
+def test_a_weight_is_a_repetition_in_k_means(monkeypatch):
     rng = np.random.default_rng(0)
     points = torch.from_numpy(rng.normal(size=(40, 3)) + 100)
     weights = torch.from_numpy(rng.integers(0, 4, 40)).double()
     (many,) = repeated(weights, points)
     starts = points[torch.from_numpy(rng.permutation(40)[:8])].view(2, 4, 3)
     # Centres stop by the variance of the points, in which weights do not count: let none stop early.
-    found, spread = k_means(points, weights, starts, 50, tolerance=0.0)
-    expected, theirs = k_means(many, torch.ones(len(many)), starts, 50, tolerance=0.0)
+    monkeypatch.setattr("viewfuse.selection.kmeans._TOLERANCE", 0.0)
+    found, spread = k_means(points, weights, starts, 50)
+    expected, theirs = k_means(many, torch.ones(len(many)), starts, 50)
     assert torch.allclose(found, expected, rtol=1e-9)
     assert torch.allclose(spread, theirs, rtol=1e-6)
-    smaller = k_means(points, weights / 100, starts, 50, tolerance=0.0)  # less than one sample in all
+    smaller = k_means(points, weights / 100, starts, 50)  # less than one sample in all
     assert torch.allclose(smaller[0], expected, rtol=1e-9)
     assert torch.allclose(smaller[1] * 100, theirs, rtol=1e-6)
     mean = initial_centers(points, 1, 0, None, weights)

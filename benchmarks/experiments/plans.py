@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.experiments.catalogue import CATALOGUE, DataSet
 from viewfuse.data.scaling import KINDS
 from viewfuse.errors import SettingError
-from viewfuse.methods.registry import ESTIMATORS, estimator_of
+from viewfuse.methods import ESTIMATORS, estimator_of
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.missing import Gaps, describe, paper_mask
 from viewfuse.reduction.frontend import HOW

@@ -37,8 +37,8 @@ from viewfuse.data.views import Views
 from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.errors import DataError, Diverged
+from viewfuse.methods import estimator_of
 from viewfuse.methods.network import embeddings
-from viewfuse.methods.registry import estimator_of
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.utils.jobs import run_jobs

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from viewfuse.comparison.run import compare
     from viewfuse.data.views import Views
     from viewfuse.io.readers import read_chunks, read_views
-    from viewfuse.methods.registry import load
+    from viewfuse.methods import load
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.estimator import URRL
 
@@ -67,7 +67,7 @@ _LAZY = {
     "URRL": "viewfuse.methods.urrl.estimator",
     "Views": "viewfuse.data.views",
     "compare": "viewfuse.comparison.run",
-    "load": "viewfuse.methods.registry",
+    "load": "viewfuse.methods",
     "read_chunks": "viewfuse.io.readers",
     "read_views": "viewfuse.io.readers",
 }

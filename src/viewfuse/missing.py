@@ -127,6 +127,9 @@ def real_mask(
     _check_shape(n_samples, present.shape[1], 0.0)
     if not len(present):
         raise DataError("the observed mask has no rows; give at least one")
+    if not present.any(axis=1).all():
+        row = int(present.any(axis=1).argmin())
+        raise DataError(f"row {row} of the observed mask has no view at all; leave out such samples")
     return present[np.random.default_rng(random_state).integers(len(present), size=n_samples)]
 
 

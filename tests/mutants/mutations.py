@@ -20,7 +20,7 @@ from mutants.defects import PACKAGE, ROOT
 WORDING = (
     "selection/messages.py",
     "errors.py",
-    "cli/options/__init__.py",
+    "cli/options.py",
 )
 """Files that hold sentences and options of the command line."""
 SPOKEN = frozenset({"warn", "echo", "secho", "print", "info", "debug", "Option", "option"})

@@ -15,8 +15,7 @@ import numpy as np
 from benchmarks import RESULTS
 from benchmarks.experiments.records import read_records
 from benchmarks.experiments.synthetic import MAKERS
-from viewfuse.comparison.picture import draw_critical_difference
-from viewfuse.comparison.ranks import ranks_of
+from viewfuse.comparison.ranks import draw_critical_difference, ranks_of
 
 HERE = RESULTS / "methods"
 RATES = (0.25, 0.5, 0.75)

@@ -1,4 +1,4 @@
-"""The command line: one file per verb."""
+"""The command line: one file per verb, or per few that belong together."""
 
 from __future__ import annotations
 
@@ -46,15 +46,8 @@ MORE = {
     "update": "Let new samples join a run, whose clusters keep their numbers.",
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
-_ELSEWHERE = {
-    "drift": ("viewfuse.cli.later", "drift"),
-    "embed": ("viewfuse.cli.predict", "embed"),
-    "impute": ("viewfuse.cli.predict", "impute"),
-    "info": ("viewfuse.cli.predict", "info"),
-    "rename": ("viewfuse.cli.later", "rename"),
-    "update": ("viewfuse.cli.later", "update"),
-}
-"""Verbs that have no module of their own here."""
+_TOGETHER = {"later": ("drift", "rename", "update", "validate"), "predict": ("embed", "impute", "info", "score")}
+"""Verbs that share a module, in which their functions are called like them."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"
 
 
@@ -79,8 +72,9 @@ class Verbs(click.Group):
         if cmd_name not in known:
             return None
         if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
-            module, name = _ELSEWHERE.get(cmd_name, (f"viewfuse.cli.{cmd_name.replace('-', '_')}", "command"))
-            command: click.Command = getattr(importlib.import_module(module), name)
+            module = next((one for one, verbs in _TOGETHER.items() if cmd_name in verbs), None)
+            found = importlib.import_module(f"viewfuse.cli.{module or cmd_name.replace('-', '_')}")
+            command: click.Command = getattr(found, cmd_name if module else "command")
             command.help = known[cmd_name]
             return command
         return click.Command(cmd_name, help=known[cmd_name])
@@ -193,7 +187,7 @@ def _in_words(ctx: click.Context, message: object) -> str:
     command = ctx.meta.get(_VERB)
     if command is None:
         return plain(message)
-    from viewfuse.cli.options.numbers import spelling
+    from viewfuse.cli.kinds import spelling
 
     return plain(spelled(message, spelling(command)))
 

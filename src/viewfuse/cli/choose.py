@@ -91,7 +91,7 @@ def _said(split: Mapping[str, Any]) -> str:
 
 def _write(out: Path, decision: dict[str, Any], style: PictureStyle) -> None:
     write_file(out / "choice.json", as_json_text(decision, indent=1).encode())
-    from viewfuse.plots.cluster_numbers import draw_choice
+    from viewfuse.plots.pictures import draw_choice
 
     why = why_not_drawn(draw_choice, out / "k.png", decision, style)
     if why is not None:

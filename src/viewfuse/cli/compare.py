@@ -12,11 +12,10 @@ from typing import Any
 import click
 
 from viewfuse.cli import options
-from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
-from viewfuse.methods.registry import ESTIMATORS, method_names
+from viewfuse.methods import ESTIMATORS, method_names
 from viewfuse.plots.style import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
@@ -144,10 +143,12 @@ def command(
                 inputs, names, out, latex, as_json, rates=shares, own=own, style=style, device=device, **asked
             )
         return
+    if own is not None:
+        raise SettingError("--own is for several data sets; leave it out")
     if asked["n_clusters"] is None:
         raise click.UsageError("Missing option '--clusters'")
     views = inputs.open().read()
-    known = None if labels is None else _matched(views, labels)
+    known = None if labels is None else read_labels(labels)
     from viewfuse.comparison.results import cells, failures, note
     from viewfuse.comparison.run import compare
 
@@ -217,7 +218,7 @@ def _kept(out: Path) -> Iterator[None]:
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
     """Accept a new folder, or that of a comparison to resume."""
-    from viewfuse.comparison.folder import holds_comparison, holds_comparisons
+    from viewfuse.comparison.arguments import holds_comparison, holds_comparisons
 
     options.check_not_read(out, inputs)
     if holds_comparison(out) or holds_comparisons(out):
@@ -226,15 +227,6 @@ def _check_folder(out: Path, inputs: options.Inputs) -> None:
         raise CannotWrite(f"{out} holds something else than a comparison; give another --out")
     else:
         options.check_new_folder(out, False, inputs)
-
-
-def _matched(views: Views, path: Path) -> list[str | None]:
-    """Per sample its label; None where the file has none."""
-    known = read_labels(path)
-    found = [known.get(str(name)) for name in views.ids.tolist()]
-    if not any(found):
-        raise DataError(f"{path} has no label for any of the samples; spell ids as in the data")
-    return found
 
 
 def _tell(line: str) -> None:

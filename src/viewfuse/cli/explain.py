@@ -11,9 +11,8 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.data.categories import category_of
-from viewfuse.io.writers import as_json as json_text
 from viewfuse.io.writers import write_sheets
-from viewfuse.report.verdict import percent
+from viewfuse.report.tables import percent
 
 if TYPE_CHECKING:
     from viewfuse.fitted.clusters import Merge
@@ -50,16 +49,9 @@ def command(
         write_sheets(folder, sheets(explanation, top or TOP))
     clusters = describe(explanation, top or 1)
     if as_json:
-        click.echo(
-            json_text(
-                {
-                    "samples": len(explanation.ids),
-                    "clusters": clusters,
-                    "merges": [one._asdict() for one in explanation.merges],
-                    "written to": str(out),
-                }
-            )
-        )
+        merges = [one._asdict() for one in explanation.merges]
+        facts = {"samples": len(explanation.ids), "clusters": clusters, "merges": merges}
+        options.show({**facts, "written to": str(out)}, as_json)
         return
     rows = [row for cluster in clusters for row in _rows(cluster)]
     title = "most distinguishing feature" + ("s" if (top or 1) > 1 else "")

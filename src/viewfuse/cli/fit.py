@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.cli.options.known import KnownFiles, known_files
+from viewfuse.cli.kinds import KnownFiles, known_files
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
@@ -21,8 +21,7 @@ from viewfuse.fitted.clusters import representatives
 from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.methods.urrl.config import Config
-from viewfuse.plots.cluster_numbers import draw_choice
-from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report

@@ -11,6 +11,7 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.errors import ViewfuseError
+from viewfuse.utils.settings import named_values
 
 _LONG = ("decisions", "fit", "offset", "contents")
 _AUTO: dict[str, Any] = {
@@ -53,7 +54,7 @@ def command(block: tuple[str, ...], as_json: bool, **given: Any) -> None:
     is_first = os.environ.get("RANK", "0") == "0"
     try:
         options.check_links(given["out"])
-        summary = fit_large(**given, blocks=options.pairs("--block", block), verbose=True)
+        summary = fit_large(**given, blocks=named_values("--block", block), verbose=True)
     except ViewfuseError:
         if not is_first:  # who says the same
             sys.exit(2)

@@ -1,10 +1,11 @@
-"""viewfuse rename, drift and update: what is done with a run later."""
+"""viewfuse rename, drift, update and validate: what is done with a run later."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -12,15 +13,17 @@ import numpy as np
 from viewfuse.cli import options
 from viewfuse.cli.fit import command as fit
 from viewfuse.cli.fit import results_in
+from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
+from viewfuse.io.labels import read_table
 from viewfuse.io.writers import OUTLIER, Sheet, named_rows, write_embedding, write_history, write_labels, write_sheets
 from viewfuse.io.writers import as_json as json_text
 from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import read_run, read_table
+from viewfuse.report.run_folder import read_run
 from viewfuse.selection.messages import p_value, words
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import plain, tell
@@ -147,28 +150,66 @@ def update(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> Non
 
 def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, seconds: float) -> None:
     """The files of a run again, for all of its samples, in a new folder."""
-    from viewfuse.methods.trusting import trust_in
-    from viewfuse.methods.urrl.validation import source_of
-
-    views, judged = source_of(fitted._model, fitted.ids_).reduced, fitted.judge(alpha=former.alpha)
-    write_labels(folder / "labels.csv", views, judged, fitted.cluster_names_)
-    places = place_samples(fitted.embedding_)
-    xy = zip(views.ids[places.rows].tolist(), *places.xy.astype(float).tolist(), strict=True)
+    places, (n, width) = place_samples(fitted.embedding_), fitted.embedding_.shape
+    xy = zip(fitted.ids_[places.rows].tolist(), *places.xy.astype(float).tolist(), strict=True)
     write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), xy)})
-    n, width = fitted.embedding_.shape
-    write_embedding(folder / "embedding.npy", n, width, [(views, fitted.embedding_)])
+    write_embedding(folder / "embedding.npy", n, width, [(_views_of(fitted), fitted.embedding_)])
     write_history(folder / "history.csv", fitted.history_)
-    fitted.save(folder / "model")
-    own = judged.labels[judged.labels != OUTLIER]
-    summary = {
-        **former.summary, "samples": len(views), "decisions": fitted.decisions_, "seconds": round(seconds, 1),
-        "cluster_sizes": np.bincount(own, minlength=fitted.n_clusters_).tolist(), "command": options.typed(),
-        "uncertain": int(judged.uncertain.sum()), "epochs": len(fitted.history_["epoch"]), "remarks": [],
-    }  # fmt: skip
-    if (trust := trust_in(fitted.decisions_)) is not None:
-        summary["found_again"] = [round(one["again"], 3) for one in trust.clusters]
-    summary["files"] = ["labels.csv", "map.csv", "embedding.npy", "history.csv", "moved.csv", "model", "report.html"]
-    write_file(folder / "summary.json", json_text(summary, indent=1).encode())
+    files = ["labels.csv", "map.csv", "embedding.npy", "history.csv", "moved.csv", "model", "report.html"]
+    changed = {"samples": n, "seconds": round(seconds, 1), "command": options.typed(), "remarks": [], "files": files}
+    _write_again(folder, fitted, former, run.resolve().name, epochs=len(fitted.history_["epoch"]), **changed)
     if (why := why_not_drawn(_draw, read_run(folder))) is not None:
         tell(f"there is no map.png: {plain(why)}")
-    write_report([folder], folder / "report.html", spell=options.spelling(fit), title=run.resolve().name)
+
+
+def _views_of(fitted: URRL) -> Views:
+    """The training samples of a model, as they were before they were scaled."""
+    from viewfuse.methods.urrl.validation import source_of
+
+    return source_of(fitted._model, fitted.ids_).reduced
+
+
+def _write_again(folder: Path, fitted: URRL, former: FinishedRun, title: str, **changed: Any) -> dict[str, Any]:
+    """Labels, model, summary and page of a run whose model has changed; `changed` is what else its summary says."""
+    from viewfuse.methods.trusting import trust_in
+
+    judged = fitted.judge(alpha=former.alpha)
+    write_labels(folder / "labels.csv", _views_of(fitted), judged, fitted.cluster_names_)
+    fitted.save(folder / "model")
+    sizes = np.bincount(judged.labels[judged.labels != OUTLIER], minlength=fitted.n_clusters_).tolist()
+    summary = {**former.summary, "decisions": fitted.decisions_, "cluster_sizes": sizes, **changed}
+    summary["uncertain"] = int(judged.uncertain.sum())
+    if (trust := trust_in(fitted.decisions_)) is not None:
+        summary["found_again"] = [round(one["again"], 3) for one in trust.clusters]
+    write_file(folder / "summary.json", json_text(summary, indent=1).encode())
+    write_report([folder], folder / "report.html", spell=options.spelling(fit), title=title)
+    return summary
+
+
+_VALIDATION = "validation"
+
+
+@click.command()
+@click.argument("run", type=options.PATH, metavar="RUN")
+@click.option(
+    "--refits", type=options.WholeRange(2), default=5, show_default=True, help="Whole fits on 80 % of the samples."
+)
+@options.device
+@options.as_json
+def validate(run: Path, refits: int, device: str, as_json: bool) -> None:
+    """Filled in by the group."""
+    finished = read_run(run)
+    from viewfuse import URRL, load
+
+    fitted = load(run / "model", device=device)
+    if not isinstance(fitted, URRL):
+        raise SettingError("only fits of URRL can be repeated")
+    if len(fitted.ids_) != len(finished.ids):
+        raise DataError(f"{run / 'model'} keeps {len(fitted.ids_):,} of its samples; fit again without --keep")
+    fitted.checkpoint, fitted.verbose = run / _VALIDATION, True
+    fitted.validate(refits)
+    fitted.checkpoint, fitted.verbose = None, False
+    summary = _write_again(run, fitted, finished, run.resolve().name)
+    shutil.rmtree(run / _VALIDATION, ignore_errors=True)
+    facts: dict[str, Any] = {"found_again": summary["found_again"], "trust": words(fitted.trust_)}
+    options.show({**facts, "written to": str(run)}, as_json)

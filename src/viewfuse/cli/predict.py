@@ -1,4 +1,4 @@
-"""viewfuse predict, embed, impute and info: a saved model, and what it says of the samples of files."""
+"""viewfuse predict, embed, impute, info and score: a saved model, and what it says of the samples of files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 import click
 
+from viewfuse import metrics
 from viewfuse.cli import options
+from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.filling import Filled
 from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.io.labels import read_labels
 from viewfuse.io.writers import write_embedding, write_views
 from viewfuse.utils.settings import Setting
 
@@ -161,5 +164,29 @@ def info(model: Path, as_json: bool) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     options.show(
         {**facts, "scaling": manifest["scaling"], "format": manifest["format"], "written by": versions, "bytes": size},
+        as_json,
+    )
+
+
+@click.command()
+@click.argument("labels", type=options.PATH)
+@click.argument("truth", type=options.PATH)
+@options.as_json
+def score(labels: Path, truth: Path, as_json: bool) -> None:
+    """Filled in by the group."""
+    found, known = read_labels(labels), read_labels(truth)
+    both = [name for name in found if name in known]
+    if not both:
+        raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
+    warn_of_few(len(both), found, known, "files")
+    pair = [known[name] for name in both], [found[name] for name in both]
+    scores = {"accuracy": metrics.clustering_accuracy(*pair), "NMI": metrics.nmi(*pair), "ARI": metrics.ari(*pair)}
+    left_out = len(set(found) ^ set(known))
+    options.show(
+        {
+            "samples": len(both),
+            "without a partner": left_out,
+            **{name: round(score, 4) for name, score in scores.items()},
+        },
         as_json,
     )

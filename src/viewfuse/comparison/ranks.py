@@ -1,11 +1,18 @@
-"""Which methods are better than others over several data sets, and which differ by chance (Demšar, JMLR 2006)."""
+"""Which methods are better than others over several data sets, and which differ by chance (Demšar, JMLR 2006).
+
+Mean ranks of all with a picture of them, and one method against each of the others: Wilcoxon's test with Holm's
+correction, and effect sizes. Runs on masks of one data set share its samples, so a test over them would find
+differences everywhere; tests count data sets.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +20,9 @@ from scipy.stats import chi2, rankdata, studentized_range
 
 from viewfuse.comparison.results import Comparison
 from viewfuse.errors import DataError, SettingError
+from viewfuse.fitted.drift import holm
+from viewfuse.plots.pictures import picture
+from viewfuse.plots.style import ON_SCREEN, PictureStyle
 
 LEVEL = 0.05
 
@@ -96,9 +106,9 @@ def ranks_of(names: Sequence[str], scores: NDArray[np.float64]) -> Ranks:
     return Ranks(*ordered, nemenyi(k, count), _friedman(own), count, left_out)
 
 
-def nemenyi(n_methods: int, count: int, level: float = LEVEL) -> float:
+def nemenyi(n_methods: int, count: int) -> float:
     """The critical difference of mean ranks over `count` data sets."""
-    q = float(studentized_range.ppf(1 - level, n_methods, np.inf)) / sqrt(2)
+    q = float(studentized_range.ppf(1 - LEVEL, n_methods, np.inf)) / sqrt(2)
     return q * sqrt(n_methods * (n_methods + 1) / (6 * count))
 
 
@@ -110,3 +120,122 @@ def _friedman(ranks: NDArray[np.float64]) -> float:
         return 1.0
     statistic = count * ((ranks.mean(axis=0) - (k + 1) / 2) ** 2).sum() / spread
     return float(chi2.sf(statistic, k - 1))
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """One's own method beside another one.
+
+    Attributes
+    ----------
+    difference : own less other, mean over data sets
+    wins, ties, losses : data sets on which the own method is better, equal, worse
+    effect : rank-biserial correlation, the share of ranks in favour less that against: 1 is better everywhere, -1 worse
+    p_value : of Wilcoxon's signed-rank test, exact, two-sided
+    corrected : the same for all methods at once (Holm)
+    """
+
+    method: str
+    difference: float
+    wins: int
+    ties: int
+    losses: int
+    effect: float
+    p_value: float
+    corrected: float
+
+
+def paired_tests(names: Sequence[str], scores: NDArray[np.float64], own: str) -> list[PairedTest]:
+    """Test one method against each other one; methods without a score on some data set are left out.
+
+    Parameters
+    ----------
+    scores : of shape (data sets, methods), the higher the better
+    own : one of `names`
+    """
+    if own not in names:
+        raise SettingError(f"method {own!r} was not compared; choose from {', '.join(names)}")
+    mine = scores[:, list(names).index(own)]
+    if np.isnan(mine).any():
+        raise DataError(f"method {own!r} failed on some data set, so it cannot be tested; give another one")
+    there = [(name, column) for name, column in zip(names, scores.T, strict=True) if not np.isnan(column).any()]
+    apart = {name: mine - column for name, column in there if name != own}
+    found = {name: signed_ranks(one) for name, one in apart.items()}
+    corrected = holm([p_value for _, p_value in found.values()])
+    return [
+        PairedTest(name, float(one.mean()), int((one > 0).sum()), int((one == 0).sum()), int((one < 0).sum()), *test, p)
+        for (name, one), test, p in zip(apart.items(), found.values(), corrected, strict=True)
+    ]
+
+
+def signed_ranks(differences: NDArray[np.float64]) -> tuple[float, float]:
+    """Rank-biserial correlation and the exact p-value of Wilcoxon's test; differences of zero are left out.
+
+    All ways to give the ranks signs are counted, ties sharing their mean rank.
+    """
+    left = differences[differences != 0]
+    if not len(left):
+        return 0.0, 1.0
+    doubled = np.round(2 * rankdata(np.abs(left))).astype(np.int64)  # whole numbers, as ties have halves
+    total, favour = int(doubled.sum()), int(doubled[left > 0].sum())
+    ways = np.zeros(total + 1)
+    ways[0] = 1.0
+    for rank in doubled.tolist():
+        ways[rank:] = (ways[rank:] + ways[:-rank]) / 2
+        ways[:rank] /= 2
+    tail = float(ways[: min(favour, total - favour) + 1].sum())
+    return (2 * favour - total) / total, min(1.0, 2 * tail)
+
+
+_LINE, _BAR = 0.55, 0.22
+"""Inches between names, and between bars."""
+_LEVEL_WORDS = "5 %"
+
+
+def draw_critical_difference(path: Path, ranks: Ranks, *, title: str, style: PictureStyle = ON_SCREEN) -> None:
+    """Draw methods along an axis of mean ranks, the best on the left, with the critical difference above it."""
+    height = 1.6 + _BAR * len(ranks.alike()) + 0.34 * ((len(ranks.names) + 1) // 2)
+    with picture(path, "pictures of ranks", (9, height), dpi=130, style=style) as figure:
+        _draw_ranks(figure.subplots(), ranks)
+        words = (
+            f"mean ranks over {ranks.count} data sets; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
+        )
+        if not style.columns:  # captions have that
+            figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
+
+
+def _draw_ranks(axes: Any, ranks: Ranks) -> None:
+    """The axis, a bar per group of methods that are alike, and a line per method that leads to its name."""
+    k, bars = len(ranks.names), ranks.alike()
+    half = (k + 1) // 2
+    _axis(axes, k, ranks.critical_difference)
+    for place, (first, last) in enumerate(bars):
+        depth = -0.25 - 0.25 * place
+        ends = ranks.mean_ranks[first] - 0.04, ranks.mean_ranks[last] + 0.04
+        axes.plot(ends, (depth, depth), color="0.25", linewidth=4, solid_capstyle="round")
+    below = -0.25 * (len(bars) + 1) - 0.15
+    for i, (name, rank) in enumerate(zip(ranks.names, ranks.mean_ranks, strict=True)):
+        left = i < half
+        depth = below - _LINE * (i if left else k - 1 - i)
+        end = 1 - 0.15 if left else k + 0.15
+        color = "#0072b2" if rank == ranks.mean_ranks[0] else "0.5"
+        axes.plot((rank, rank, end), (0, depth, depth), color=color, linewidth=1)
+        text = f"{name}  {rank:.2f} " if left else f" {rank:.2f}  {name}"
+        axes.text(end, depth, text, ha="right" if left else "left", va="center")
+    axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + ranks.critical_difference))
+    axes.set_ylim(below - _LINE * half, 1.35)
+    axes.axis("off")
+
+
+def _axis(axes: Any, k: int, difference: float) -> None:
+    """The axis of ranks, and above it how long the critical difference is."""
+    axes.plot((1, k), (0, 0), color="black", linewidth=1.2)
+    for rank in range(1, k + 1):
+        axes.plot((rank, rank), (0, 0.12), color="black", linewidth=1.2)
+        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize="small")
+    axes.plot((1, 1 + difference), (0.85, 0.85), color="#d55e00", linewidth=2)
+    for end in (1, 1 + difference):
+        axes.plot((end, end), (0.78, 0.92), color="#d55e00", linewidth=2)
+    axes.text(
+        1 + difference / 2, 0.97, f"critical difference {difference:.2f}", ha="center", va="bottom", fontsize="small"
+    )

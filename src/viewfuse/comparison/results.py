@@ -21,7 +21,7 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
 from viewfuse.io.csv_text import as_csv
-from viewfuse.io.latex_text import as_latex
+from viewfuse.io.writers import as_latex
 from viewfuse.missing import Gaps
 from viewfuse.neighbors.samples import MultiViewIndex
 from viewfuse.reduction.frontend import fit_reduction
@@ -186,11 +186,10 @@ def write_comparison(folder: Path, found: Comparison, title: str) -> None:
     write_file(folder / "table.md", markdown(found, title).encode())
     write_file(folder / "table.tex", as_latex(*cells(found), title).encode())
     pairs = zip(found.methods, found.agreement().tolist(), strict=True)
-    write_file(folder / "agreement.csv", _as_csv([{"method": a, **_named(found, own)} for a, own in pairs]))
-
-
-def _named(found: Comparison, own: Sequence[float]) -> dict[str, float]:
-    return dict(zip(found.methods, own, strict=True))
+    write_file(
+        folder / "agreement.csv",
+        _as_csv([{"method": a, **dict(zip(found.methods, own, strict=True))} for a, own in pairs]),
+    )
 
 
 NAMES = {
@@ -251,10 +250,15 @@ def _order_note(found: Comparison) -> str:
 def markdown(found: Comparison, title: str) -> str:
     """The table as Markdown, with what it says and what failed below."""
     header, lines = cells(found)
-    table = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines))
+    table = markdown_table(header, lines)
     failed = "\n".join(f"- {line}" for line in failures(found))
     said = "Mean ± standard deviation over runs, scores in percent."
     return f"# {title}\n\n{said}\n\n{table}\n\n{note(found)}\n" + (f"\nFailed:\n\n{failed}\n" if failed else "")
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells of text as Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows))
 
 
 def failures(found: Comparison) -> list[str]:

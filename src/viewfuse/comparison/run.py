@@ -20,14 +20,14 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.comparison import arguments
-from viewfuse.comparison.folder import RunFile, take_plan
+from viewfuse.comparison.arguments import RunFile, take_plan
 from viewfuse.comparison.results import Comparison, Run, held_out_agreement, without_view, write_comparison
 from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
-from viewfuse.fitted.fingerprint import digest
+from viewfuse.fitted.manifest import digest
 from viewfuse.io.writers import as_json
-from viewfuse.methods.registry import trains_network
+from viewfuse.methods import trains_network
 from viewfuse.missing import describe, hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.jobs import chosen_device, run_jobs

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from viewfuse.comparison.paired import PairedTest, paired_tests
-from viewfuse.comparison.picture import draw_critical_difference
-from viewfuse.comparison.ranks import Ranks, mean_scores, ranks_of
-from viewfuse.comparison.results import NAMES, Comparison
+from viewfuse.comparison.arguments import estimators_by_name
+from viewfuse.comparison.ranks import PairedTest, Ranks, draw_critical_difference, mean_scores, paired_tests, ranks_of
+from viewfuse.comparison.results import NAMES, Comparison, markdown_table
 from viewfuse.comparison.run import compare
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import as_csv
-from viewfuse.io.latex_text import as_latex
+from viewfuse.io.writers import as_latex
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 from viewfuse.utils.atomic import write_file
+from viewfuse.utils.settings import wrong
 
 _LEAST = 6
 """Data sets from which on Wilcoxon's test can reach 5 % at all."""
@@ -129,14 +129,16 @@ def compare_sets(
     if len(sets) < 2:
         raise DataError("one data set cannot rank methods; give two at least")
     tell = log or (lambda line: None)
+    names = tuple(estimators_by_name(methods, lambda line: None))
+    if own is not None and own not in names:
+        raise wrong("own", f"one of the methods, {', '.join(names)}", own)
     found: dict[str, Comparison] = {}
     for name, one in sets.items():
         tell(f"data set {name}")
         folder = None if out is None else out / "sets" / name
         found[name] = compare(one.views, methods, n_clusters=n_clusters or one.n_classes, labels=list(one.labels),
                               out=folder, log=log, **asked)  # fmt: skip
-    first = next(iter(found.values()))
-    whole = SetsComparison(found, own or first.methods[0])
+    whole = SetsComparison(found, own or names[0])
     if out is not None:
         _write(out, whole, style, tell)
     return whole
@@ -144,7 +146,7 @@ def compare_sets(
 
 def _write(out: Path, found: SetsComparison, style: PictureStyle, log: Callable[[str], None]) -> None:
     parts = found.cells(), found.test_cells()
-    tables = ["\n".join(_line(row) for row in (header, ["---"] * len(header), *rows)) for header, rows in parts]
+    tables = [markdown_table(*part) for part in parts]
     gaps = "\n".join(f"- {name}, missing rate {rate:g}: {gaps}" for name, one in found.sets.items()
                      for rate, gaps in one.gaps.items())  # fmt: skip
     write_file(out / "table.md", "\n\n".join([*tables, found.note(), gaps, ""]).encode())
@@ -156,10 +158,6 @@ def _write(out: Path, found: SetsComparison, style: PictureStyle, log: Callable[
     why = why_not_drawn(draw_critical_difference, out / "ranks.png", found.ranks, title=title, style=style)
     if why is not None:
         log(f"ranks.png is not there: {why}")
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def as_classes(labels: NDArray[Any]) -> list[str | None]:

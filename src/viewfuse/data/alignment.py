@@ -89,9 +89,7 @@ def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> 
     counted = [name for name, view in frames.items() if hasattr(view, "iloc") and name not in labelled]
     if labelled and counted:
         other, index = next(iter(labelled.items()))
-        what = f"view {counted[0]!r} has row labels 0, 1, 2, ..., but {other!r} has ids such as {index.tolist()[0]!r}"
-        cure = "rows are matched by their order; give both the ids of their samples as index"
-        warn(SuspiciousDataWarning(f"{what}, so {cure}"))
+        _tell_counted(f"view {counted[0]!r}", f"{other!r} has", index.tolist())
 
 
 def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
@@ -264,7 +262,7 @@ def _by_id(mask: Any, ids: Sequence[Hashable] | NDArray[Any], labels: Any) -> An
     counts = not has_row_labels(mask)
     if counts and (labels is None or not all(isinstance(label, int) for label in labels)):
         if labels is not None and len(mask) == len(wanted):
-            _tell_counted(wanted)
+            _tell_counted("the mask", "the samples have", wanted)
         return mask
     _check_labels("the mask", mask.index)
     place = {label: row for row, label in enumerate(mask.index.tolist())}
@@ -274,10 +272,10 @@ def _by_id(mask: Any, ids: Sequence[Hashable] | NDArray[Any], labels: Any) -> An
     return mask.iloc[[place[name] for name in wanted]]
 
 
-def _tell_counted(ids: Sequence[Hashable]) -> None:
-    what = f"the mask has row labels 0, 1, 2, ..., but the samples have ids such as {ids[0]!r}"
-    cure = "its rows are matched by their order; give the mask these ids as index"
-    warn(SuspiciousDataWarning(f"{what}, so {cure}"))
+def _tell_counted(what: str, others: str, ids: Sequence[Hashable]) -> None:
+    found = f"{what} has row labels 0, 1, 2, ..., but {others} ids such as {ids[0]!r}"
+    cure = "rows are matched by their order; give both the ids of their samples as index"
+    warn(SuspiciousDataWarning(f"{found}, so {cure}"))
 
 
 def _unmatched(absent: Sequence[Hashable], labels: Sequence[Hashable], ids: Sequence[Hashable]) -> str:

@@ -110,7 +110,16 @@ def with_values(table: NDArray[np.float64], found: Mapping[int, TextValues]) -> 
 
 def names_with_values(columns: Sequence[Hashable], found: Mapping[int, TextValues]) -> list[Hashable]:
     """The names of the columns that `with_values` gives."""
+    check_apart(columns, [columns[c] for c in found])
     return [name for c, own in enumerate(columns) for name in (found[c].columns(own) if c in found else [own])]
+
+
+def check_apart(columns: Sequence[Hashable], texts: Sequence[Hashable]) -> None:
+    """Refuse columns of text beside one that is called like a value of theirs, as "brand = Acme" is beside "brand"."""
+    known = set(map(str, texts))
+    if alike := [name for name in columns if category_of(name) in known]:
+        text = category_of(alike[0])
+        raise DataError(f"column {alike[0]!r} is called like a value of the text column {text!r}; rename one of them")
 
 
 def with_words(
@@ -120,7 +129,8 @@ def with_words(
 
     `present`, of shape (samples,), are those that have the view.
     """
-    values = {name: places for name, places in categories_in(known).items() if name in set(columns)}
+    other = set(columns) - set(known)
+    values = {name: places for name, places in categories_in(known).items() if name in other}
     for name, places in values.items():
         texts = [str(known[place]).removeprefix(name + _SIGN) for place in places]
         place, words = list(columns).index(name), [text for text in texts if text.lower() in WORDS]
@@ -145,6 +155,7 @@ def encoded_frame(view: Any) -> Any:
     found = dict(_text_columns(view))
     if not found:
         return view
+    check_apart(view.columns, [view.columns[c] for c in found])
     from pandas import DataFrame, concat
 
     parts = []
@@ -166,18 +177,22 @@ def encoded_rows(
     """Rows of cells, None for one that is missing, whose columns of text are replaced."""
     there = [row for row in rows if row is not None]
     names: list[Hashable] = []
+    texts: list[Hashable] = []
     parts: list[list[list[Any]]] = []
-    if any(len(row) != len(columns) for row in there):
-        return rows, columns  # which is refused elsewhere
+    has_text = any(isinstance(cell, str) for row in there for cell in row)
+    if not has_text or any(len(row) != len(columns) for row in there):
+        return rows, columns  # what is ragged is refused elsewhere
     for name, cells in zip(columns, zip(*there, strict=True), strict=bool(there)):
         found = [_stripped(cell) for cell in cells]
         if _is_text(found, any(isinstance(cell, str) for cell in cells)):
             values, codes = _coded(name, found)
-            names, parts = [*names, *values.columns(name)], [*parts, values.numbers(codes).tolist()]
+            texts.append(name)
+            names += values.columns(name)
+            parts.append(values.numbers(codes).tolist())
         else:
-            names, parts = [*names, name], [*parts, [[cell] for cell in cells]]
-    if names == list(columns):
-        return rows, columns
+            names.append(name)
+            parts.append([[cell] for cell in cells])
+    check_apart(columns, texts)
     wide = ([x for part in own for x in part] for own in zip(*parts, strict=True))
     empty = [None] * len(names)
     pairs = (None if row is None else (map(_stripped, row), next(wide)) for row in rows)

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import alike_in_views
+from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
 from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
+from viewfuse.utils.console import some
 from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
@@ -49,8 +51,7 @@ def in_words(name: str, suspicious: dict[str, list[str]]) -> list[str]:
     """What to look at in a view, a line per reason."""
     lines = []
     for why, columns in suspicious.items():
-        some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
-        lines.append(f"{name}, columns that {why}: {some}")
+        lines.append(f"{name}, columns that {why}: {some(columns, _SHOWN)}")
     return lines
 
 
@@ -67,7 +68,7 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
-    return lines + zero_samples(views) + isolated_views(views)
+    return lines + values_alike(views) + zero_samples(views) + isolated_views(views)
 
 
 def absent_views(views: Views) -> list[str]:
@@ -90,6 +91,18 @@ def check_samples(views: Views, n_clusters: int) -> None:
         )
     for line in absent_views(views):
         raise DataError(line)
+
+
+def values_alike(views: Views) -> list[str]:
+    """A line for every view in which two values of a category differ only in capitals; they stay two values."""
+    lines = []
+    for name, columns in zip(views.names, views.columns, strict=True):
+        first: dict[str, str] = {}
+        values = [str(columns[place]) for places in categories_in(columns).values() for place in places]
+        pairs = [(first.setdefault(one.casefold(), one), one) for one in values]
+        alike = [f"{name}: {one!r} and {other!r} differ only in capitals" for one, other in pairs if one != other]
+        lines += [f"{line}, and count as two values; spell them alike" for line in alike[:1]]
+    return lines
 
 
 def zero_samples(views: Views) -> list[str]:

@@ -17,11 +17,11 @@ from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.digits import is_number
 from viewfuse.data.sparse_tables import is_sparse, with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
-from viewfuse.utils.console import warn
+from viewfuse.utils.console import some, warn
 
 MOST_ABSENT = 0.2
 """Share of a view's columns that may be absent; their cells are empty."""
-_LISTED, _SHOWN = 20, 3
+_LISTED = 20
 
 
 class Matching(NamedTuple):
@@ -49,6 +49,8 @@ def match_columns(
     """
     if list(given) == list(fitted):
         return Matching()
+    if isinstance(given, range):
+        _check_count(view, given, fitted)
     names = _spelled_alike(given, fitted)
     if set(names) != set(fitted) and (_are_nameless(given, fitted) or _are_nameless(fitted, given)):
         _check_count(view, given, fitted)
@@ -62,7 +64,7 @@ def match_columns(
         {name: places for name, places in categories_in(columns).items() if name not in plain}
         for columns in (names, fitted)
     )
-    _check_kinds(view, {*own} & known, {*theirs} & {*names})
+    _check_kinds(view, {*own} & known - {*names}, {*theirs} & {*names} - known)
     whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
     _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
     absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
@@ -84,7 +86,7 @@ def _check_kinds(view: str, text: Collection[Hashable], numbers: Collection[Hash
 def _warn_of_absent(view: str, categories: Sequence[Hashable]) -> None:
     """Warn of categories that are not there: their values would count as none without a word."""
     if categories:
-        what = f"categories of the model are not there ({_some(categories)}), so all samples count as none of their"
+        what = f"categories of the model are not there ({some(categories)}), so all samples count as none of their"
         warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
 
 
@@ -93,7 +95,7 @@ def _warn_of_values(view: str, values: Mapping[str, Sequence[Hashable]], known: 
     alike = {str(one).casefold(): one for one in known}
     for name, own in values.items():
         if not any(one in known for one in own):
-            what = f"no value of the category {name!r} that these samples have ({_some(own)}) is known to the model"
+            what = f"no value of the category {name!r} that these samples have ({some(own)}) is known to the model"
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
         elif other := [one for one in own if one not in known and str(one).casefold() in alike]:
             what = (
@@ -151,7 +153,7 @@ def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple
 
 def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]]) -> None:
     """Warn once of columns that are ignored."""
-    listed = [f"{view} {len(names):,} ({_some(names)})" for view, names in ignored.items() if names]
+    listed = [f"{view} {len(names):,} ({some(names)})" for view, names in ignored.items() if names]
     if listed:
         what = f"columns that the model was not fitted on are ignored: {'; '.join(listed)}"
         warn(IgnoredColumnsWarning(what))
@@ -181,9 +183,5 @@ def _check_absent(view: str, absent: Sequence[Hashable], given: Sequence[Hashabl
     more = f" and {len(absent) - _LISTED:,} more" if len(absent) > _LISTED else ""
     raise DataError(
         f"view {view!r} lacks {len(absent):,} of the {width:,} columns that the model was fitted on, more than "
-        f"{MOST_ABSENT:.0%}: {listed}{more}; it has {_some(given)}; are the columns called alike?"
+        f"{MOST_ABSENT:.0%}: {listed}{more}; it has {some(given)}; are the columns called alike?"
     )
-
-
-def _some(names: Sequence[Hashable]) -> str:
-    return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")

@@ -20,7 +20,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, check_choice
 
 FILLS = ("neighbors", "median", "error")
 _MOST_DONORS, _MOST_CELLS = 5_000, 4_000_000
@@ -34,12 +34,6 @@ MOST_OF_LINE = 0.8
 _SHOWN = 3
 _CELLS_AT_A_TIME = 4_000_000
 Parts = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
-
-
-def check_fill(how: Any) -> None:
-    """Refuse what is no way to fill empty cells."""
-    if not isinstance(how, str) or how not in FILLS:
-        raise wrong("fill", f"one of {', '.join(FILLS)}", how)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +70,8 @@ class Filler:
     def _filled(self, v: int, array: Any) -> tuple[Any, int]:
         """A view without empty cells, and how many are medians though neighbours were asked for."""
         if is_sparse(array):
-            return _sparse_filled(array, self.medians[v]), 0
+            cells = np.where(np.isnan(array.data), self.medians[v][array.indices], array.data)
+            return with_data(array, cells), 0  # which are empty where columns are not there
         filled, n_left = memory.room(array.shape), 0
         filled[:] = array
         for rows, _ in empty_parts(array):
@@ -95,7 +90,7 @@ class Filler:
 
 def fit_filler(views: Views, how: str = "neighbors") -> Filler:
     """Keep what fills empty cells of views like these; views of which too much is empty are refused."""
-    check_fill(how)
+    check_choice("fill", how, FILLS)
     if how == "error":
         refuse_any(views)
         return Filler(how)
@@ -156,11 +151,6 @@ def _column_parts(array: Any, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray
     for start in range(0, len(chosen), step):
         columns = chosen[start : start + step]
         yield columns, table[:, columns].toarray() if is_sparse(array) else table[rows, columns[0] : columns[-1] + 1]
-
-
-def _sparse_filled(matrix: Any, medians: NDArray[np.float32]) -> Any:
-    """A sparse view whose empty cells, which are those of columns that are not there, are medians."""
-    return with_data(matrix, np.where(np.isnan(matrix.data), medians[matrix.indices], matrix.data))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from viewfuse.data.sparse_tables import dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
 from viewfuse.utils import memory
-from viewfuse.utils.settings import wrong
+from viewfuse.utils.settings import check_choice
 
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
@@ -51,12 +51,6 @@ _COLUMNS_PER_THREAD = 1000
 """Wider views are compared by fewer threads at a time, as each has copies of its rows."""
 
 
-def check_scaling(kind: str, allowed: Sequence[str]) -> None:
-    """Refuse what is no name of a scaling."""
-    if kind not in allowed:
-        raise wrong("scaling", f"one of {', '.join(allowed)}", kind)
-
-
 @dataclass(frozen=True)
 class Scaler:
     """Column-wise affine maps, one pair of float64 arrays of shape (columns,) per view.
@@ -72,7 +66,7 @@ class Scaler:
     whole: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
-        check_scaling(self.kind, KINDS)
+        check_choice("scaling", self.kind, KINDS)
 
     def apply(self, views: Views) -> Views:
         """Scaled views, all dense; missing rows stay zero."""
@@ -120,7 +114,7 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
         view, see `views_as_a_whole`) or "none". Constant columns become 0. The columns of a category (those of its
         values) have the variance of one column together, or in "minmax" two of its values the distance 1.
     """
-    check_scaling(kind, KINDS)
+    check_choice("scaling", kind, KINDS)
     units = tuple(units) or (_COLUMNS,) * len(views.arrays)
     blocks = _blocks(views)
     asked = views_as_a_whole(views) if kind == "mixed" and "columns" in units else (kind == "view",) * len(units)

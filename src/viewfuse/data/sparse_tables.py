@@ -222,7 +222,7 @@ def _check_parts(matrix: Any) -> None:
     elif matrix.format == "dia":
         sparse.dia_array((matrix.data, _whole(matrix.offsets)), shape=matrix.shape)
     else:
-        if matrix.format == "lil" and any(map(_differ, matrix.rows, matrix.data)):
+        if matrix.format == "lil" and list(map(len, matrix.rows)) != list(map(len, matrix.data)):
             raise ValueError
         places = matrix.tocoo()
         sparse.coo_array((places.data, (_whole(places.row), _whole(places.col))), shape=matrix.shape)
@@ -234,8 +234,3 @@ def _whole(numbers: Any) -> NDArray[Any]:
     if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
         raise TypeError
     return found
-
-
-def _differ(places: Any, values: Any) -> bool:
-    """Whether a row of lists has more of one than of the other."""
-    return len(places) != len(values)

@@ -37,7 +37,7 @@ from viewfuse.engine.training import TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.text import Blocks
 from viewfuse.io.writers import as_json
-from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
 from viewfuse.methods.urrl.method import URRLMethod
@@ -315,9 +315,8 @@ def _state(start: URRL, seed: int) -> TrainState:
     """The training of the bank, to be continued on all rows."""
     model = start._model
     assert isinstance(model.method, URRLMethod)
-    rate = model.method.config.view_dropout
     numbers = {
-        "view_dropout": view_dropout_rate(model.stored.present) if isinstance(rate, str) else rate,
+        "view_dropout": dropout_of(model.method.config, model.stored.present),
         "clustering_weight": start.decisions_["joint_stage"]["evidence"]["clustering_weight"],
     }
     return TrainState(model.network, model.stored, seed, model.method, numbers, history=start.history_)

@@ -25,13 +25,13 @@ from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
 from viewfuse.distributed.shard_files import ShardProgress
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
-from viewfuse.fitted.drift import USUAL
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
 from viewfuse.io.writers import OUTLIER, Judged, as_json, write_predictions
-from viewfuse.methods.registry import load
+from viewfuse.methods import load
 from viewfuse.methods.trusting import ALPHA
 from viewfuse.utils.atomic import exclusive, sealed, unsealed, write_file
 from viewfuse.utils.jobs import run_jobs, worker_count
@@ -211,17 +211,6 @@ def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Advance 
     return found
 
 
-def _outcome(
-    fitted: Any, asked: ShardTask, shard: Shard, advance: Advance = lambda rows, size: None
-) -> Found | DataError:
-    """As `predict_shard`; what is wrong with one file does not stop the others, but a full disk does."""
-    try:
-        with guarded(shard.file):
-            return predict_shard(fitted, asked, shard, advance)
-    except DataError as error:
-        return error
-
-
 def _loaded(model: Path, mark: str, device: str) -> Any:
     """The model, if it is still the same."""
     fitted = load(model, device=device)
@@ -230,48 +219,38 @@ def _loaded(model: Path, mark: str, device: str) -> Any:
     return fitted
 
 
-def _in_turn(asked: ShardTask, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None]) -> None:
-    """Predict one file after the other."""
-    fitted = _loaded(asked.model, asked.mark, asked.device)
-    for shard in todo:
-        outcome = _outcome(fitted, asked, shard, progress.advance)
-        progress.advance(0, 0, files=1)
-        keep(outcome)
-
-
-def _side_by_side(
-    asked: ShardTask, todo: Sequence[Shard], progress: ShardProgress, keep: Callable[[Any], None], n_jobs: int | None
-) -> None:
-    """Predict several files at a time, in other processes."""
-
-    def finish(place: int, outcome: Found | DataError) -> None:
-        rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
-        progress.advance(rows, todo[place].n_bytes, files=1)
-        keep(outcome)
-
-    run_jobs(_in_another_process, [(asked, shard) for shard in todo], n_jobs, threads=None, done=finish)
-
-
-def _in_another_process(asked: ShardTask, shard: Shard) -> Found | DataError:
-    """What comes of a shard in another process, which keeps the model for the next one."""
-    return _outcome(_loaded_once(asked.model, asked.mark, asked.device), asked, shard)
-
-
 _loaded_once = lru_cache(maxsize=1)(_loaded)
+"""A process keeps the model for its next shard."""
+
+
+def _one_shard(asked: ShardTask, shard: Shard, advance: Advance = lambda rows, size: None) -> Found | DataError:
+    """Predict a shard; what is wrong with one file does not stop the others, but a full disk does."""
+    try:
+        with guarded(shard.file):
+            return predict_shard(_loaded_once(asked.model, asked.mark, asked.device), asked, shard, advance)
+    except DataError as error:
+        return error
 
 
 def _predicted(asked: ShardTask, todo: Sequence[Shard], n_jobs: int | None, verbose: bool) -> list[Found]:
     """What was found in shards; an error at the end where some have no labels."""
     outcomes: list[Found | DataError] = []
+    alone = worker_count(n_jobs) == 1 or len(todo) == 1
     try:
         with ShardProgress([shard.n_bytes for shard in todo], shown=verbose) as progress:
-            if worker_count(n_jobs) > 1:
-                _side_by_side(asked, todo, progress, outcomes.append, n_jobs)
-            elif todo:
-                _in_turn(asked, todo, progress, outcomes.append)
+
+            def finish(place: int, outcome: Found | DataError) -> None:
+                rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
+                progress.advance(*((0, 0) if alone else (rows, todo[place].n_bytes)), files=1)
+                outcomes.append(outcome)
+
+            jobs = [(asked, shard, progress.advance) if alone else (asked, shard) for shard in todo]
+            run_jobs(_one_shard, jobs, n_jobs, threads=None, done=finish)
     except KeyboardInterrupt:
         so_far = f"{sum(not isinstance(one, DataError) for one in outcomes)} of {len(todo)} files were done"
         raise KeyboardInterrupt(f"interrupted; {so_far}; the same command resumes with the others") from None
+    finally:
+        _loaded_once.cache_clear()
     failed = [one for one in outcomes if isinstance(one, DataError)]
     if failed:
         count = _failures(len(failed), len(todo))

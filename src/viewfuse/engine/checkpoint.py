@@ -223,9 +223,9 @@ class KeptStage:
         return tensors, facts
 
     def _restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        self._learner.network.load_state_dict(_below("network", tensors))
+        self._learner.network.load_state_dict(below("network", tensors))
         states: dict[int, dict[str, Tensor]] = {}
-        for name, value in _below("adam", tensors).items():
+        for name, value in below("adam", tensors).items():
             place, _, key = name.partition(".")
             states.setdefault(int(place), {})[key] = value
         adam = self._learner.adam
@@ -233,7 +233,7 @@ class KeptStage:
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
             _recall(run.joint_stage, known["joint_stage"])
-        self._recall_best(facts["watches"], _below("labels", tensors))
+        self._recall_best(facts["watches"], below("labels", tensors))
         self.epoch = facts["epoch"]
 
     def _recall_best(self, counters: Sequence[Mapping[str, float]], labels: Mapping[str, Tensor]) -> None:
@@ -242,7 +242,7 @@ class KeptStage:
         weights = _read_tensors(self._best_file(self._path, [run.joint_stage.kept for run in self._runs]))[0]
         device = self._runs[0].device
         for i, (watch, known) in enumerate(zip(self._watches, counters, strict=True)):
-            own = {name: x.to(device) for name, x in _below(str(i), weights).items()}
+            own = {name: x.to(device) for name, x in below(str(i), weights).items()}
             judged = labels.get(str(i))
             watch.recall(known, own, None if judged is None else judged.to(device))
 
@@ -269,7 +269,8 @@ def _recall(stage: JointStage, known: Mapping[str, Any]) -> None:
         setattr(stage, name, {int(k): v for k, v in value.items()} if isinstance(value, dict) else value)
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors whose names begin with a prefix and a dot, by the rest of their names."""
     return {name.removeprefix(f"{prefix}."): x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
 
 

@@ -107,11 +107,9 @@ def check_takes_batch(batches: Batches | None) -> None:
         raise DataError("the model was fitted without batches, so it takes out none; leave out ", Setting("batch"))
 
 
-def fit_batches(views: Views) -> Batches | None:
-    """Estimate the effects of the batches of reduced views; None where there are not two."""
-    if views.batch is None:
-        return None
-    names, codes = np.unique(views.batch.astype(str), return_inverse=True)
+def fit_batches(views: Views) -> Batches:
+    """Estimate the effects of the batches of reduced views, of which there are two or more."""
+    names, codes = np.unique(np.asarray(views.batch, dtype=str), return_inverse=True)
     counts = np.bincount(codes)
     if len(names) < _FEWEST or counts.min() < _FEWEST:
         least = f"batch {str(names[counts.argmin()])!r} of {len(names)} has {counts.min()} sample(s)"

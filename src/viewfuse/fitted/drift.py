@@ -17,10 +17,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 
+from viewfuse.data.tables import called
+from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted.explanation import frame_of
-from viewfuse.fitted.novelty import nearest_distances
+from viewfuse.fitted.novelty import USUAL, nearest_distances
 from viewfuse.io.writers import NO_NAMES, Names, Sheet
 from viewfuse.neighbors.samples import Samples
+from viewfuse.utils.console import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +42,9 @@ _FARTHEST = 0.1
 """Of all samples: a new kind of them that is as frequent, or rarer, is among these."""
 _DRAWS = 9_999
 """Of permutations: the least p-value is 1e-4."""
-USUAL = 0.95
-"""The share of the training samples that is called usual."""
+_ENOUGH, _ROUNDING = 10, 1e-5
+"""Samples all of whose values lie outside of those of training, by more than this share of the largest: by chance less
+than once in a million columns."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +99,6 @@ class Drift:
         return frame_of(self.sheet())
 
 
-@dataclass(frozen=True)
-class PlacedSamples:
-    """Samples as a model sees them, and the chances that it gives them, of shape (samples, clusters)."""
-
-    samples: Samples
-    chances: NDArray[np.float32]
-
-
 def in_short(novel: int, n_samples: int) -> str:
     """Whether samples that were placed are like those of training, by how many are novel; `drift` tests more."""
     expected = 1 - USUAL
@@ -113,21 +109,39 @@ def in_short(novel: int, n_samples: int) -> str:
     return f"{found}; see viewfuse drift and update"
 
 
-def drift(model: Model, training: NDArray[np.float32], new: PlacedSamples, names: Names = NO_NAMES) -> Drift:
+def warn_of_shifted(model: Model, new: Samples) -> None:
+    """Warn of a column none of whose values lies among those of training: other units, or yes and no for numbers."""
+    for v, (bounds, front_end) in enumerate(zip(model.bounds, model.reduction.front_ends, strict=True)):
+        values = new.values[v][new.present[:, v]]
+        if bounds is None or front_end.how != "none" or len(values) < _ENOUGH:
+            continue
+        low, high = bounds
+        slack = _ROUNDING * torch.maximum(low.abs(), high.abs())
+        shifted = ((values < low - slack).all(dim=0) | (values > high + slack).all(dim=0)).nonzero()[:, 0].tolist()
+        if shifted:
+            more = f" and {len(shifted) - 1:,} more columns" if len(shifted) > 1 else ""
+            column = f"view {model.names[v]!r}, column {called(model.columns[v], shifted[0])}{more}"
+            side = "no value lies among those that the model was fitted on"
+            warn(OutOfRangeWarning(f"{column}: {side}; are units and kind of the values the same?"))
+
+
+def drift(
+    model: Model, training: NDArray[np.float32], new: Samples, chances: NDArray[np.float32], names: Names = NO_NAMES
+) -> Drift:
     """Compare new samples with those of training.
 
     Parameters
     ----------
-    training : the chances of the training samples, of shape (samples, clusters)
+    training, chances : those of the training samples and of the new ones, of shape (samples, clusters)
     names : of clusters, for the sentences
     """
-    before, now = (own.present.cpu().numpy() for own in (model.stored, new.samples))
+    before, now = (own.present.cpu().numpy() for own in (model.stored, new))
     found = [
-        *_novelty(model, new.samples),
-        _out_of_range(model, new.samples),
+        *_novelty(model, new),
+        _out_of_range(model, new),
         _missing(before, now, model.names),
-        _clusters(training.argmax(axis=1), new.chances.argmax(axis=1), training.shape[1], names),
-        _confidence(training, new.chances),
+        _clusters(training.argmax(axis=1), chances.argmax(axis=1), training.shape[1], names),
+        _confidence(training, chances),
     ]
     tests = [one for one in found if one is not None]
     return Drift(len(now), tuple(_judged(tests)))
@@ -219,13 +233,18 @@ def _confidence(before: NDArray[np.float32], now: NDArray[np.float32]) -> DriftT
     return DriftTest("confidence", "", *means, max(means[0] - means[1], 0.0), p_value)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values of several tests, so that a true one among them is found false in one of twenty cases at 0.05."""
+    order = np.argsort(p_values, kind="stable")
+    found = np.empty(len(order))
+    found[order] = np.maximum.accumulate((len(order) - np.arange(len(order))) * np.array(p_values)[order])
+    return np.minimum(found, 1.0).tolist()
+
+
 def _judged(tests: Sequence[DriftTest]) -> list[DriftTest]:
     """The tests with p-values as Holm corrects them, and a sentence for each alarm."""
-    order = np.argsort([one.p_value for one in tests], kind="stable")
-    factors = len(tests) - np.arange(len(tests))
-    raised = np.minimum(np.maximum.accumulate(factors * np.array([tests[i].p_value for i in order])), 1.0)
-    adjusted = dict(zip(order.tolist(), raised.tolist(), strict=True))
-    found = [replace(one, adjusted=adjusted[i]) for i, one in enumerate(tests)]
+    adjusted = holm([one.p_value for one in tests])
+    found = [replace(one, adjusted=own) for one, own in zip(tests, adjusted, strict=True)]
     return [
         replace(one, sentence=_SENTENCES[one.name](one)) if one.adjusted <= LEVEL and one.effect >= LEAST else one
         for one in found

@@ -1,4 +1,4 @@
-"""The manifest of a model folder: what it says, whether it is whole, and the names of older formats.
+"""What tells one fit from another; the manifest of a model folder: whether it is whole, names of older formats.
 
 Ids and names of columns come back equal, whatever pandas uses as labels, or are refused in time: text and numbers stand
 there as they are, and tuples as lists; all else as an object with one key, its kind.
@@ -21,9 +21,11 @@ from uuid import UUID
 
 import numpy as np
 
+from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.utils.atomic import parsed
+from viewfuse.utils.memory import parts
 from viewfuse.utils.version import __version__
 
 FORMAT = 3
@@ -262,3 +264,57 @@ def check_names(views: Views) -> None:
     check_storable("ids", views.ids)
     for name, columns in zip(views.names, views.columns, strict=True):
         check_storable(f"names of columns of view {name!r}", columns)
+
+
+_RULES = 4
+"""Of training; one more whenever the same version and settings would train in another way."""
+
+
+def fit_facts(views: Views, settings: Mapping[str, Any], device: Any) -> dict[str, Any]:
+    """All on which the numbers of a fit depend, by name.
+
+    Parameters
+    ----------
+    settings : parameters of the estimator that change what is learned
+    """
+    import scipy
+    import sklearn
+    import torch
+
+    modules = {"torch": torch, "numpy": np, "scipy": scipy, "scikit-learn": sklearn}
+    versions = {f"version of {name}": module.__version__ for name, module in modules.items()}
+    threads = torch.get_num_threads() if device.type == "cpu" else None
+    return {
+        **{name: _spelled(value) for name, value in settings.items()},
+        "samples": len(views),
+        "views": list(views.names),
+        "digest of the data": digest(views),
+        "device": device.type,
+        "threads": threads,
+        "version of viewfuse": __version__,
+        "rules of training": _RULES,
+        **versions,
+    }
+
+
+def _spelled(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str, type(None))) else repr(value)
+
+
+def digest(views: Views) -> str:
+    """A checksum of all values, which are there, and whose they are."""
+    found = hashlib.blake2b(digest_size=16)
+    found.update(repr((views.names, views.widths, [str(one) for one in views.ids])).encode())
+    found.update(np.packbits(views.mask).tobytes())
+    found.update(b"" if views.batch is None else repr(views.batch.tolist()).encode())
+    for offset in views.offsets:
+        found.update(np.asarray(offset).tobytes() if np.any(offset) else b"")
+    for array in views.arrays:
+        if is_sparse(array):
+            own = array.tocsr()
+            for part in (own.data, own.indices, own.indptr):
+                found.update(np.ascontiguousarray(part).tobytes())
+        else:
+            for rows in parts(len(array)):
+                found.update(np.ascontiguousarray(array[rows]).tobytes())
+    return found.hexdigest()

@@ -184,11 +184,11 @@ class Model:
 
     def _within_range(self, v: int, values: Tensor) -> Tensor:
         """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
-        bounds = self._bounds[v]
+        bounds = self.bounds[v]
         return values if bounds is None else values.clamp(*bounds)
 
     @cached_property
-    def _bounds(self) -> list[tuple[Tensor, Tensor] | None]:
+    def bounds(self) -> list[tuple[Tensor, Tensor] | None]:
         """Per view the least and the largest scaled value of every column among the training samples that have it."""
         seen = [view[self.stored.present[:, v]] for v, view in enumerate(self.stored.values)]
         return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
@@ -206,7 +206,9 @@ class Model:
         views : the same samples before they were reduced
         """
         stored, unseen = self.stored, self.unseen
-        if views is not None:
+        if views is not None and not unseen.shape[1]:
+            unseen = np.empty((len(samples), 0))
+        elif views is not None:
             known = find_rows(self.row_index, stored.values, stored.present, samples.values, samples.present)
             rows = known.cpu().numpy()
             new = unseen_shares(self.reduction, views)[:, : unseen.shape[1]]
@@ -234,7 +236,7 @@ class Model:
     def _far(self) -> tuple[Tensor, Tensor, Tensor]:
         """For the columns of all views the least and the largest value that is not far, and the view of each."""
         low, high = [], []
-        for view, bounds in zip(self.stored.values, self._bounds, strict=True):
+        for view, bounds in zip(self.stored.values, self.bounds, strict=True):
             least, most = bounds or (view.new_full(view.shape[1:], side) for side in (-torch.inf, torch.inf))
             slack = _FAR * torch.maximum(most - least, (most - least).mean())
             low.append(least - slack)
@@ -308,10 +310,11 @@ class Source(NamedTuple):
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
         before = reduction.apply(filled)
-        batches, unseen = fit_batches(before), unseen_by_others(reduction, filled)
+        unseen = unseen_by_others(reduction, filled)
         source = (views.columns, views.offsets, filler, reduction, (filling, reduced))
-        if batches is None:
+        if before.batch is None:
             return cls(*source, before, unseen)
+        batches = fit_batches(before)
         return cls(*source, batches.apply(before), unseen, batches, before)
 
     def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:

@@ -27,6 +27,8 @@ from viewfuse.reduction.transforms import stored as stored_values
 from viewfuse.reduction.transforms import with_stored as with_values
 from viewfuse.selection.decisions import Outliers
 
+USUAL = 0.95
+"""Novelty above which a sample fits nowhere; one in twenty of a known kind is."""
 _LEAST = 30
 """Training samples with a number of views from which on samples with as many are compared with these alone."""
 _EDGE = 1e-3

@@ -29,6 +29,7 @@ from viewfuse.data.digits import Offset
 from viewfuse.data.filling import FILLS, Filler
 from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.scaling import Scaler
+from viewfuse.engine.checkpoint import below
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.batches import Batches
 from viewfuse.fitted.manifest import (
@@ -222,7 +223,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     neighbor_ids = tensors["neighbor_ids"] if "neighbor_ids" in tensors else tensors["near"]  # so called in format 1
     _check_tensors(tensors, neighbor_ids, widths, n)
     network = method.empty(widths)
-    network.load_state_dict(_under("network.", tensors), assign=True)
+    network.load_state_dict(below("network", tensors), assign=True)
     values, present = [tensors[f"stored.{v}"] for v in range(len(views))], tensors["present"]
     stored = Samples(values, present, neighbor_ids, MultiViewIndex(values, present))
     shifts, factors = ([tensors[f"{one}.{v}"].numpy() for v in range(len(views))] for one in ("shift", "factor"))
@@ -267,7 +268,7 @@ def _filler(how: str, widths: Sequence[int], tensors: Mapping[str, Tensor]) -> F
 
 def _calibration(tensors: Mapping[str, Tensor], n: int, n_clusters: int) -> Calibration | None:
     """What makes soft assignments chances; models of earlier versions had none."""
-    own = _under("calibration.", tensors)
+    own = below("calibration", tensors)
     if not own:
         return None
     labels, numbers = own["labels"], [own[name] for name in ("again", "shifts")]
@@ -290,9 +291,7 @@ def _front_end(v: int, view: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """That of a view; models of format 1 had none."""
     if "front_end" not in view:
         return no_front_end(int(view["width"]))
-    found = FrontEnd.from_saved(
-        view["front_end"], {k: x.numpy() for k, x in _under(f"front_end.{v}.", tensors).items()}
-    )
+    found = FrontEnd.from_saved(view["front_end"], {k: x.numpy() for k, x in below(f"front_end.{v}", tensors).items()})
     found.check(int(view["width"]))
     return found
 
@@ -317,10 +316,6 @@ def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: 
 def _columns(view: Mapping[str, Any]) -> Sequence[Hashable]:
     """Names of columns, or their numbers."""
     return range(view["width"]) if view["columns"] is None else decode(view["columns"])
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
 
 
 def check_model_folder(folder: Path) -> None:

@@ -1,19 +1,24 @@
-"""Whether the ids of several tables belong together: asked before they are joined."""
+"""Ids of several tables: the part of them that counts, and whether they belong together, before they are joined."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from viewfuse.data.alignment import in_words, read_alike
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SettingError
+from viewfuse.io.safety import computing_limit
 from viewfuse.io.source import FileView, alike
+from viewfuse.utils.console import some
 from viewfuse.utils.settings import Setting
 
 _FEW, _SHARE = 20, 0.05
 """Fewer common ids than this number, and than this share of the smaller table, are hardly any."""
+_SECONDS = 10.0
+"""Of computing for the ids of a file: ten million are matched in less, and (a+)+$ may take years for a single one."""
 Names = dict[Hashable, None]
 """A set that keeps its order, so that examples are the first ones."""
 
@@ -27,6 +32,25 @@ class _Side(NamedTuple):
     columns: Names
 
 
+def with_pattern(view: FileView, pattern: str | None) -> FileView:
+    """The view with the part of each id that a pattern matches: its first group, or all of it."""
+    if pattern is None:
+        return view
+    asked = Setting("id_pattern"), f" {pattern!r} "
+    try:
+        with computing_limit(_SECONDS):
+            found = [re.search(pattern, str(name)) for name in view.ids or ()]
+    except (re.error, OverflowError, RecursionError, TypeError) as error:
+        raise SettingError(*asked, f"is no regular expression ({error})") from None
+    except TimeoutError:
+        slow = f"was not compared with the ids of {view.path} in {_SECONDS:g} s of computing"
+        raise SettingError(*asked, f"{slow}; give one without repetitions inside of repetitions") from None
+    for name, one in zip(view.ids or (), found, strict=True):
+        if one is None:
+            raise DataError(f"{view.path}: id {name!r} does not match ", Setting("id_pattern"), f" {pattern!r}")
+    return replace(view, ids=[one[min(1, one.re.groups)] for one in found if one is not None])
+
+
 def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> None:
     """Refuse tables whose ids never or hardly match those of any other table.
 
@@ -36,10 +60,10 @@ def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> N
     sides = _sides(views)
     if len({side.path for side in sides}) < 2:
         return
-    alone = [side for side in sides if not _match(side.ids, _of_others(sides, side, "ids"))]
+    alone = [side for side in sides if not _match(side.ids, _of_others(sides, side))]
     if not alone:
         return
-    turned = [side for side in alone if _match(side.columns, _of_others(sides, side, "ids"))]
+    turned = [side for side in alone if _match(side.columns, _of_others(sides, side))]
     if turned:
         raise _seem_turned(turned, sides)
     pairs = [(side, other) for side in alone for other in sides if side is not other]
@@ -58,8 +82,8 @@ def _sides(views: Sequence[FileView]) -> list[_Side]:
     return list(found.values())
 
 
-def _of_others(sides: Sequence[_Side], own: _Side, what: str) -> Names:
-    return {name: None for side in sides if side is not own for name in getattr(side, what)}
+def _of_others(sides: Sequence[_Side], own: _Side) -> Names:
+    return {name: None for side in sides if side is not own for name in side.ids}
 
 
 def _common(one: Names, other: Names) -> int:
@@ -74,7 +98,7 @@ def _match(one: Names, other: Names) -> bool:
 
 def _seem_turned(turned: Sequence[_Side], sides: Sequence[_Side]) -> DataError:
     first = turned[0]
-    common = _common(first.columns, _of_others(sides, first, "ids"))
+    common = _common(first.columns, _of_others(sides, first))
     return DataError(
         f"{first.path}: {common:,} of the names of its {len(first.columns):,} columns are ids in another file, so its "
         "samples seem to stand in columns; ",
@@ -105,5 +129,4 @@ def _share_nothing(one: _Side, other: _Side) -> DataError:
 
 def _alone(one: _Side, other: _Side) -> str:
     """Ids of one that the other lacks."""
-    names = list(islice((name for name in one.ids if name not in other.ids), 4))
-    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+    return some([name for name in one.ids if name not in other.ids])

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.errors import CannotWrite, DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
+from viewfuse.errors import DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
+from viewfuse.utils.memory import no_room
 
 _MOST_BYTES_PER_BYTE = 100
 _SMALL = 16_000_000
@@ -53,6 +56,25 @@ class Allowance:
             )
 
 
+@contextmanager
+def computing_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError after so many seconds of computing inside; only in main threads of systems with timers."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ended(*_: object) -> NoReturn:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, ended)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def bytes_of(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
     """Bytes of an array, exactly, however large."""
     return math.prod(int(length) for length in shape) * dtype.itemsize
@@ -84,9 +106,9 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 class OnDisk(np.memmap[Any, np.dtype[np.float64]]):
-    """A table in a temporary file; `handle` is that file, open as long as the table is there."""
+    """A table in a temporary file; `handle` is that file, open as long as the table is there; None of a part of one."""
 
-    handle: int
+    handle: int | None = None
 
     @classmethod
     def of(cls, handle: int, shape: tuple[int, ...]) -> OnDisk:
@@ -124,11 +146,7 @@ class Spool:
                 self._file.write(waiting.data)
             self._file.flush()
         except OSError as error:
-            size, folder = 8 * self._n * self.width, tempfile.gettempdir()
-            raise CannotWrite(
-                f"a temporary file of {size:,} bytes cannot be written to {folder} ({error.strerror}); free some space "
-                "there, or set TMPDIR to a folder that has more"
-            ) from error
+            raise no_room(8 * self._n * self.width, error) from error
         self._blocks.clear()
 
     def table(self) -> NDArray[np.float64]:

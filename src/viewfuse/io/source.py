@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -73,19 +72,6 @@ class FileView:
             raise DataError(f"{self.path}: the sample in column {text[0]!r} has text; give numbers, or turn the table")
         values = self.values.T.tocsr() if is_sparse(self.values) else self.values.T
         return replace(self, values=values, columns=list(self.ids or ()), ids=list(self.columns))
-
-    def with_ids(self, pattern: str | None) -> FileView:
-        """The view with the part of each id that a pattern matches: its first group, or all of it."""
-        if pattern is None:
-            return self
-        try:
-            found = [re.search(pattern, str(name)) for name in self.ids or ()]
-        except re.error as error:
-            raise SettingError(Setting("id_pattern"), f" {pattern!r} is no regular expression ({error})") from None
-        for name, one in zip(self.ids or (), found, strict=True):
-            if one is None:
-                raise DataError(f"{self.path}: id {name!r} does not match ", Setting("id_pattern"), f" {pattern!r}")
-        return replace(self, ids=[one[min(1, one.re.groups)] for one in found if one is not None])
 
 
 @dataclass(frozen=True)

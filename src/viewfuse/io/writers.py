@@ -26,7 +26,6 @@ from viewfuse.io.csv_text import write_harmless
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.isolated.process import POSSIBLE
-from viewfuse.io.latex_text import as_latex
 from viewfuse.io.safety import guarded
 from viewfuse.utils.atomic import write_file, writing
 from viewfuse.utils.console import needed
@@ -51,6 +50,7 @@ class Judged(NamedTuple):
     uncertain : boolean, whether a sample could be in more than one cluster
     novelty : float64, how far it lies from training samples
     outlier : boolean, whether it lies far from all of these
+    far : boolean, whether it has a value far outside of their range
     """
 
     labels: NDArray[np.int64]
@@ -58,6 +58,7 @@ class Judged(NamedTuple):
     uncertain: NDArray[np.bool_]
     novelty: NDArray[np.float64]
     outlier: NDArray[np.bool_]
+    far: NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
 
 Names = Mapping[int, str]
@@ -311,3 +312,30 @@ def _columns(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, A
     clusters = [str(cluster) for cluster in range(results.probabilities.shape[1])]
     confidence = placed_dense_rows(results.probabilities.max(axis=1), rows)
     return {key: Categorical.from_codes(labels, categories=clusters), f"{key}_confidence": confidence}
+
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
+    "\N{MINUS SIGN}": r"$-$",
+}  # fmt: skip
+_ANY_SPECIAL = re.compile("|".join(map(re.escape, _SPECIAL)))
+_NUMBER = re.compile(r"[-+\u2212]?[\d.,]+( ± [\d.]+)?|-|")
+
+
+def as_latex(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> str:
+    """A tabular; columns of numbers are aligned at the right, and the title is a comment."""
+    numbers = [all(_NUMBER.fullmatch(row[c]) for row in rows) for c in range(len(header))]
+    layout = "".join("r" if is_number else "l" for is_number in numbers)
+    lines = [" & ".join(map(escaped, row)) + r" \\" for row in (header, *rows)]
+    comment = " ".join(title.split())
+    return "\n".join([
+        f"% {comment}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
+        r"\bottomrule", r"\end{tabular}", "",
+    ])  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """Text in which LaTeX sees no commands; control characters, which it refuses, are blanks."""
+    plain = "".join(sign if sign.isprintable() else " " for sign in text)
+    return _ANY_SPECIAL.sub(lambda found: _SPECIAL[found[0]], plain)

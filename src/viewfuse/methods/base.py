@@ -25,13 +25,12 @@ from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.batches import check_takes_batch
 from viewfuse.fitted.clusters import merge_tree, representatives
+from viewfuse.fitted.drift import warn_of_shifted
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Results, annotate
-from viewfuse.methods.clusterer import ViewsClusterer
-from viewfuse.methods.clusters import with_names
-from viewfuse.methods.trusting import Trusting
+from viewfuse.methods.trusting import Trusting, ViewsClusterer, with_names
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.utils import memory
@@ -250,14 +249,6 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             setattr(model, name, saved.arrays[name])
         return model
 
-    def _take_over(self, model: Model, embedding: torch.Tensor, history: Any, objectives: Any, decisions: Any) -> None:
-        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
-        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
-        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
-        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
-        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
-        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
-
     def complete(self, X: Any, *, batch: Any = None) -> tuple[Views, list[EmptyCells]]:
         """New samples as the model takes them: its views and columns, in its order, without empty cells.
 
@@ -302,15 +293,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         model = self._placed_model()
         samples, embedding = model.place(views)
         warn_of_far(views.ids[model.is_far(samples.values, samples.present)], len(views))
+        warn_of_shifted(model, samples)
         return model, samples, embedding
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_places", None)
-        if "_model" in state:
-            state["_model"] = state["_model"].to(torch.device("cpu"))
-        return state
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

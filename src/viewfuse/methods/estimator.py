@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.filling import check_fill
-from viewfuse.data.scaling import Scaler, check_scaling, fit_scaler, fit_whole_views
+from viewfuse.data.filling import FILLS
+from viewfuse.data.scaling import Scaler, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import can_stack, generator_for_start, max_stacked, network_bytes, replicate_seeds
 from viewfuse.engine.callbacks import Progress
@@ -33,7 +33,7 @@ from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.messages import records
 from viewfuse.utils import memory
 from viewfuse.utils.jobs import chosen_device
-from viewfuse.utils.settings import wrong
+from viewfuse.utils.settings import check_choice, checked_count, wrong
 
 if TYPE_CHECKING:
     from viewfuse.fitted.persistence import BuildMethod
@@ -257,8 +257,8 @@ def scaler_for(scaling: str, source: Source) -> Scaler:
 def checked(estimator: T) -> T:
     """The same estimator, not fitted, with numbers of Python: those of numpy overflow; refuses what cannot be."""
     given: Any = estimator
-    check_scaling(given.scaling, SCALINGS)
-    check_fill(given.fill)
+    check_choice("scaling", given.scaling, SCALINGS)
+    check_choice("fill", given.fill, FILLS)
     check_reduction(given.reduction)
     params = given.get_params(deep=False)
     for one in fields(given):
@@ -278,10 +278,6 @@ def _plain(value: Any, kind: str) -> Any:
     return float(value) if kind == "float" and type(value) not in (int, float) else value
 
 
-def _within(value: Any, least: float, below: float) -> bool:
-    return bool(least <= value < below)  # not as a float: 10**400 is none
-
-
 def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> None:
     """Refuse what is not of the kind that a parameter is annotated with.
 
@@ -291,9 +287,7 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
     """
     if kind == "int":
         least = bounds.get("least", 1)
-        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-            raise wrong(name, f"an integer of at least {least}", value)
-        if int(value) > _LARGEST:
+        if checked_count(name, value, int(least)) > _LARGEST:
             raise wrong(name, f"at most {_LARGEST:,}", value)
     elif kind == "Sequence[int]":
         if (
@@ -307,7 +301,7 @@ def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float])
     elif kind == "float":
         least, below = bounds.get("least", 0), bounds.get("below", _HUGE)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or not _within(value, least, below):
+        if not is_number or not least <= value < below:  # not as a float: 10**400 is none
             most = f" and below {below:g}" if "below" in bounds or (is_number and value > least) else ""
             raise wrong(name, f"a number of at least {least}{most}", value)
     elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):

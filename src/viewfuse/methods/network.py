@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,6 +103,26 @@ def masked_mse(found: Tensor, wanted: Tensor, shown: Tensor) -> Tensor:
     """
     errors = (found - wanted).square().mean(dim=2) * shown
     return errors.sum(dim=1) / shown.sum(dim=1).clamp(min=1)
+
+
+def rows_to_learn_from(chosen: Tensor) -> Tensor:
+    """Rows that are chosen, of a boolean tensor of shape (samples,); all rows where these are fewer than two."""
+    rows = chosen.nonzero().flatten()
+    return rows if len(rows) > 1 else torch.arange(len(chosen), device=chosen.device)
+
+
+def view_errors(training: Any, encoders: Iterable[Any], decoders: Iterable[Any], rows: Tensor) -> dict[str, Tensor]:
+    """sum_v MSE of auto-encoders, of shape (replicates,).
+
+    Parameters
+    ----------
+    rows : of shape (replicates, batch), or (replicates, batch, views) where each view has rows of its own
+    """
+    errors = []
+    for v, (encode, decode) in enumerate(zip(encoders, decoders, strict=True)):
+        x = training.view(v, rows if rows.dim() == 2 else rows[..., v])
+        errors.append((decode(encode(x)) - x).square().mean(dim=(1, 2)))
+    return {"reconstruction": torch.stack(errors).sum(dim=0)}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ model never gave, and a number that no cluster has any more stays empty: it is n
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,9 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import Parameter
 
 from viewfuse.data.alignment import only_counted
+from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.views import Views
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.trusting import trust_in
+from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.selection.decisions import KeptNumbers
 from viewfuse.selection.messages import records
@@ -30,11 +34,8 @@ if TYPE_CHECKING:
     from viewfuse.fitted.model import Model
     from viewfuse.methods.urrl.fit import Fitted
 
-_UNKNOWN = -1
 _SHARED = 0.1
 """Of the smaller set of samples: with fewer ids in common most clusters would have no sample that tells of them."""
-_USUAL = 0.95
-"""Novelty of samples that a former model places well; a new kind of samples lies farther from all that it knows."""
 _ALIKE = 0.25
 """Of each of two clusters that are one: a few strays must not give the number of a kind that is gone to a new kind."""
 _NOTHING = {"again": 0.0, "low": 0.0, "high": 0.0}
@@ -55,46 +56,39 @@ class FormerLabels(NamedTuple):
     n_numbers: int
 
     @classmethod
-    def of(cls, former: Any, views: Views) -> FormerLabels | None:
-        """Look the samples up by their ids; where few are known, or ids only count the rows, place them.
-
-        None where there is no former model.
-        """
-        if former is None:
-            return None
+    def of(cls, former: Any, views: Views) -> FormerLabels:
+        """Look the samples up by their ids; where few are known, or ids only count the rows, place them."""
         if not isinstance(former, MultiViewClusterer):
             raise wrong("like", "a fitted model", type(former).__name__)
         check_is_fitted(former)
         rows = {name: row for row, name in enumerate(former.ids_.tolist())}
-        found = np.array([rows.get(name, _UNKNOWN) for name in views.ids.tolist()])
-        known = found != _UNKNOWN
+        found = np.array([rows.get(name, UNKNOWN) for name in views.ids.tolist()])
+        known = found != UNKNOWN
         by_ids = known.sum() >= _SHARED * min(len(rows), len(views)) and not only_counted(views.ids)
         if by_ids:
             labels = former._clusters()[found]
         else:
             judged = former.judge(views)
-            labels, known = judged.chances.argmax(axis=1), judged.novelty <= _USUAL
-        return cls(np.where(known, labels, _UNKNOWN), bool(by_ids), former.n_clusters_)
+            labels, known = judged.chances.argmax(axis=1), judged.novelty <= USUAL
+        return cls(np.where(known, labels, UNKNOWN), bool(by_ids), former.n_clusters_)
 
     def numbers(self, labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
         """The number of each new cluster, of shape (clusters,), given the new labels of the same samples."""
         shared = np.zeros((n_clusters, self.n_numbers), dtype=np.int64)
-        known = self.labels != _UNKNOWN
+        known = self.labels != UNKNOWN
         np.add.at(shared, (labels[known], self.labels[known]), 1)
         alike = shared >= _ALIKE * np.maximum(shared.sum(axis=1, keepdims=True), shared.sum(axis=0))
         shared = np.where(alike, shared, 0)
         rows, columns = linear_sum_assignment(shared, maximize=True)
-        numbers = np.full(n_clusters, _UNKNOWN)
-        numbers[rows] = np.where(shared[rows, columns] > 0, columns, _UNKNOWN)
-        fresh = numbers == _UNKNOWN
+        numbers = np.full(n_clusters, UNKNOWN)
+        numbers[rows] = np.where(shared[rows, columns] > 0, columns, UNKNOWN)
+        fresh = numbers == UNKNOWN
         numbers[fresh] = self.n_numbers + np.arange(fresh.sum())
         return numbers
 
 
-def renumbered(fitted: Fitted, former: FormerLabels | None) -> Fitted:
+def renumbered(fitted: Fitted, former: FormerLabels) -> Fitted:
     """The same clusters under the numbers of a former model: centres, chances and all that is in their order."""
-    if former is None:
-        return fitted
     labels, n_clusters = fitted.labels(), len(fitted.model.network.centers)
     numbers = former.numbers(labels, n_clusters)
     found = with_numbers(fitted, numbers, max(former.n_numbers, int(numbers.max()) + 1))
@@ -116,7 +110,7 @@ def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitt
 
 
 def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> KeptNumbers:
-    known, given = former.labels != _UNKNOWN, set(numbers.tolist())
+    known, given = former.labels != UNKNOWN, set(numbers.tolist())
     share = float((labels == former.labels)[known].mean()) if known.any() else 0.0
     before = set(range(former.n_numbers))
     evidence = {"samples": int(known.sum()), "share": share, "by_ids": former.by_ids}
@@ -139,3 +133,18 @@ def _renumbered_model(model: Model, numbers: NDArray[np.int64], width: int) -> M
         again[numbers], shifts[numbers] = known.again, known.shifts
         known = replace(known, labels=places[known.labels.long()], again=again, shifts=shifts)
     return replace(model, method=method, calibration=known)
+
+
+def without_gaps(model: Model, numbers: NDArray[np.int64]) -> Model:
+    """A copy of a model without the numbers that no cluster has: nothing is learned beside an infinite centre."""
+    network, known = copy.deepcopy(model.network), model.calibration
+    network.centers = Parameter(network.centers.detach()[torch.from_numpy(numbers).to(network.centers.device)])
+    if known is not None:
+        known = replace(known, again=known.again[numbers], shifts=known.shifts[numbers])
+    return replace(model, network=network, method=of_number(model.method, len(numbers)), calibration=known)
+
+
+def of_number(method: Any, n_clusters: int) -> URRLMethod:
+    """The method for so many clusters; the layers stay as wide as they are."""
+    config: Config = method.config
+    return URRLMethod(replace(config, n_clusters=n_clusters, hidden_dim=config.hidden_width))

@@ -1,29 +1,148 @@
-"""What fitted estimators know of their own clusters: whether they would be found again, and for which samples."""
+"""What estimators have in common, checks and tags, and what fitted ones say of their clusters: names, levels, trust."""
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-from warnings import warn
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from viewfuse.data.views import Views
-from viewfuse.fitted.drift import Drift, PlacedSamples, drift
+from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
+from viewfuse.data.known.batches import with_batch
+from viewfuse.data.views import Views, is_one_table
+from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
+from viewfuse.fitted.drift import Drift, drift
+from viewfuse.fitted.manifest import check_names
+from viewfuse.fitted.model import Model
 from viewfuse.io.writers import OUTLIER, Judged
-from viewfuse.methods.clusters import NamedClusters
+from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.selection.confidence import bounds, label_sets
 from viewfuse.selection.decisions import ClusterNumber, Trust
-from viewfuse.selection.label_sets import bounds, label_sets
 from viewfuse.selection.messages import records, restored
-from viewfuse.selection.trust import on_number, with_reasons
+from viewfuse.selection.rules import on_number, with_reasons
+from viewfuse.selection.tree import coarser
+from viewfuse.utils import memory
+from viewfuse.utils.console import warn
 from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from viewfuse.fitted.model import Model
     from viewfuse.neighbors.samples import Samples
+
+
+_ASKED = {
+    "fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute",
+    "save", "validate",
+}  # fmt: skip
+
+
+class ViewsClusterer(ClusterMixin, BaseEstimator):
+    """An estimator that clusters views; methods add their parameters and `fit`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Turn out-of-memory errors of all public methods into one line."""
+        super().__init_subclass__(**kwargs)
+        for name in _ASKED & vars(cls).keys():
+            setattr(cls, name, memory.with_memory_errors(getattr(cls, name)))
+
+    def _checked_views(self, X: Any, y: Any, batch: Any = None) -> Views:
+        """What is clustered; warns of what looks wrong, and complains before any work is done."""
+        check_not_bare_sparse(X)
+        check_no_second_view(X, y)
+        views = Views.of(X if batch is None else with_batch(X if isinstance(X, Views) else Views(X), batch, X))
+        check_names(views)
+        copy.copy(self)._remember_columns(X, views)
+        for line in data_warnings(views):
+            warn(SuspiciousDataWarning(line))
+        return views
+
+    def _remember_columns(self, X: Any, views: Views) -> None:
+        """Set what scikit-learn wants to know of the columns."""
+        self.__dict__.pop("feature_names_in_", None)
+        if not is_one_table(X):
+            self.n_features_in_ = sum(views.widths)
+            return
+        try:
+            validate_data(self, X, skip_check_array=True)
+        except TypeError as error:
+            raise DataError(f"the names of the columns cannot be used; {error}") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_places", None)
+        if "_model" in state:
+            state["_model"] = state["_model"].to(torch.device("cpu"))
+        return state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def with_names(known: Mapping[int, str], names: Mapping[Any, Any], n_clusters: int) -> dict[int, str]:
+    """Names by number, the new ones in place of those that are known; refuses what cannot be a name."""
+    found = dict(known)
+    for label, name in names.items():
+        if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= int(label) < n_clusters:
+            raise SettingError(
+                f"there is no cluster {label!r} to be named; those of the model are 0 to {n_clusters - 1}"
+            )
+        if not isinstance(name, str) or not name.strip():
+            raise SettingError(f"cluster {label} cannot be called {name!r}; give a text that is not empty")
+        found[int(label)] = name.strip()
+    first: dict[str, int] = {}
+    for label, name in found.items():
+        if first.setdefault(name, label) != label:
+            raise SettingError(
+                f"clusters {first[name]} and {label} cannot both be called {name!r}; give each its own name"
+            )
+    return dict(sorted(found.items()))
+
+
+class NestedLevels:
+    """What a fitted estimator says of coarser levels."""
+
+    _model: Model
+    n_clusters_: int
+    labels_: NDArray[np.int64]
+    embedding_: NDArray[np.float32]
+    soft_labels_: NDArray[np.float32]
+    decisions_: dict[str, dict[str, Any]]
+
+    def cut(self, n_clusters: int) -> NDArray[np.int64]:
+        """Labels of the training samples in fewer clusters: the nearest of the fitted ones are joined.
+
+        Parameters
+        ----------
+        n_clusters : 1 to ``n_clusters_``
+        """
+        check_is_fitted(self)
+        if not 1 <= n_clusters <= self.n_clusters_:
+            raise wrong("n_clusters", f"1 to {self.n_clusters_}, which were fitted", n_clusters)
+        ids = self._model.stored.neighbor_ids
+        if len(ids) != len(self.labels_):  # the model was thinned
+            ids = ids.new_full((len(self.labels_), 1, 1), NO_NEIGHBOR)
+        known = np.unique(self.soft_labels_.argmax(axis=1), return_inverse=True)[1]  # without those that are empty
+        found = coarser(known, self.embedding_, ids, n_clusters)
+        return np.where(self.labels_ == OUTLIER, OUTLIER, found)
+
+    @property
+    def levels_(self) -> dict[int, NDArray[np.int64]]:
+        """By number of clusters nested labels: of coarser levels that hold as well, and of the fit."""
+        check_is_fitted(self)
+        held = self.decisions_.get("n_clusters", {}).get("levels", [])
+        return {k: self.cut(k) for k in [*(one for one in held if one < self.n_clusters_), self.n_clusters_]}
 
 
 ALPHA = 0.1
@@ -46,15 +165,11 @@ def with_number(decisions: Mapping[str, dict[str, Any]], number: ClusterNumber |
     return {**records(number), **decisions, **own}
 
 
-def check_outliers(how: Any) -> None:
-    """Refuse what cannot be done with outliers."""
-    if not isinstance(how, str) or how not in ("mark", "label"):
-        raise wrong("outliers", "'mark' or 'label'", how)
+class Trusting:
+    """Names, trust, sets of clusters and what else follows from the chances of a fitted estimator."""
 
-
-class Trusting(NamedClusters):
-    """Trust, sets of clusters and what else follows from the chances of a fitted estimator."""
-
+    cluster_names_: Mapping[int, str]
+    n_clusters_: int
     decisions_: dict[str, dict[str, Any]]
     soft_labels_: NDArray[np.float32]
     labels_: NDArray[np.int64]
@@ -81,8 +196,19 @@ class Trusting(NamedClusters):
         """Former names, with a warning."""
         if name not in _FORMER or "soft_labels_" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        warn(f"{name} is now {_FORMER[name]}", FutureWarning, stacklevel=2)
+        warnings.warn(f"{name} is now {_FORMER[name]}", FutureWarning, stacklevel=2)
         return self.soft_labels_.max(axis=1) if name == "stability_" else self._again()
+
+    def rename(self, names: Mapping[int, str]) -> Self:
+        """Name clusters; files, pages, pictures and answers then have the names beside the numbers.
+
+        Parameters
+        ----------
+        names : by number; clusters that are not among them keep the names that they have
+        """
+        check_is_fitted(self)
+        self.cluster_names_ = with_names(self.cluster_names_, names, self.n_clusters_)
+        return self
 
     def predict_set(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
@@ -124,8 +250,7 @@ class Trusting(NamedClusters):
             corrected for their number.
         """
         model, samples, embedding = self._place(self._known_views(X))
-        placed = PlacedSamples(samples, model.assign(samples, embedding))
-        return drift(model, self.soft_labels_, placed, self.cluster_names_)
+        return drift(model, self.soft_labels_, samples, model.assign(samples, embedding), self.cluster_names_)
 
     @property
     def outliers_(self) -> NDArray[np.bool_]:
@@ -145,12 +270,21 @@ class Trusting(NamedClusters):
             chances = model.assign(samples, embedding)
         unsure = self._sets(chances, samples.present.cpu().numpy(), alpha).sum(axis=1) > 1
         labels, novelty = self._labelled(model, samples, chances), model.novelty(samples, views)
-        return Judged(labels, chances, unsure, novelty, self._outlying(model, samples))
+        far = model.is_far(samples.values, samples.present)
+        return Judged(labels, chances, unsure, novelty, self._outlying(model, samples), far)
 
     def _labelled(self, model: Model, samples: Samples, chances: NDArray[np.float32]) -> NDArray[np.int64]:
         """The best clusters, of shape (samples,); that of outliers is -1 where they are to have no cluster."""
         labels = chances.argmax(axis=1)
         return np.where(self._outlying(model, samples), OUTLIER, labels) if self.outliers == "label" else labels
+
+    def _take_over(self, model: Model, embedding: Tensor, history: Any, objectives: Any, decisions: Any) -> None:
+        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
+        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
+        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
+        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 
     def _outlying(self, model: Model, samples: Samples) -> NDArray[np.bool_]:
         return np.asarray(model.surroundings.outlying(samples).any(axis=1))

@@ -3,14 +3,15 @@
 What fills, reduces and scales stays as it was fitted. The new samples join those among which neighbours are found, and
 the joint stage continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that
 old samples had are hints, so that these move only where much speaks for it; pairs and weights of the fit still count,
-and new samples by 1. Then `viewfuse.methods.new_kinds` looks for clusters among the samples that fit nowhere; where
-there are any, it continues with their centres.
+and new samples by 1. Then `new_kinds` looks for clusters among the samples that fit nowhere; where there are any, it
+continues with their centres.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
@@ -21,35 +22,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
+from viewfuse.data.alignment import check_written, checked_ids, only_counted
+from viewfuse.data.filling import EmptyCells, warn_of_filled
+from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.known.knowledge import Knowledge
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import clusters, embed
+from viewfuse.engine.batches import clusters, replicate_seeds
 from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import Training, TrainState, check_diverged
+from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.novelty import unseen_shares
-from viewfuse.methods.new_kinds import NewKind, new_kinds
-from viewfuse.methods.numbering import with_numbers
-from viewfuse.methods.urrl.augment import view_dropout_rate
-from viewfuse.methods.urrl.config import Config
+from viewfuse.fitted.novelty import USUAL, unseen_shares
+from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
+from viewfuse.methods.numbering import of_number, with_numbers, without_gaps
+from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
 from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
-from viewfuse.selection.candidates import centers_of
-from viewfuse.selection.cluster_number import without_view
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
-from viewfuse.selection.kmeans import filled_table
-from viewfuse.selection.messages import records
+from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import clustering_weight
-from viewfuse.selection.splits import Look
-from viewfuse.selection.tree import principal
+from viewfuse.selection.tree import centers_of
 
-_NOVEL = 0.95
-"""Novelty from which on a sample fits nowhere; one in twenty of a known kind is above."""
 _HINT_WEIGHT = 3.0
 """Of the clusters that samples had, times the weight of the clustering loss: with 1 BBCSport lost half of a new cluster
 in the next update."""
@@ -64,7 +62,6 @@ _CORESET, _PER_NEW = 2_000, 4
 """Old samples that are trained on beside the new ones: as many, or four for each new one, where that is more."""
 _LOOKED = 2_500
 """Samples that are enough to look for new kinds, as for the number of clusters; at most half of them are new."""
-_UNKNOWN = -1
 
 
 class Enlarged(NamedTuple):
@@ -106,7 +103,7 @@ class Enlarged(NamedTuple):
         stored = index_training_set(values, present, model.method.neighbor_depth)
         numbers = np.flatnonzero(model.in_use)
         joined = replace(
-            _without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
+            without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
             unseen=np.concatenate([model.unseen, unseen]),
         )  # fmt: skip
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
@@ -115,7 +112,7 @@ class Enlarged(NamedTuple):
     def settled(self) -> NDArray[np.int64]:
         """Of shape (samples,): the clusters of old samples that do not wait, else -1."""
         is_old = np.arange(len(self.labels)) < self.n_old
-        return np.where(is_old & ~self.novel, self.labels, _UNKNOWN)
+        return np.where(is_old & ~self.novel, self.labels, UNKNOWN)
 
 
 def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -127,25 +124,10 @@ def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDA
         later, unseen = [own, new], np.concatenate([model.unseen[waiting], unseen])
     values = [torch.cat(views) for views in zip(*(one.values for one in later), strict=True)]
     samples = known.locate(values, torch.cat([one.present for one in later]))
-    found = known.surroundings.novelty(samples, unseen) > _NOVEL
+    found = known.surroundings.novelty(samples, unseen) > USUAL
     before = np.zeros(len(waiting), dtype=bool)
     before[waiting] = found[: waiting.sum()]
     return np.concatenate([before, found[waiting.sum() :]])
-
-
-def _without_gaps(model: Model, numbers: NDArray[np.int64]) -> Model:
-    """A copy of a model without the numbers that no cluster has: nothing is learned beside an infinite centre."""
-    network, known = copy.deepcopy(model.network), model.calibration
-    network.centers = Parameter(network.centers.detach()[torch.from_numpy(numbers).to(network.centers.device)])
-    if known is not None:
-        known = replace(known, again=known.again[numbers], shifts=known.shifts[numbers])
-    return replace(model, network=network, method=_of_number(model.method, len(numbers)), calibration=known)
-
-
-def _of_number(method: Any, n_clusters: int) -> URRLMethod:
-    """The method for so many clusters; the layers stay as wide as they are."""
-    config: Config = method.config
-    return URRLMethod(replace(config, n_clusters=n_clusters, hidden_dim=config.hidden_width))
 
 
 @with_gradients
@@ -174,10 +156,10 @@ def _loss_numbers(model: Model, history: Mapping[str, Any], decisions: Mapping[s
     """Of the losses, as a fit has them."""
     assert isinstance(model.method, URRLMethod)
     config = model.method.config
-    rate = view_dropout_rate(model.stored.present) if isinstance(config.view_dropout, str) else config.view_dropout
     known = decisions.get(JointStageLength.name, {}).get("evidence", {}).get("clustering_weight")
     usual = clustering_weight(float(history["reconstruction"][-1]) if history.get("reconstruction") else None)
-    return {"view_dropout": float(rate), "clustering_weight": usual if known is None else float(known)}
+    weight = usual if known is None else float(known)
+    return {"view_dropout": dropout_of(config, model.stored.present), "clustering_weight": weight}
 
 
 def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
@@ -189,9 +171,8 @@ def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
     rows = np.concatenate([some, np.arange(given.n_old, len(given.labels))])
     assert isinstance(given.model.method, URRLMethod)
     epochs = given.model.method.config.epochs(len(rows))[1]
-    return [ceil(epochs / share) for share in (_USUAL, _FOUNDING)], torch.from_numpy(rows).to(stored.present.device)[
-        None
-    ]
+    at = torch.from_numpy(rows).to(stored.present.device)[None]
+    return [ceil(epochs / share) for share in (_USUAL, _FOUNDING)], at
 
 
 def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor) -> None:
@@ -206,26 +187,14 @@ def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor)
 
 def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
     """New kinds of samples, among the novel ones and enough others."""
-    n, stored = len(given.labels), given.model.stored
+    n = len(given.labels)
     draws = np.random.default_rng([seed, 6])
     is_late = given.novel | (np.arange(n) >= given.n_old)
     late = draws.permutation(np.flatnonzero(is_late))[: _LOOKED // 2]
     early = draws.permutation(np.flatnonzero(~is_late))[: _LOOKED - len(late)]
     rows = np.sort(np.concatenate([late, early]))
-    found = new_kinds(_look(run, stored, rows), given.labels[rows], given.novel[rows], given.model.names, seed)
+    found = new_kinds(look_of(run, rows), given.labels[rows], given.novel[rows], given.model.names, seed)
     return [kind._replace(rows=rows[kind.rows]) for kind in found]
-
-
-def _look(run: TrainState, stored: Samples, rows: NDArray[np.int64]) -> Look:
-    """What the network sees of some samples, with all of their views and without each."""
-    at = torch.from_numpy(rows).to(run.device)
-
-    def seen(samples: Samples) -> Tensor:
-        return principal(embed(run.method, run.network, samples, stored))
-
-    some = stored.take(at)
-    hidden = torch.stack([seen(without_view(some, v)) for v in range(len(stored.values))])
-    return Look(seen(some), hidden, some.values, some.present, filled_table(stored, at))
 
 
 def _founded(
@@ -240,7 +209,7 @@ def _founded(
     _set_centers(run, _centers(embedding, labels, run.network.centers.detach(), count))
     _train(run, known, epochs, rows)
     found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
-    if (found == known)[known != _UNKNOWN].mean() >= _LEARNED:
+    if (found == known)[known != UNKNOWN].mean() >= _LEARNED:
         return labels, kinds
     _set_centers(run, weights["centers"])
     run.network.load_state_dict(weights)
@@ -263,13 +232,13 @@ def _centers(embedding: Tensor, labels: NDArray[np.int64], old: Tensor, count: i
 
 
 def _set_centers(run: TrainState, centers: Tensor) -> None:
-    run.network.centers, run.method = Parameter(centers.clone()), _of_number(run.method, len(centers))
+    run.network.centers, run.method = Parameter(centers.clone()), of_number(run.method, len(centers))
 
 
 def _judged(given: Enlarged, run: TrainState, before: NDArray[np.int64], ids: NDArray[Any]) -> Fitted:
     """The trained model, with what its clusters are worth; `before` are those before the training."""
     embedding, old = embed_stored(run), given.model.calibration
-    method = _of_number(run.method, len(run.network.centers))
+    method = of_number(run.method, len(run.network.centers))
     model = replace(given.model, network=run.network, method=method)
     if old is not None:
         model = calibrated(model, clusters(run.method, run.network, embedding).cpu().numpy(), [before])
@@ -298,3 +267,72 @@ def _decision(given: Enlarged, fitted: Fitted, kinds: Mapping[int, NewKind], ids
         empty=np.flatnonzero(sizes == 0).tolist(),
         waiting=[names[row] for row in waiting.tolist()],
     )
+
+
+class Updatable:
+    """What lets new samples join a fitted estimator."""
+
+    def update(self: Any, X: Any) -> Update:
+        """Let new samples join those of training, and train on for a few epochs.
+
+        Clusters keep their numbers and names. Samples that fit nowhere may found clusters, with new numbers. Where
+        anything fails, the model stays as it was.
+
+        Parameters
+        ----------
+        X : as for `fit`, with the same columns; ids must be new ones, and continue the count where they only count rows
+
+        Returns
+        -------
+        Update
+            Which old samples moved from where to where, and which clusters are new or empty; also in
+            ``decisions_["update"]``.
+        """
+        views = _same_columns(self.complete, X)
+        ids = joined_ids(self.ids_, views.ids)
+        waiting = set(self.decisions_.get(Update.name, {}).get("waiting", ()))
+        is_waiting = np.array([str(name) in waiting for name in self.ids_.tolist()])
+        given = Enlarged.of(self._placed_model(), self._clusters(), is_waiting, views)
+        seed = replicate_seeds(self.random_state, 1)[0]
+        fitted = trained_on(given, ids, seed, self.history_, self.decisions_)
+        self.ids_ = ids
+        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
+        made = restored(self.decisions_)[Update.name]
+        assert isinstance(made, Update)
+        return made
+
+
+def joined_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """The ids of old and new samples, none of which is there twice; where both only count rows, counting continues."""
+    if only_counted(old) and only_counted(new):
+        return np.arange(len(old) + len(new))
+    if only_counted(new) and old.dtype.kind not in "iu":
+        what = f"the new samples have no ids but row numbers, those of the model have ids such as {old.tolist()[0]!r}"
+        raise DataError(f"{what}; give the new ones ids, too: a data frame with these as index")
+    known = set(old.tolist())
+    twice = [name for name in new.tolist() if name in known]
+    if twice:
+        more = f" and {len(twice) - 1:,} more are" if len(twice) > 1 else " is"
+        cure = "leave out the samples that the model has, or give the others ids of their own"
+        raise DataError(f"id {twice[0]!r}{more} among the training samples already; {cure}")
+    found = checked_ids([*old.tolist(), *new.tolist()], len(old) + len(new))
+    check_written(found)
+    return found
+
+
+def _same_columns(complete: Callable[[Any], tuple[Views, list[EmptyCells]]], X: Any) -> Views:
+    """New samples as the model takes them; columns that are new or lost are refused."""
+    cure = "give the columns that the model was fitted on, or fit again"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IgnoredColumnsWarning)
+        try:
+            views, empty = complete(X)
+        except IgnoredColumnsWarning as error:
+            fault = str(error).partition(": ")[2]
+            raise DataError(f"the columns are not those of the model: {fault}; {cure}") from None
+    for cells in empty:
+        lost = [name for name, count in zip(cells.columns, cells.counts.tolist(), strict=True) if count == cells.n_rows]
+        if lost:
+            raise DataError(f"view {cells.view!r} has no value in {len(lost):,} columns, such as {lost[0]!r}; {cure}")
+    warn_of_filled(empty)
+    return views

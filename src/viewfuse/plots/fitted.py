@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
 from viewfuse.io.writers import NO_NAMES, OUTLIER, Judged
-from viewfuse.plots.cluster_numbers import draw_tree
-from viewfuse.plots.colors import distinct_colors, distinct_markers
+from viewfuse.plots.pictures import draw_tree
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
+from viewfuse.plots.style import distinct_colors, distinct_markers
 from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import wrong
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,15 @@ from viewfuse.reduction.transforms import (
     part_slices,
     parts_of,
 )
-from viewfuse.utils.settings import Setting, wrong
+from viewfuse.utils.settings import Setting, check_choice, wrong
 
 HOW = ("auto", "none", "pca", "standard", "log1p", "counts", "words")
 _NOT_BELOW_ZERO = ("log1p", "counts", "words")
 _OF_KIND = {"measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words"}
 _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
+_NARROW = 256
+"""Columns up to which a view stays as it is."""
 _FEWEST, _MOST = 10, 50
 """Components that are worth having of few samples, and of any number of them."""
 Asked = str | Mapping[str, str]
@@ -152,7 +154,7 @@ def no_front_end(width: int) -> FrontEnd:
     return _untouched(width, Kind("measurements", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
 
 
-def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto", max_columns: int = 256) -> FrontEnd:
+def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto") -> FrontEnd:
     """Find out from the present rows of a view what it is, and how it becomes few columns.
 
     Parameters
@@ -163,36 +165,34 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto",
         every column was divided by its deviation; "log1p" after log(1 + x) was taken of every value; "counts" after
         every row was given the same sum, and then log(1 + x) taken; "words" takes log(1 + x) times idf (no idf where
         values are not whole numbers), rows of length 1, singular vectors, and rows of length 1 again; "auto" leaves a
-        view of at most `max_columns` columns as it is (of at most 50, where it holds words), and else takes what
-        suits its kind
-    max_columns : the most columns that a view may have afterwards, but for "none"; of the reduced ones there are as
-        many as the root of the number of samples, from 10 to 50
+        view of at most 256 columns as it is (of at most 50, where it holds words), and else takes what suits its
+        kind. There are then as many columns as the root of the number of samples, from 10 to 50
     """
-    _check_settings(how, max_columns)
+    check_choice("how", how, HOW)
     kind = kind_of(values, present)
-    chosen = _suited(kind, values.shape[1], max_columns) if how == "auto" else how
+    chosen = _suited(kind, values.shape[1]) if how == "auto" else how
     if chosen == "none":
         return _untouched(values.shape[1], kind)
     if chosen in _NOT_BELOW_ZERO and kind.least < 0:
         raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
     if chosen in ("counts", "words") and values.shape[1] == 1:
         raise DataError(f"{how!r} would leave nothing of a view of one column; use 'log1p'")
-    return _fitted(values, present, chosen, kind, max_columns)
+    return _fitted(values, present, chosen, kind)
 
 
-def _suited(kind: Kind, width: int, max_columns: int) -> str:
+def _suited(kind: Kind, width: int) -> str:
     """What the field of such a view does, where it is too wide.
 
     Words are so earlier: among so many zeros plain distances say who has few words, not who has the same. Columns
     whose deviations lie far apart are of different units.
     """
     usual = _OF_KIND[kind.name]
-    if width <= (min(_MOST, max_columns) if usual == "words" else max_columns):
+    if width <= (_MOST if usual == "words" else _NARROW):
         return "none"
     return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
 
 
-def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, max_columns: int) -> FrontEnd:
+def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind) -> FrontEnd:
     words = "terms" if kind.whole == 1 else "weighted"
     names = {"pca": "none", "standard": "standard", "log1p": "log1p", "counts": "log", "words": words}
     transform = fit_transform(values, present, names[how])
@@ -204,8 +204,7 @@ def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind, ma
     if not present.any():
         found = Components(np.zeros(values.shape[1]), np.zeros((values.shape[1], 1)), 1.0)
     else:
-        count = min(max_columns, _rank(len(present)))
-        found = fit_components(parts, count, centred=how != "words")
+        found = fit_components(parts, _rank(len(present)), centred=how != "words")
         low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
     length = _typical_length(parts, found) if how == "words" else 0.0
     mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
@@ -234,13 +233,6 @@ def _untouched(width: int, kind: Kind) -> FrontEnd:
 def _dense(values: Values) -> NDArray[np.float32]:
     """A sparse table as a dense one; a float32 array as the same object."""
     return np.asarray(values.toarray() if is_sparse(values) else values, dtype=np.float32)
-
-
-def _check_settings(how: str, max_columns: int) -> None:
-    if how not in HOW:
-        raise wrong("how", f"one of {', '.join(HOW)}", how)
-    if not isinstance(max_columns, Integral) or isinstance(max_columns, bool) or max_columns < 1:
-        raise wrong("max_columns", "a whole number of at least 1", max_columns)
 
 
 def _check_width(values: Values, width: int) -> None:

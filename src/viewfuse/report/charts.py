@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewfuse.plots.cluster_numbers import forks
+from viewfuse.plots.pictures import forks
 from viewfuse.report.html import Html, join, tag
 from viewfuse.selection.messages import p_value
 
@@ -57,7 +57,6 @@ def line_chart(
     title: str,
     along: str,
     *,
-    marked: float | None = None,
     since: float | None = None,
 ) -> Html:
     """A curve with both ends of its axes.
@@ -65,7 +64,6 @@ def line_chart(
     Parameters
     ----------
     along : what goes from left to right
-    marked : a place that is marked by a dot
     since : a place from which on the ground is shaded
     """
     xs, ys = [x for x, _ in points], [y for _, y in points]
@@ -79,7 +77,7 @@ def line_chart(
     parts = [_shade(place(since, low_y)[0])] if since is not None and low_x < since <= high_x else []
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in (place(x, y) for x, y in points))
     parts += [_axes(), tag("polyline", points=path, class_="line")]
-    parts += [_dot(*place(x, y), f"{x:g}: {y:.4g}") for x, y in points if x == marked or len(points) == 1]
+    parts += [_dot(*place(x, y), f"{x:g}: {y:.4g}") for x, y in points if len(points) == 1]
     parts += [_text(_LEFT - 4, place(low_x, y)[1] + 4, f"{y:.3g}", "end") for y in dict.fromkeys((low_y, high_y))]
     parts += [_text(place(x, low_y)[0], _HEIGHT - 9, f"{x:g}", "middle") for x in dict.fromkeys((low_x, high_x))]
     parts += [_text((_WIDTH + _LEFT) / 2, _HEIGHT - 9, along, "middle")]

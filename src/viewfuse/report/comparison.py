@@ -14,14 +14,14 @@ from viewfuse import metrics
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
+from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
-from viewfuse.report.run_folder import CsvTable, FinishedRun, read_table
+from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
-from viewfuse.report.tables import clusters_of
-from viewfuse.report.verdict import count, headline, how_sure, percent
+from viewfuse.report.tables import clusters_of, count, headline, how_sure, percent
 from viewfuse.selection.messages import records
 from viewfuse.utils.settings import Spell
 
@@ -123,7 +123,7 @@ def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
 
 def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> FinishedRun:
     """The run with what a known column says of it that must not decide the clusters: whether they follow it."""
-    from viewfuse.selection.trust import on_batch, with_reasons  # which need torch
+    from viewfuse.selection.rules import on_batch, with_reasons  # which need torch
 
     column = next((one for one in columns if one.name == batch and one.levels), None)
     if column is None:

@@ -34,13 +34,10 @@ from viewfuse.report.comparison import (
     with_batch,
 )
 from viewfuse.report.html import Html, join, paragraphs, tag
-from viewfuse.report.map_section import map_section
-from viewfuse.report.methods import methods_text
-from viewfuse.report.payload import pack, palette, points_of
+from viewfuse.report.payload import map_section, pack, palette, points_of
 from viewfuse.report.run_folder import FinishedRun, read_run
 from viewfuse.report.sections import Section
-from viewfuse.report.tables import tables_of
-from viewfuse.report.verdict import headline
+from viewfuse.report.tables import headline, methods_text, tables_of
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.settings import Spell
 from viewfuse.utils.version import __version__

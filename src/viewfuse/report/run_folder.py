@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import is_number, text_as_numbers
 from viewfuse.data.views import Views
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.manifest import read_manifest
-from viewfuse.io.csv_text import open_utf8, unmarked
-from viewfuse.io.source import check_ids
+from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.writers import OUTLIER, Sheet, write_sheets
 from viewfuse.plots.places import Places
 from viewfuse.selection.decisions import ClusterNumber, Decision, KeptNumbers, Trust
 from viewfuse.selection.messages import restored
-from viewfuse.utils import memory
 from viewfuse.utils.atomic import parsed
 
 if TYPE_CHECKING:
@@ -32,8 +28,6 @@ _ALL_FEATURES = "effects.csv"
 _ALPHA = 0.1
 """That of runs which do not say it."""
 _CURE = "run viewfuse fit again, with another --out"
-_BYTES_PER_BYTE = 15
-"""Memory that text in lists takes, for each byte of the file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,75 +231,3 @@ def _versions(model: Path) -> dict[str, str]:
     except BadModelFile:  # the page does without; loading the model reports it
         return {}
     return {str(name): str(version) for name, version in found.items()}
-
-
-@dataclass(frozen=True)
-class CsvTable:
-    """Columns of text.
-
-    Attributes
-    ----------
-    columns : per name its cells, equally many in all
-    """
-
-    path: Path
-    columns: dict[str, list[str]]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
-    def column(self, name: str) -> list[str]:
-        """The cells of a column."""
-        if name not in self.columns:
-            raise DataError(f"{self.path} has no column {name!r}, but {list(self.columns)}; check the file")
-        return self.columns[name]
-
-    def ids(self) -> list[str]:
-        """The column id."""
-        return self.column("id")
-
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """A column of numbers."""
-        cells = self.column(name)
-        found = text_as_numbers([cells])
-        if found is None:
-            row = next(row for row, cell in enumerate(cells) if not is_number(cell))
-            where = f"{self.path}, data row {row + 1}, column {name}"
-            raise DataError(f"{where}: {cells[row]!r} is no number; check the file")
-        return found[0]
-
-    def whole_numbers(self, name: str) -> NDArray[np.int64]:
-        """A column of whole numbers."""
-        found = self.numbers(name)
-        if not np.isfinite(found).all() or (found != np.round(found)).any():
-            raise DataError(f"{self.path}, column {name}: not all are whole numbers; check the file")
-        return found.astype(np.int64)
-
-
-def read_table(path: Path) -> CsvTable:
-    """Read a CSV file with a header; a column "id" has an id in every row, none of them twice."""
-    rows = _rows(path)
-    header = [unmarked(name.strip()) for name in rows[0]] if rows else []
-    if not header or len(set(header)) < len(header):
-        raise DataError(f"{path} has no header of different names; its first line must name the columns")
-    wrong = next((row for row, cells in enumerate(rows) if len(cells) != len(header)), None)
-    if wrong is not None:
-        raise DataError(f"{path}, data row {wrong} has {len(rows[wrong])} cells and not {len(header)}; check the file")
-    columns = {name: [unmarked(row[c]) for row in rows[1:]] for c, name in enumerate(header)}
-    if "id" in columns:
-        check_ids(path, columns["id"])
-    return CsvTable(path, columns)
-
-
-def _rows(path: Path) -> Sequence[Sequence[str]]:
-    try:
-        if path.exists() and not path.is_file():
-            raise DataError(f"{path} is no plain file; give a CSV file")
-        what = f"reading {path}"
-        memory.require(_BYTES_PER_BYTE * path.stat().st_size, what, "use a machine with more memory, or fewer samples")
-        with open_utf8(path) as file:
-            return [row for row in csv.reader(file) if row]
-    except FileNotFoundError:
-        raise DataError(f"{path} is not there; check the path") from None
-    except (OSError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None

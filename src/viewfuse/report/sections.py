@@ -9,19 +9,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from viewfuse.data.categories import category_of
+from viewfuse.fitted.clusters import Difference
 from viewfuse.io.writers import as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
-from viewfuse.report.methods import methods_text
 from viewfuse.report.run_folder import FinishedRun
-from viewfuse.report.tables import Cluster, Feature, clusters_of, features_of, k_sheet, merges_of
-from viewfuse.report.verdict import (
+from viewfuse.report.tables import (
+    Cluster,
     apart_in_words,
+    clusters_of,
     count,
+    features_of,
     headline,
     how_many,
     how_sure,
+    k_sheet,
+    merges_of,
+    methods_text,
     missing_views,
     number,
     percent,
@@ -110,16 +115,11 @@ def _cluster_row(run: FinishedRun, one: Cluster, marks: Sequence[str]) -> list[H
             one.samples,
             number=True,
         ),
-        _share(one.confidence, "found again", _interval(one)),
+        _share(one.confidence, "found again", " to ".join(percent(bound) for bound in one.interval)),
         cell(f"{one.uncertain:,}", one.uncertain, number=True),
         tag("td", _has(run.views, one.has), class_="has"),
         tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
     ]
-
-
-def _interval(one: Cluster) -> str:
-    """In which the chance lies, in words."""
-    return " to ".join(percent(bound) for bound in one.interval)
 
 
 def _has(views: Sequence[str], shares: Sequence[float]) -> Html:
@@ -159,7 +159,7 @@ def feature_section(run: FinishedRun, marks: Sequence[str]) -> Section | None:
 
 
 def _features_of(
-    run: FinishedRun, label: int, features: Sequence[Feature], top: int, most: float, marks: Sequence[str]
+    run: FinishedRun, label: int, features: Sequence[Difference], top: int, most: float, marks: Sequence[str]
 ) -> Html | None:
     own = [one for one in features if one.label == label]
     kept = set(sorted(own, key=lambda one: -abs(one.difference))[:top])
@@ -175,7 +175,7 @@ def _features_of(
     return tag("details", summary, tag("div", *shown, class_="charts"), paragraphs(rest), open=label == 0)
 
 
-def _view_table(label: int, view: str, features: Sequence[Feature], most: float) -> Html | None:
+def _view_table(label: int, view: str, features: Sequence[Difference], most: float) -> Html | None:
     if not features:
         return None
     rows = [
@@ -190,7 +190,7 @@ def _view_table(label: int, view: str, features: Sequence[Feature], most: float)
     return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Here", "Elsewhere"), rows)
 
 
-def _mean(one: Feature, mean: float) -> str:
+def _mean(one: Difference, mean: float) -> str:
     """A mean; of the value of a category, the share of samples that have it."""
     return number(mean) if category_of(one.feature) is None else percent(mean)
 

@@ -1,30 +1,28 @@
-"""The numbers of the page: every table that it shows, which is also written beside it as a CSV file."""
+"""What the run says, in numbers: every table that the page shows, which is also written beside it as a CSV file.
+
+And in words: how many clusters, how sure, what sets them apart, what to look at; and a paragraph for a paper.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
 
+from viewfuse.data.categories import category_of
 from viewfuse.errors import DataError
-from viewfuse.fitted.clusters import typical_samples
+from viewfuse.fitted.clusters import Difference, typical_samples
 from viewfuse.io.writers import Sheet, as_json
+from viewfuse.methods.urrl.config import Config
+from viewfuse.missing import describe
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
-from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.messages import label, words
-
-
-class Feature(NamedTuple):
-    """A feature in which a cluster differs from the other samples, see `viewfuse.fitted.clusters.Difference`."""
-
-    label: int
-    view: str
-    feature: str
-    difference: float
-    mean: float
-    mean_of_others: float
+from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength
+from viewfuse.selection.messages import advice_of, label, listed, reasons_of, words
+from viewfuse.utils.settings import Spell
 
 
 class Cluster(NamedTuple):
@@ -67,16 +65,16 @@ def _cluster(run: FinishedRun, label: int) -> Cluster:
     return Cluster(*facts, again, interval, tuple(has.tolist()), typical)
 
 
-def features_of(run: FinishedRun) -> list[Feature]:
+def features_of(run: FinishedRun) -> list[Difference]:
     """What sets the clusters apart, by cluster and view, the largest difference first."""
     found = run.features
     if found is None:
         return []
     texts = zip(found.column("view"), found.column("feature"), strict=True)
-    numbers = (found.numbers(name).tolist() for name in Feature._fields[3:])
+    numbers = (found.numbers(name).tolist() for name in Difference._fields[3:])
     labels = found.whole_numbers("label").tolist()
     return [
-        Feature(label, *names, *facts)
+        Difference(label, *names, *facts)
         for label, names, facts in zip(labels, texts, zip(*numbers, strict=True), strict=True)
     ]
 
@@ -85,7 +83,7 @@ def tables_of(run: FinishedRun) -> dict[str, Sheet]:
     """The tables by the names of their files."""
     sheets = {
         "clusters.csv": _cluster_sheet(run),
-        "features.csv": Sheet(Feature._fields, features_of(run), ".7g"),
+        "features.csv": Sheet(Difference._fields, features_of(run), ".7g"),
         "missing.csv": _pattern_sheet(run),
         "decisions.csv": _decision_sheet(run),
     }
@@ -157,3 +155,171 @@ def _decision_sheet(run: FinishedRun) -> Sheet:
         for name, one in run.decisions.items()
     ]
     return Sheet(("decision", "chosen", "why", "evidence"), rows)
+
+
+_TINY = 5
+_MORE_MISSING = 0.5
+"""A view that is missing in a cluster this much more often than elsewhere may be what the cluster is about."""
+
+
+def count(n: int, what: str) -> str:
+    """A number with its noun."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """A share as people write it; not quite all is never 100 %."""
+    return "over 99%" if 0.995 <= share < 1 else "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def number(value: float) -> str:
+    """A measured number, short: three digits that count."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def headline(run: FinishedRun) -> str:
+    """How many clusters there are."""
+    found, without = sum(size > 0 for size in run.sizes), len(run.ids) - sum(run.sizes)
+    more = f", and {count(without, 'outlier')}" if without else ""
+    return f"{count(len(run.ids) - without, 'sample')} in {count(found, 'cluster')}{more}"
+
+
+def how_many(run: FinishedRun) -> str:
+    """Who chose the number of clusters."""
+    decision = run.decisions.get(ClusterNumber.name)
+    if decision is None:
+        return f"You asked for {count(run.n_clusters - len(run.unused), 'cluster')}; other numbers were not tried."
+    return f"The number of clusters: {words(decision)}."
+
+
+def how_sure(run: FinishedRun, spell: Spell) -> list[str]:
+    """Whether the clusters would be found again, and what else is known of them."""
+    if run.n_clusters < 2:
+        return []  # nothing to be unsure of
+    if run.trust is None:
+        return [_confidence(run)] if len(run.ids) else []
+    known = [one.what for one in reasons_of(run.trust, spell)]
+    return [f"Trust in these clusters is {words(run.trust, spell)}.", *known]
+
+
+def _confidence(run: FinishedRun) -> str:
+    return f"On average, viewfuse is {percent(float(run.confidence.mean()))} sure of a sample's cluster."
+
+
+def missing_views(run: FinishedRun) -> str:
+    """How much is missing."""
+    lacking = int((~run.present.all(axis=1)).sum())
+    if len(run.views) == 1:
+        return ""
+    if not lacking:
+        return f"Every sample has all {len(run.views)} views."
+    return f"{count(lacking, 'sample')} of {len(run.ids):,} lack at least one of the {len(run.views)} views." + (
+        " They were placed by the views that they have and by their neighbours."
+    )
+
+
+def apart(features: Sequence[Difference], label: int, top: int = 2) -> list[str]:
+    """The features that set a cluster apart most, over all views, in words."""
+    own = sorted((one for one in features if one.label == label), key=lambda one: -abs(one.difference))
+    return [_in_words(one) for one in own[:top] if one.difference]
+
+
+def _in_words(one: Difference) -> str:
+    if category_of(one.feature) is not None:
+        return f"{one.feature} ({percent(one.mean)}; others {percent(one.mean_of_others)})"
+    side = "high" if one.difference > 0 else "low"
+    name = f"column {one.feature}" if str(one.feature).isdigit() else one.feature
+    return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
+
+
+def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
+    """What a reader must not miss, the gravest first."""
+    found = [*_on_trust(run, spell), *_doubts(run, clusters_of(run)), *_on_joint_stage(run), *_led_by_missing(run)]
+    return [*found, *_on_cells(run), *(_sentence(str(one)) for one in run.summary.get("remarks") or [])]
+
+
+def _on_trust(run: FinishedRun, spell: Spell) -> list[str]:
+    """The one thing to do first."""
+    advice = "" if run.trust is None else advice_of(run.trust, spell)
+    return [advice] if advice else []
+
+
+def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
+    found = []
+    empty = [one.label for one in clusters if not one.samples and one.label not in run.unused]
+    if empty:
+        found.append(f"{count(len(empty), 'cluster')} of {len(clusters)} hold no sample; ask for fewer clusters.")
+    tiny = [run.called(one.label) for one in clusters if 0 < one.samples < _TINY]
+    if tiny:
+        found.append(f"Fewer than {_TINY} samples are in {listed(tiny)}: check whether they are outliers.")
+    return found
+
+
+def _on_joint_stage(run: FinishedRun) -> list[str]:
+    decision = run.decisions.get(JointStageLength.name)
+    if not isinstance(decision, JointStageLength) or not decision.ended:
+        return []
+    return [f"The joint stage {words(decision)}."]
+
+
+def _on_cells(run: FinishedRun) -> list[str]:
+    decision = run.decisions.get(CellFilling.name)
+    return [f"Empty cells were {words(decision)}."] if decision is not None and decision.evidence else []
+
+
+def _led_by_missing(run: FinishedRun) -> list[str]:
+    """Clusters whose samples lack a view far more often than the others do."""
+    found = []
+    for cluster in range(run.n_clusters):
+        inside = run.labels == cluster
+        if inside.sum() < _TINY or inside.all():
+            continue
+        own, others = 1 - run.present[inside].mean(axis=0), 1 - run.present[~inside].mean(axis=0)
+        v = int(np.argmax(own - others))
+        if own[v] - others[v] > _MORE_MISSING:
+            shares = f"{percent(float(own[v]))} of its samples lack it, {percent(float(others[v]))} of the others"
+            found.append(f"Cluster {run.called(cluster)} may be about the missing view {run.views[v]}: {shares}.")
+    return found
+
+
+def _sentence(text: str) -> str:
+    return (text[:1].upper() + text[1:]).rstrip(".") + "."
+
+
+def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
+    """Per cluster the features that set it apart most."""
+    features = features_of(run)
+    return {label: apart(features, label) for label in range(run.n_clusters)}
+
+
+CITATION = (
+    "G. Teng, T. Mao, C. Shen, X. Tian, X. Liu, Y. Chen, J. Ye: URRL-IMVC: Unified and Robust Representation Learning "
+    "for Incomplete Multi-View Clustering. KDD 2024, doi:10.1145/3637528.3671887"
+)
+_ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs")
+"""Parameters that the paragraph has in words, and those that change no result."""
+
+
+def methods_text(run: FinishedRun) -> str:
+    """What was done, in sentences to paste."""
+    params = run.summary.get("params") or {}
+    known = run.versions
+    own = f"viewfuse {known['viewfuse']}" if "viewfuse" in known else "viewfuse"
+    others = ", ".join(f"{name} {version}" for name, version in known.items() if name != "viewfuse")
+    chosen = "chosen without labels by a tested tree of splits" if run.number else "set beforehand"
+    defaults = {one.name: one.default for one in fields(Config)}
+    set_to = ", ".join(
+        f"{name} = {value}"
+        for name, value in params.items()
+        if name not in _ELSEWHERE and value is not None and defaults.get(name, "auto") != value
+    )
+    sentences = [
+        f"{len(run.ids):,} samples with {len(run.views)} views ({', '.join(run.views)}) were clustered by the method "
+        f"URRL-IMVC [1] as implemented in {own}{f' ({others})' if others else ''}.",
+        f"Missing views: {describe(run.present)}.",
+        f"The number of clusters, {run.n_clusters}, was {chosen}.",
+        f"The random seed was {params.get('random_state', 'not fixed')}; all settings were the defaults of that "
+        f"version{f', but for {set_to}' if set_to else ''}.",
+        "No label was used in training.",
+    ]
+    return " ".join(sentences) + f"\n\n[1] {CITATION}\n"

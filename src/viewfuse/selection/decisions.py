@@ -107,7 +107,7 @@ class JointStageLength(Decision):
 
 @dataclass(frozen=True)
 class ClusterSource(Decision):
-    """Whose clusters were kept, "network", "k-means", "graph" or "tree"; the evidence is the score of each."""
+    """Whose clusters were kept, "network", "k-means", "graph", "tree" or "hints"; the evidence is the score of each."""
 
     name = "clusters"
 

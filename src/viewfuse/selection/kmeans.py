@@ -29,6 +29,7 @@ from viewfuse.utils.settings import Setting
 _ROWS_AT_A_TIME = 65_536
 _ROWS_PER_GROUPING = 8_192
 _TOLERANCE = 1e-4
+"""Ends where the centres move by less, in squares over the variance of a column, as scikit-learn's do."""
 _LEAST_WEIGHT = 1e-12
 """Of a cluster, by which is divided: one without weight has nothing to divide."""
 _DRAWN_STARTS = 20
@@ -46,9 +47,7 @@ _ROWS = 5_000
 """Samples that are enough to find the centres."""
 
 
-def k_means(
-    points: Tensor, weights: Tensor, starts: Tensor, rounds: int, tolerance: float = _TOLERANCE
-) -> tuple[Tensor, Tensor]:
+def k_means(points: Tensor, weights: Tensor, starts: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
     """Lloyd's rounds from several starts at once, in float64, on the device of the points.
 
     Parameters
@@ -56,7 +55,6 @@ def k_means(
     points : tensor of shape (points, embedding)
     weights : tensor of shape (points,), not negative
     starts : tensor of shape (starts, clusters, embedding)
-    tolerance : ends when the centres move by less, in squares over the variance of a column, as scikit-learn's do
 
     Returns
     -------
@@ -66,7 +64,7 @@ def k_means(
     sums, sizes = _sums(points, weights, centers)
     for _ in range(rounds):
         moved = torch.where(sizes > 0, sums / sizes.clamp(min=_LEAST_WEIGHT), centers)
-        still = (moved - centers).square().sum(dim=(1, 2)) <= tolerance * variance
+        still = (moved - centers).square().sum(dim=(1, 2)) <= _TOLERANCE * variance
         centers = moved
         if still.all():
             break
@@ -189,20 +187,19 @@ def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
     return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
 
 
-def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
+def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator) -> Tensor:
     """The best of four k-means solutions for each number of clusters; one run of k-means++ gives the starts for all.
 
     Parameters
     ----------
     points : tensor of shape (points, columns)
     generator : on the CPU, so that every device draws the same
-    weights : tensor of shape (points,); a point of weight 0 is placed, but does not count
 
     Returns
     -------
     int64 tensor of shape (numbers of clusters, points)
     """
-    own = torch.ones_like(points[:, 0]) if weights is None else weights
+    own = torch.ones_like(points[:, 0])
     state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
     starts = drawn_centers(points, own, max(ks), state, _STARTS_BY_K)
     found = [k_means(points, own, starts[:, :k], _ROUNDS_BY_K) for k in ks]

@@ -145,10 +145,10 @@ def _(decision: kinds.JointStageLength, spell: Spell = str) -> str:
 def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
-    found = {"k-means": "k-means on the filled views", "graph": "the graph of neighbours in all views"}
-    found["tree"] = "the tree of its embedding and of the neighbours in all views"
-    taught = f"those of {found[decision.chosen]}, which the network was taught"
-    return f"{taught}, as neighbours stay together much better there {_listed(decision.evidence)}"
+    found = {"graph": "the graph of neighbours in all views", "tree": "the tree of its embedding", "hints": "the hints"}
+    taught = f"those of {found.get(decision.chosen, 'k-means on the filled views')}, which the network was taught"
+    why = "more are with their class" if decision.chosen == "hints" else "neighbours stay together much better there"
+    return f"{taught}, as {why} {_listed(decision.evidence)}"
 
 
 @words.register

@@ -22,6 +22,7 @@ from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.opened import Opened
 from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, reply, status_and_detail
 from viewfuse.serve.worker import SHORT, Facts, Worker
+from viewfuse.utils.settings import named_values
 from viewfuse.utils.version import __version__
 
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
@@ -145,7 +146,7 @@ def _answering(question: str, serving: Serving, metrics: Metrics) -> Any:
     limits = serving.limits
 
     async def answer(request: Request, view: View = None, block: Blocks = [], id_column: IdColumn = None) -> Response:  # noqa: B006
-        asked = Asked(view, _pairs(block), id_column)
+        asked = Asked(view, named_values("block", block), id_column)
         kind = _kind(request.headers.get("content-type", ""), asked)
         try:
             facts, text = await _answered(request, {"question": question, "kind": kind, "asked": asked._asdict()})
@@ -205,14 +206,6 @@ async def _read(body: bytearray, parts: AsyncIterator[bytes], limits: Limits, en
     except ClientDisconnect:
         raise HTTPException(400, "the caller went away") from None
     return True
-
-
-def _pairs(blocks: list[str]) -> dict[str, str] | None:
-    wrong = [text for text in blocks if not all(text.partition("="))]
-    found = dict(text.partition("=")[::2] for text in blocks)
-    if wrong or len(found) < len(blocks):
-        raise DataError(f"block {(wrong or blocks)[0]!r}: write VIEW=PATTERN, each view once")
-    return found or None
 
 
 async def _refuse(_: Request, error: Exception) -> Response:

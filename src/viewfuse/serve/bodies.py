@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ from viewfuse.serve.limits import Limits, TooLarge
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
 _SHAPE = 'write {"views": {"NAME": [[number, ...], ...]}, "ids": [...]}; docs/serve.md has more'
+_LONG = re.compile(rb"(?<!\d)\d{1000}")
+"""More digits than any float needs: Python's time for a whole number grows with the square of their count."""
+_TOO_MANY_DIGITS = "the body has a whole number with too many digits; write it as a float"
 _ROOM = 2
 """So many times more than samples of the model need may be in a body: it may have columns that the model lacks."""
 TEMPORARY = "viewfuse-"
@@ -116,6 +120,8 @@ def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: S
 
 
 def _parsed(body: bytes | bytearray) -> Any:
+    if _LONG.search(body):
+        raise DataError(_TOO_MANY_DIGITS)
     try:
         return json.loads(body, parse_constant=_no_number, object_pairs_hook=_once)
     except DataError:
@@ -125,7 +131,7 @@ def _parsed(body: bytes | bytearray) -> Any:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"the body is no JSON ({error}); {_SHAPE}") from None
     except ValueError:
-        raise DataError("the body has a whole number with too many digits; write it as a float") from None
+        raise DataError(_TOO_MANY_DIGITS) from None
 
 
 def _no_number(name: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from viewfuse.fitted.manifest import MANIFEST, checksum, read_manifest
-from viewfuse.methods.registry import load
+from viewfuse.methods import load
 from viewfuse.report.html import join, paragraphs, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
@@ -92,13 +92,8 @@ def _facts(manifest: dict[str, Any], fitted: MultiViewClusterer) -> dict[str, An
         "views": {str(view["name"]): _columns(view) for view in manifest["views"]},
         "scaling": manifest.get("scaling"),
         "versions": manifest["versions"],
-        "version": _version(manifest),
+        "version": checksum(manifest)[:16],  # which tells one model from another
     }
-
-
-def _version(manifest: dict[str, Any]) -> str:
-    """Sixteen digits that tell one model from another: the beginning of its checksum."""
-    return checksum(manifest)[:16]
 
 
 def _columns(view: dict[str, Any]) -> list[str | int]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from viewfuse import errors
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import PARQUET, TEMPORARY, Asked, read_json, read_parquet
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
@@ -37,8 +38,6 @@ _BODY_PATH = re.compile(rf"{re.escape(gettempdir())}\S*{TEMPORARY}\w+/body\.parq
 _MOST_LETTERS = 2000
 """Of a message: names in it come from the body, and may be as long as that."""
 _log = logging.getLogger(__name__)
-NOVEL = 0.95
-"""Novelty above which a sample is counted as novel; one in twenty of a known kind is."""
 _BYTES_PER_NUMBER = 12
 """In JSON, about."""
 Answer = dict[str, Any]
@@ -103,7 +102,7 @@ def _seen(found: Answer, views: Views, known: Sequence[str]) -> Facts:
     lacking = Counter(" ".join(compress(known, own)) for own in zip(*lacks, strict=True))
     labels = Counter(str(label) for label in found["labels"])
     sums = {"confidence": sum(found["confidence"]), "uncertain": sum(found["uncertain"])}
-    novel = sum(one > NOVEL for one in found["novelty"])
+    novel = sum(one > USUAL for one in found["novelty"])
     return {"labels": labels, "missing": lacking, **sums, "novel": novel, "out_of_range": sum(found["out_of_range"])}
 
 
@@ -134,7 +133,7 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
         "uncertain": judged.uncertain.tolist(),
         "novelty": [round(one, 4) for one in judged.novelty.tolist()],
         "outlier": judged.outlier.tolist(),
-        "out_of_range": fitted.out_of_range(complete).tolist(),
+        "out_of_range": judged.far.tolist(),
         "probabilities": [_shortest(row) for row in judged.chances],
         "filled_cells": {cells.view: cells.facts() for cells in filled},
     }

@@ -6,9 +6,12 @@ A failure to print never costs a result.
 from __future__ import annotations
 
 import importlib
+import reprlib
 import sys
 import warnings
+from collections.abc import Collection
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,11 @@ def is_live() -> bool:
 def plain(text: object) -> str:
     """Text on one line, in which nothing steers the terminal."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(text).split()))
+
+
+def some(names: Collection[object], most: int = 3) -> str:
+    """The first of many names."""
+    return ", ".join(map(reprlib.repr, islice(names, most))) + (", ..." if len(names) > most else "")
 
 
 def tell(line: object) -> None:

@@ -57,10 +57,15 @@ def room(shape: tuple[int, int]) -> NDArray[np.float32]:
     except OSError as error:
         if error.errno == errno.ENOMEM:  # the map, not the file, does not fit
             raise
-        raise CannotWrite(
-            f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
-            "free some space there, or set TMPDIR to a folder that has more"
-        ) from error
+        raise no_room(n_bytes, error) from error
+
+
+def no_room(n_bytes: int, error: OSError) -> CannotWrite:
+    """The error of a temporary file that the disk does not hold."""
+    return CannotWrite(
+        f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
+        "free some space there, or set TMPDIR to a folder that has more"
+    )
 
 
 def _take_space(file: int, n_bytes: int) -> None:
@@ -133,11 +138,8 @@ def available() -> int:
 
 
 def _left_on_machine() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return _physical()
+    found = _said("/proc/meminfo", "MemAvailable")
+    return _physical() if found is None else found
 
 
 def _physical() -> int:
@@ -190,7 +192,8 @@ def _left_to_process() -> int:
 
 def memory_now() -> float:
     """Memory of this process, in megabytes; where the system does not say, the most it has had."""
-    return _from_status("VmRSS") or memory_peak()
+    own = _said("/proc/self/status", "VmRSS")
+    return own / _MEGABYTE if own else memory_peak()
 
 
 def memory_peak() -> float:
@@ -199,9 +202,9 @@ def memory_peak() -> float:
     The kernel's figure for the process comes first: getrusage counts from before the program was started, and so
     includes what the parent had.
     """
-    own = _from_status("VmHWM")
+    own = _said("/proc/self/status", "VmHWM")
     if own is not None:
-        return own
+        return own / _MEGABYTE
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -217,9 +220,10 @@ def forget_peak() -> bool:
     return True
 
 
-def _from_status(name: str) -> float | None:
+def _said(path: str, name: str) -> int | None:
+    """The bytes that the kernel says under a name; None where it does not."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 / _MEGABYTE for line in lines if line.startswith(f"{name}:"))
+        lines = Path(path).read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
     except (OSError, StopIteration):
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from viewfuse.errors import SettingError
+from viewfuse.errors import DataError, SettingError
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ def wrong(name: str, wanted: str, got: object) -> SettingError:
     return SettingError(Setting(name), f" must be {wanted}; got {got!r}")
 
 
+def check_choice(name: str, given: Any, choices: Sequence[str]) -> None:
+    """Refuse what is none of the words that a parameter may be."""
+    if not isinstance(given, str) or given not in choices:
+        raise wrong(name, f"one of {', '.join(choices)}", given)
+
+
 def checked_count(name: str, given: Any, least: int = 1, *, auto: int | None = None) -> int:
     """A whole number of at least `least`; "auto" stands for the number `auto`, where there is one."""
     if auto is not None and isinstance(given, str) and given == "auto":
@@ -72,6 +78,15 @@ def _spelled(part: object, spell: Spell) -> str:
         return str(part)
     unknown = any(isinstance(one, Setting) and spell(one) is None for one in part)
     return "" if unknown else "".join(_spelled(one, spell) for one in part)
+
+
+def named_values(what: str, texts: Sequence[str]) -> dict[str, str] | None:
+    """NAME=VALUE, several times, as a dict; None without any. `what` errors speak of."""
+    found = dict(text.partition("=")[::2] for text in texts)
+    wrong = [text for text in texts if not all(text.partition("="))]
+    if wrong or len(found) < len(texts):
+        raise DataError(f"{what} {(wrong or list(texts))[0]!r}: write NAME=VALUE, each name once")
+    return found or None
 
 
 def as_plain(parts: Iterable[object]) -> list[Any]:

@@ -13,6 +13,7 @@ import signal
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.safety import OnDisk, most_bytes
 from viewfuse.io.source import Contents, FileView, ending_of
 from viewfuse.utils import memory
+from viewfuse.utils.settings import Setting
 
 LENGTH = struct.Struct("<Q")
 """Before the text of a job."""
@@ -51,7 +53,9 @@ class ReadJob:
     ----------
     blocks : as `read_views` takes them
     use : for .h5mu what `read_views` takes; for .h5ad per view its place
-    only, drop : columns of tables that are read, or not, see `ColumnChoice`
+    header : whether the first line of text holds the names of columns; None: it should, and is looked at
+    only, drop : columns of tables by name or by a pattern such as "q*": of a file that has one of `only`, no others are
+        read; those of `drop` are not read
     copy, results : where nothing is to be read, but results in an .npz file are to be written into this copy of an
         .h5mu or .h5ad file
     """
@@ -71,6 +75,15 @@ class ReadJob:
         """The ending of the file, in small letters."""
         return ending_of(self.path)
 
+    def chosen(self, columns: list[str]) -> list[str]:
+        """The columns of a table that are read."""
+        wanted = [one for one in columns if is_among(one, self.only)] or columns
+        kept = [one for one in wanted if not is_among(one, self.drop)]
+        if not kept:
+            fault = f"{self.path}: no column is left; leave the file out, or "
+            raise DataError(fault, Setting("drop"), " fewer columns")
+        return kept
+
     def as_json(self, limits: Sequence[int]) -> bytes:
         """The job for another process, with its limits and the folder that its path starts from."""
         facts = asdict(self) | {"path": os.fspath(self.path), "folder": _folder(), "limits": limits}
@@ -84,6 +97,11 @@ class ReadJob:
         if folder is not None:
             os.chdir(folder)
         return cls(**facts | {"path": Path(facts["path"])}), limits
+
+
+def is_among(column: str, patterns: Sequence[str]) -> bool:
+    """Whether a column has one of these names, or matches one of these patterns."""
+    return any(column == one or fnmatchcase(column, one) for one in patterns)
 
 
 def _folder() -> str | None:
@@ -116,17 +134,14 @@ def impose(limits: ReadingLimits) -> None:
     """Hold this process to its limits; the kernel ends it where it goes beyond its time."""
     import resource  # there is none where nothing can be imposed
 
-    here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if _has_proc() else 0
+    pages = Path("/proc/self/statm")
+    here = int(pages.read_text().split()[0]) * resource.getpagesize() if pages.exists() else 0
     _lower(resource.RLIMIT_AS, here + limits.n_bytes)
     _lower(resource.RLIMIT_FSIZE, limits.n_bytes)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_CPU, limits.cpu)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limits.wall)
-
-
-def _has_proc() -> bool:
-    return Path("/proc/self/statm").exists()
 
 
 def _lower(kind: int, most: int) -> None:
@@ -170,7 +185,7 @@ class Packed:
     def array(self, array: NDArray[Any]) -> dict[str, Any]:
         """Append an array; what has to be known of it."""
         facts: dict[str, Any] = {"dtype": array.dtype.str, "shape": array.shape}
-        if isinstance(array, OnDisk) and len(self.files) <= _MOST_TABLES:
+        if isinstance(array, OnDisk) and array.handle is not None and len(self.files) <= _MOST_TABLES:
             self.files.append(array.handle)
             self._tables.append(array)
             return facts | {"file": len(self.files) - 1}

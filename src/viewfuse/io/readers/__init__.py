@@ -11,19 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from viewfuse.data.annotated import Use
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
-from viewfuse.io.isolated.jobs import ReadJob
+from viewfuse.io.isolated.jobs import ReadJob, is_among
 from viewfuse.io.isolated.process import ENDINGS, POSSIBLE
-from viewfuse.io.matching import check_matching
+from viewfuse.io.matching import check_matching, with_pattern
 from viewfuse.io.readers.hdf5 import h5ad_places, read_h5ad, read_h5mu
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
-from viewfuse.io.readers.text import DELIMITERS, Blocks, ColumnChoice, is_among, read_text
+from viewfuse.io.readers.text import DELIMITERS, Blocks, read_text
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileSource, FileView, ending_of, view_of
 from viewfuse.io.writers import annotate_copy
@@ -115,27 +116,14 @@ def read_views(
     return open_source(paths, reading).read()
 
 
-def read_chunks(
-    paths: Paths,
-    size: int = 10_000,
-    *,
-    id_column: str | None = None,
-    blocks: Blocks | None = None,
-    use: Use | None = None,
-    header: bool | None = None,
-    transpose: Sequence[str] = (),
-    only: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    id_pattern: str | None = None,
-    allow_disjoint: bool = False,
-    trusted: bool = False,
-) -> Iterator[Views]:
+def read_chunks(paths: Paths, size: int = 10_000, **options: Any) -> Iterator[Views]:
     """Read the samples of files in order, at most `size` at a time: for prediction from files larger than memory.
 
-    The other parameters are those of `read_views`.
+    Parameters
+    ----------
+    options : those of `read_views`
     """
-    how = (id_column, blocks, use, header, transpose, only, drop, id_pattern, allow_disjoint, trusted)
-    yield from open_source(paths, Reading(*how, new_samples=True)).chunks(size)
+    yield from open_source(paths, Reading(**options, new_samples=True)).chunks(size)
 
 
 def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
@@ -154,17 +142,8 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
         return _open_tables(_by_stem(files), reading)
     if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
         _check_mixture(files)
-    _check_unused(
-        reading,
-        "id_column",
-        "blocks",
-        "header",
-        "transpose",
-        "only",
-        "drop",
-        "id_pattern",
-        *(() if endings == {".h5mu"} else ("use",)),
-    )
+    of_tables = ("id_column", "blocks", "header", "transpose", "only", "drop", "id_pattern")
+    _check_unused(reading, *of_tables, *(() if endings == {".h5mu"} else ("use",)))
     with guarded(files[0]):
         return _read(ReadJob(files[0], use=reading.use), reading.trusted).source()
 
@@ -247,7 +226,7 @@ def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
         raise DataError(Setting("blocks"), fault)
     if blocks is not None and not blocks:
         raise DataError(Setting("blocks"), " names no view; give at least one, or leave it out")
-    views = [view.with_ids(reading.id_pattern) for view in _read_tables(files, reading)]
+    views = [with_pattern(view, reading.id_pattern) for view in _read_tables(files, reading)]
     if not reading.allow_disjoint:
         check_matching(views, new_samples=reading.new_samples)
     return FileSource(views)
@@ -259,15 +238,8 @@ def _read_tables(files: Mapping[str, Path], reading: Reading) -> list[FileView]:
     views: list[FileView] = []
     for name, file in files.items():
         of_ids = reading.header is None and name in reading.transpose  # the first line may well hold numbers
-        job = ReadJob(
-            file,
-            reading.id_column,
-            reading.blocks,
-            places.get(name),
-            True if of_ids else reading.header,
-            reading.only,
-            reading.drop,
-        )
+        own = {name: getattr(reading, name) for name in ("id_column", "blocks", "only", "drop")}
+        job = ReadJob(file, use=places.get(name), header=True if of_ids else reading.header, **own)
         found = _read(job, reading.trusted).views
         _tell_categories(file, found)
         views += found if name == view_of(file) else [_named(name, file, found)]
@@ -345,5 +317,5 @@ def _parse(job: ReadJob) -> Contents:
     if job.ending == ".h5ad":
         return Contents(read_h5ad(job.path, job.use if isinstance(job.use, dict) else {}))
     if job.ending == ".parquet":
-        return Contents(read_parquet(job.path, job.id_column, job.blocks, ColumnChoice(job.only, job.drop)))
-    return Contents(read_text(job.path, job.id_column, job.blocks, job.header, ColumnChoice(job.only, job.drop)))
+        return Contents(read_parquet(job))
+    return Contents(read_text(job))

@@ -21,6 +21,7 @@ from viewfuse.data.digits import is_number, is_too_small, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.safety import Spool
 from viewfuse.utils import memory
+from viewfuse.utils.console import some
 from viewfuse.utils.settings import Setting
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
@@ -116,7 +117,11 @@ class Cells:
     def part(self, table: NDArray[np.float64], first: int, width: int) -> tuple[NDArray[np.float64], list[Hashable]]:
         """Some columns of what was read, those of text replaced by columns of their values, and the names of all."""
         own = {c - first: texts for c, texts in self.texts.items() if first <= c < first + width}
-        cut, names = table[:, first : first + width], names_with_values(self._columns[first : first + width], own)
+        try:
+            names = names_with_values(self._columns[first : first + width], own)
+        except DataError as error:
+            raise DataError(f"{self._path}: {error}") from None
+        cut = table[:, first : first + width] if width < table.shape[1] else table  # a part of one on disk is copied
         if not own:
             return cut, names
         spool = Spool(len(names))
@@ -129,7 +134,7 @@ class Cells:
         words, texts = ([c for c, own in sorted(self.texts.items()) if own.are_words is yes] for yes in (True, False))
         dates = [c for c, kind in sorted(self._kinds.items()) if kind == "date"]
         named = {"as 1 for yes and 0 for no": words, "as days since 1970": dates, "as categories": texts}
-        kinds = [f"{_some([self._columns[c] for c in own])} {how}" for how, own in named.items() if own]
+        kinds = [f"{some([self._columns[c] for c in own], _SHOWN)} {how}" for how, own in named.items() if own]
         return [f"{self._comma.strip()} is {self._comma.strip().replace(',', '.')}"] * bool(self._comma) + kinds
 
 
@@ -161,8 +166,3 @@ def _fault(cell: str, kind: str) -> tuple[str | Setting, ...]:
         return ("is not a number, unlike other cells of the column; correct it, or empty it if nothing is known",)
     cure = "empty the cell if nothing is known, begin all with a letter if they are categories, "
     return f"is not a number; {cure}", *DROP
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first of many names."""
-    return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")

@@ -112,7 +112,9 @@ def _is_matrix(value: Any) -> bool:
 
 def _pick_views(path: Path, variables: Mapping[str, Any]) -> dict[str, Any]:
     """The views by name: the cells of X, or X1, X2, ..., or the cells of another array, or the only matrix X."""
-    cells = [name for name, value in variables.items() if isinstance(value, list) and _are_views(value)]
+    cells = [
+        name for name, value in variables.items() if isinstance(value, list) and value and all(map(_is_matrix, value))
+    ]
     for name in CELLS:
         if name in cells:
             return {f"view_{v}": cell for v, cell in enumerate(variables[name])}
@@ -129,10 +131,6 @@ def _pick_views(path: Path, variables: Mapping[str, Any]) -> dict[str, Any]:
             f"it has {', '.join(variables) or 'nothing'}"
         )
     return {name: variables[name] for name in views}
-
-
-def _are_views(cells: list[Any]) -> bool:
-    return bool(cells) and all(_is_matrix(cell) for cell in cells)
 
 
 def _labels(variables: Mapping[str, Any]) -> NDArray[Any] | None:

@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.readers.cells import Cells
-from viewfuse.io.readers.text import ALL, Blocks, ColumnChoice, Digits, pick_columns
+from viewfuse.io.readers.text import Digits, pick_columns
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView
-from viewfuse.utils.console import needed, warn
+from viewfuse.utils.console import needed, some, warn
 from viewfuse.utils.settings import Setting
 
 _CURE = "write it without compression and dictionaries"
 _SHOWN = 8
 
 
-def read_parquet(
-    path: Path, id_column: str | None, blocks: Blocks | None, choice: ColumnChoice = ALL
-) -> list[FileView]:
+def read_parquet(job: ReadJob) -> list[FileView]:
     """The views of one file.
 
     A column of lists (an embedding) is a view by itself. A file with such columns has these as its views; of any
     other file the columns of numbers are one view, unless `blocks` say more.
     """
+    path = job.path
     file = needed("pyarrow.parquet", "io", path).ParquetFile(path)
     _check_bomb(path, file)
-    table = _Table(path, file, file.schema_arrow, id_column)
-    views = table.plan(blocks, choice)
+    table = _Table(path, file, file.schema_arrow, job.id_column)
+    views = table.plan(job)
     if not file.metadata.num_rows:
         raise DataError(f"{path} has no rows; it needs at least one")
     ids = table.ids()
@@ -74,26 +74,26 @@ class _Table:
             )
         return id_column or (index or self._names)[0]
 
-    def plan(self, blocks: Blocks | None, choice: ColumnChoice) -> Mapping[str, list[str]]:
+    def plan(self, job: ReadJob) -> Mapping[str, list[str]]:
         """Per view its columns."""
         every = [name for name in self._names if name != self._id]
-        columns = choice.of(self.path, every)
-        self.unread = tuple(name for name in every if name not in columns)
-        if blocks is not None:
-            return pick_columns(self.path, columns, blocks)
+        columns = job.chosen(every)
+        kept = set(columns)
+        self.unread = tuple(name for name in every if name not in kept)
+        if job.blocks is not None:
+            return pick_columns(self.path, columns, job.blocks)
         lists = [name for name in columns if is_list(self._kinds[name])]
         if lists and len(lists) < len(columns):
             self._tell_ignored(lists, [name for name in columns if not is_list(self._kinds[name])])
         return {name: [name] for name in lists} if lists else {self.path.stem: columns}
 
     def _tell_ignored(self, lists: list[str], columns: list[str]) -> None:
-        some = ", ".join(map(repr, columns[:_SHOWN])) + (", ..." if len(columns) > _SHOWN else "")
         numeric = [name for name in columns if is_numeric(str(self._kinds[name]))]
         blocks = {name: name for name in [*lists, *numeric[:1]]}
         cure: tuple[str | Setting, ...] = ("encode them as numbers if they matter",)
         if numeric:
             cure = Setting("blocks", blocks), f" takes {numeric[0]!r} in"
-        ignored = f"{self.path}: {len(columns)} column(s) beside those of lists are ignored: {some}; "
+        ignored = f"{self.path}: {len(columns)} column(s) beside those of lists are ignored: {some(columns, _SHOWN)}; "
         warn(SuspiciousDataWarning(ignored, *cure))
 
     def ids(self) -> list[Any]:

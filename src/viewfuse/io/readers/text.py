@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, chain, count, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,11 @@ from viewfuse.data.categories import is_nothing
 from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
+from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.readers.cells import Cells
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import some, tell
 from viewfuse.utils.settings import Setting
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
@@ -41,51 +42,16 @@ Blocks = Mapping[str, str | Sequence[str]]
 """Per view the names of its columns, or a pattern such as "rna_*"."""
 
 
-class ColumnChoice(NamedTuple):
-    """Which columns of tables are read, by name or by a pattern such as "q*".
-
-    Attributes
-    ----------
-    only : of a file that has one of these, no others are read
-    drop : these are not read
-    """
-
-    only: Sequence[str] = ()
-    drop: Sequence[str] = ()
-
-    def of(self, path: Path, columns: list[str]) -> list[str]:
-        """Those of a file that are read."""
-        wanted = [one for one in columns if is_among(one, self.only)] or columns
-        kept = [one for one in wanted if not is_among(one, self.drop)]
-        if not kept:
-            raise DataError(f"{path}: no column is left; leave the file out, or ", Setting("drop"), " fewer columns")
-        return kept
-
-
-ALL = ColumnChoice()
-
-
-def is_among(column: str, patterns: Sequence[str]) -> bool:
-    """Whether a column has one of these names, or matches one of these patterns."""
-    return any(column == one or fnmatchcase(column, one) for one in patterns)
-
-
-def read_text(
-    path: Path, id_column: str | None, blocks: Blocks | None, header: bool | None = None, choice: ColumnChoice = ALL
-) -> list[FileView]:
-    """The views of one file; with `blocks` several, and columns that belong to none are not looked at.
-
-    `header` says whether the first line holds the names of columns; None: it should, and is looked at.
-    """
+def read_text(job: ReadJob) -> list[FileView]:
+    """The views of one file; with `blocks` several, and columns that belong to none are not looked at."""
+    path, id_column, blocks = job.path, job.id_column, job.blocks
     try:
         with _opened(path) as file:
             lines, sign = _separated(path, file)
-            if header is False:
-                check_nameless(path, only=choice.only or None, drop=choice.drop or None)
-            names, rows = _names_and_rows(path, lines, id_column, blocks, header)
+            names, rows = _names_and_rows(job, lines)
             place = 0 if id_column is None else names.index(id_column)
             every = names[:place] + names[place + 1 :]
-            columns = choice.of(path, every)
+            columns = job.chosen(every)
             views = {view_of(path): columns} if blocks is None else pick_columns(path, columns, blocks)
             places = _places(path, names, views)
             wanted = [places[column] for found in views.values() for column in found]
@@ -94,9 +60,10 @@ def read_text(
                 _check_measurements(path, names[0], ids)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
-    if header is False and not reader.texts:
+    if job.header is False and not reader.texts:
         return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
-    unread = tuple(name for name in every if name not in columns) if len(columns) < len(every) else ()
+    kept = set(columns)
+    unread = tuple(name for name in every if name not in kept)
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
     return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]
@@ -136,19 +103,18 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _names_and_rows(
-    path: Path, lines: Iterator[list[str]], id_column: str | None, blocks: Blocks | None, header: bool | None
-) -> tuple[list[str], Iterator[list[str]]]:
+def _names_and_rows(job: ReadJob, lines: Iterator[list[str]]) -> tuple[list[str], Iterator[list[str]]]:
     """Names of all columns, numbers where there is no header, and the lines of samples."""
-    first = next(lines, [])
+    path, first = job.path, next(lines, [])
     names = [unmarked(name) for name in _trimmed(first)]
-    if header is False:
-        check_nameless(path, id_column=id_column, blocks=blocks)
-    _check_first_line(path, names, id_column)
-    if header is False:
+    if job.header is False:
+        own = {name: getattr(job, name) or None for name in ("only", "drop")}
+        check_nameless(path, **own, id_column=job.id_column, blocks=job.blocks)
+    _check_first_line(path, names, job.id_column)
+    if job.header is False:
         return [str(place) for place in range(len(first))], chain([first], lines)
     second = next(lines, [])
-    if header is None and id_column is None:
+    if job.header is None and job.id_column is None:
         check_names(path, names, second)
     return names, chain([second], lines)
 
@@ -159,7 +125,7 @@ def _check_first_line(path: Path, header: list[str], id_column: str | None) -> N
     if len(header) < 2:
         raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
     if id_column is not None and id_column not in header:
-        raise DataError(f"{path} has no column {id_column!r}; it has {_some(header, 8)}")
+        raise DataError(f"{path} has no column {id_column!r}; it has {some(header, 8)}")
 
 
 def _first_line_fault(path: Path, header: list[str]) -> str:
@@ -244,9 +210,9 @@ def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None
     names = [cell for cell in first[1:] if not is_nothing(cell)]
     numeric = bool(names) and all(is_number(name) for name in names)
     if numeric and not _are_labels([float(name) for name in names]):
-        found = f"has numbers where the names of columns belong ({_some(names, 3)})"
+        found = f"has numbers where the names of columns belong ({some(names)})"
     elif not numeric and is_number(first[0]) and second and is_number(second[0]):
-        found = f"begins with a number like the ids below it ({_some([first[0], second[0]], 3)})"
+        found = f"begins with a number like the ids below it ({some([first[0], second[0]])})"
     else:
         return
     without, with_names = Setting("header", False), Setting("header", True)
@@ -291,12 +257,12 @@ def _matching(path: Path, columns: Collection[str], view: str, wanted: str | Seq
         absent = [column for column in wanted if column not in columns]
         if absent:
             raise DataError(
-                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {_some(columns, 6)}; correct the name"
+                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {some(columns, 6)}; correct the name"
             )
         found = list(wanted)
     if not found:
         raise DataError(
-            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {_some(columns, 6)}; "
+            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {some(columns, 6)}; "
             "correct the pattern"
         )
     return found
@@ -330,8 +296,3 @@ def whole(cells: Iterable[str]) -> Iterable[int]:
             yield int(cell)
         except ValueError:  # a fraction, or nothing
             continue
-
-
-def _some(names: Collection[str], most: int) -> str:
-    """The first of many names."""
-    return ", ".join(map(reprlib.repr, islice(names, most))) + (", ..." if len(names) > most else "")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
-from viewfuse.methods.network import ClusterNetwork, masked_mse
+from viewfuse.methods.network import ClusterNetwork, masked_mse, rows_to_learn_from
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP
 
@@ -207,8 +207,7 @@ class COMPLETER(PublishedMethod):
 
 def learnable(present: Tensor) -> Tensor:
     """Rows of samples with two views at least; all rows where these are fewer than two."""
-    rows = (present.sum(dim=1) > 1).nonzero().flatten()
-    return rows if len(rows) > 1 else torch.arange(len(present), device=present.device)
+    return rows_to_learn_from(present.sum(dim=1) > 1)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

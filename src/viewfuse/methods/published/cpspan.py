@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
-from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse
+from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse, view_errors
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP
 
@@ -154,19 +154,18 @@ class CPSPAN(PublishedMethod):
     def schedule(self, training: Training) -> list[Stage]:
         """Reconstruction of each view, then with alignment."""
         lists = torch.stack([_lists(run.stored.present, self._listed(run.stored), run.seed) for run in training.runs])
-        reconstruction, losses = partial(self._reconstruction, training), partial(self.losses, training)
+        errors = partial(view_errors, training, training.network.encoders, training.network.decoders)
         return [
-            Stage("reconstruction", self.pretrain_epochs, self.batch_size, self.pretrain_rate, reconstruction, lists),
-            Stage("alignment", self.epochs, self.batch_size, self.learning_rate, losses, last="drop short"),
+            Stage("reconstruction", self.pretrain_epochs, self.batch_size, self.pretrain_rate, errors, lists),
+            Stage(
+                "alignment",
+                self.epochs,
+                self.batch_size,
+                self.learning_rate,
+                partial(self.losses, training),
+                last="drop short",
+            ),
         ]
-
-    def _reconstruction(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
-        """sum_v MSE, where each view has rows of its own; `rows` of shape (replicates, batch, views)."""
-        network, errors = training.network, []
-        for v, (encode, decode) in enumerate(zip(network.encoders, network.decoders, strict=True)):
-            x = training.view(v, rows[..., v])
-            errors.append((decode(encode(x)) - x).square().mean(dim=(1, 2)))
-        return {"reconstruction": torch.stack(errors).sum(dim=0)}
 
     def losses(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of samples, each of shape (replicates,)."""

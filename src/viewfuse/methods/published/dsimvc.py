@@ -22,7 +22,7 @@ from torch.nn import functional
 from viewfuse.engine.batches import epoch_keys, generator_for_start, shuffled
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.estimator import PublishedMethod
-from viewfuse.methods.network import ClusterNetwork
+from viewfuse.methods.network import ClusterNetwork, rows_to_learn_from, view_errors
 from viewfuse.methods.published.safe_imputation import Found, Rates, TwoLevels, fill_gaps
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, start_weights
@@ -211,18 +211,10 @@ class DSIMVC(PublishedMethod):
             start_weights(decoded.decoders, generator_for_start(seed + 1))
             runs.append(TrainState(decoded.to(samples.present.device), samples, seed))
         training = Training(runs)
-        steps = (epochs, self.batch_size, self.learning_rate, partial(self._reconstruction, training), rows)
+        parts = training.network.model.encoders, training.network.decoders
+        steps = (epochs, self.batch_size, self.learning_rate, partial(view_errors, training, *parts), rows)
         self.go_through(training, [Stage("reconstruction", *steps)])
         return training
-
-    def _reconstruction(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
-        """sum_v MSE."""
-        errors = []
-        network = training.network
-        for v, (encode, decode) in enumerate(zip(network.model.encoders, network.decoders, strict=True)):
-            x = training.view(v, rows)
-            errors.append((decode(encode(x)) - x).square().mean(dim=(1, 2)))
-        return {"reconstruction": torch.stack(errors).sum(dim=0)}
 
     def _contrast(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """L_f + L_label of the second network, whose features have length 1."""
@@ -249,8 +241,7 @@ def pair_losses(features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[T
 
 def _complete(present: Tensor) -> Tensor:
     """Rows of complete samples; all rows where these are fewer than two."""
-    rows = present.all(dim=1).nonzero().flatten()
-    return rows if len(rows) > 1 else torch.arange(len(present), device=present.device)
+    return rows_to_learn_from(present.all(dim=1))
 
 
 def _mean_filled(samples: Samples) -> Samples:

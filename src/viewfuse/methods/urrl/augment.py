@@ -71,6 +71,12 @@ def view_dropout_rate(present: Tensor) -> float:
     return LEAST_VIEW_DROPOUT + (1.0 - LEAST_VIEW_DROPOUT) * missing**2
 
 
+def dropout_of(config: Config, present: Tensor) -> float:
+    """phi_1 as it is set, or as the missing views say."""
+    rate = config.view_dropout
+    return view_dropout_rate(present) if isinstance(rate, str) else float(rate)
+
+
 def drop_views(present: Tensor, rate: float | Tensor, draws: Tensor) -> Tensor:
     """Drop each view with probability `rate` (equation "VD"); a sample that would lose all keeps one at random.
 

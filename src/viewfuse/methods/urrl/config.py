@@ -10,7 +10,7 @@ from math import ceil
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
-from viewfuse.utils.settings import wrong
+from viewfuse.utils.settings import check_choice, checked_count, wrong
 
 Init = TypeVar("Init", bound=Callable[..., None])
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -91,25 +91,21 @@ class Config:
 
     def __post_init__(self) -> None:
         for one in fields(self):  # integers of numpy would overflow where they are multiplied
-            if _is_integer(value := getattr(self, one.name), 0):
+            if isinstance(value := getattr(self, one.name), Integral) and not isinstance(value, bool):
                 object.__setattr__(self, one.name, int(value))
         for name in _POSITIVE_INTEGERS:
-            _require(self, name, _is_integer(getattr(self, name), 1), "an integer of at least 1")
-        for name in ("embedding_dim", "hidden_dim"):
-            fits = _is_auto(getattr(self, name)) or _is_integer(getattr(self, name), 1)
-            _require(self, name, fits, "'auto' or an integer of at least 1")
-        for name in ("pretrain_epochs", "joint_epochs"):
-            value = getattr(self, name)
-            _require(self, name, _is_auto(value) or _is_integer(value, 0), "'auto' or an integer of at least 0")
+            checked_count(name, getattr(self, name))
+        for name, least in (("embedding_dim", 1), ("hidden_dim", 1), ("pretrain_epochs", 0), ("joint_epochs", 0)):
+            checked_count(name, getattr(self, name), least, auto=least)
         for name in ("weight_decay", "noise", "robustness_weight"):
             _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
         for name in _SWITCHES:
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
-        _require(self, "center_start", self.center_start in STARTS, f"one of {', '.join(STARTS)}")
-        _require(self, "effort", self.effort in EFFORTS, f"one of {', '.join(EFFORTS)}")
-        _require(self, "schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
+        check_choice("center_start", self.center_start, STARTS)
+        check_choice("effort", self.effort, EFFORTS)
+        check_choice("schedule", self.schedule, SCHEDULES)
         for name in ("neighbor_output", "view_output"):
-            _require(self, name, getattr(self, name) in OUTPUTS, f"one of {', '.join(OUTPUTS)}")
+            check_choice(name, getattr(self, name), OUTPUTS)
         self._check_the_rest()
 
     def _check_the_rest(self) -> None:
@@ -333,10 +329,6 @@ def _require(settings: Config, name: str, condition: bool, wanted: str) -> None:
 
 def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _is_number(value: Any, least: float) -> bool:

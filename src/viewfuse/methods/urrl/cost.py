@@ -65,20 +65,19 @@ def step_seconds(widths: Sequence[int], config: Config) -> float:
     return fixed + operations / _OPERATIONS_PER_SECOND + n_parameters(widths, config) / _PARAMETERS_PER_SECOND
 
 
-def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_stacked: int = 1, n_waiting: int = 0) -> int:
+def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: int = 0) -> int:
     """Bytes that a fit takes, besides the data as they were given; on a CPU within a factor of about two.
 
     Parameters
     ----------
     widths : columns per view, after reduction
-    n_stacked : trainings side by side
     n_waiting : trainings that wait for their turn: their samples and weights are held
     """
     config = config.sized(n_samples)
     depth, parameters = max(config.search_depth, _AGREEMENT_DEPTH), n_parameters(widths, config)
     per_sample = 4 * sum(widths) + len(widths) * (8 * depth + 1) + 4 * config.embedding_width
-    held = n_samples * per_sample * (n_stacked + n_waiting) + 4 * parameters * n_waiting
-    training = n_stacked * (_PER_PARAMETER * parameters + _step_bytes(widths, config, n_samples))
+    held = n_samples * per_sample * (1 + n_waiting) + 4 * parameters * n_waiting
+    training = _PER_PARAMETER * parameters + _step_bytes(widths, config, n_samples)
     passing = _LIBRARIES + _PER_SAMPLE * min(n_samples, _SAMPLES_AT_A_TIME)
     return held + passing + max(training, _PER_DISTANCE * min(n_samples**2, _DISTANCES_AT_A_TIME))
 

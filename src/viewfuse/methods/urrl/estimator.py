@@ -15,22 +15,21 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from viewfuse.data.filling import check_fill
+from viewfuse.data.filling import FILLS
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
-from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
-from viewfuse.methods.clusters import NestedLevels
-from viewfuse.methods.joining import Updatable
 from viewfuse.methods.numbering import FormerLabels, renumbered
-from viewfuse.methods.trusting import check_outliers, with_number
+from viewfuse.methods.trusting import NestedLevels, with_number
+from viewfuse.methods.updating import Updatable
 from viewfuse.methods.urrl.config import (
     OF_ESTIMATOR,
     OLD_NAMES,
@@ -49,7 +48,7 @@ from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
-from viewfuse.utils.settings import Field, checked_range, wrong
+from viewfuse.utils.settings import Field, check_choice, checked_range, wrong
 
 _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -225,17 +224,17 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
-        check_fill(self.fill)
+        check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
-        check_outliers(self.outliers)
+        check_choice("outliers", self.outliers, ("mark", "label"))
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
-        links = must_link, cannot_link
-        known = Knowledge.of(views.ids, y, *links, sample_weight, view_weights, views.names)
+        given = (y, must_link, cannot_link, sample_weight, view_weights)
+        known = NOTHING if all(one is None for one in given) else Knowledge.of(views.ids, *given, views.names)
         known.check_numbers(like)
         asked = not self._chooses()
         config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
-        former = FormerLabels.of(like, views)
+        former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
         with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
@@ -249,7 +248,8 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        fitted = renumbered(fitted._replace(decisions=with_number(fitted.decisions, number)), former)
+        fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
+        fitted = fitted if former is None else renumbered(fitted, former)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
         self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Field("joint_epochs", 0))
@@ -270,9 +270,9 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         """
         check_is_fitted(self)
         config = replace(self._config(), n_clusters=int(self._model.in_use.sum()))
-        found = validated(self, config, n_refits, **self._ways([0]), device=chosen_device(self.device))
-        self._model, self.soft_labels_ = found.model, found.soft
-        self.decisions_ = {**self.decisions_, **found.decisions}
+        ways = {**self._ways([0]), "device": chosen_device(self.device)}
+        self._model, self.soft_labels_, decisions = validated(self, config, n_refits, **ways)
+        self.decisions_ = {**self.decisions_, **decisions}
         return self
 
     def choose(self, X: Any) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         ----------
         X : as for `fit`
         """
-        check_fill(self.fill)
+        check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
         with Progress(shown=bool(self.verbose)) as progress:
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from viewfuse.data.checks import check_samples
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
-from viewfuse.data.scaling import KINDS, check_scaling
+from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
@@ -46,6 +46,12 @@ from viewfuse.selection.rules import (
     STABLE,
     best_of_each,
     best_scaling,
+    estimated,
+    on_kmeans,
+    on_outliers,
+    on_sizes,
+    on_views,
+    with_reasons,
 )
 from viewfuse.selection.scores import (
     agreement,
@@ -53,7 +59,7 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
-from viewfuse.selection.trust import estimated, on_kmeans, on_outliers, on_sizes, on_views, with_reasons
+from viewfuse.utils.settings import check_choice
 
 
 class Fitted(NamedTuple):
@@ -122,7 +128,7 @@ def fit_models(
     known.check(config.n_clusters)
     for one in sets:
         check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
-    check_scaling(scaling, ("auto", *KINDS))
+    check_choice("scaling", scaling, ("auto", *KINDS))
     sources = [one if isinstance(one, Source) else Source.of(one, fill, reduction) for one in sets]
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
@@ -221,7 +227,7 @@ class _Chosen(NamedTuple):
     @property
     def agreed(self) -> float | None:
         """How far the trainings agreed when the scaling was chosen."""
-        return agreement(*_one_out(self.found, 0))
+        return agreement(self.found[0], self.found[1:])
 
     def best(self) -> Fitted:
         """The training whose clusters have the highest score, with the reasons."""
@@ -233,7 +239,7 @@ class _Chosen(NamedTuple):
             candidates, candidate_scores(candidates, n_clusters, self.kept[0].run.known.views)
         ).values()
         trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
-        clusters = trial.teach(labels[best], embedding, trial.tree(embedding))
+        clusters = trial.conclude(labels[best], embedding)
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
@@ -299,8 +305,3 @@ def calibrated(model: Model, labels: NDArray[np.int64], others: Sequence[NDArray
         return model
     known = Calibration.of(labels, others, model.method.n_clusters).to(model.stored.present.device)
     return replace(model, calibration=known)
-
-
-def _one_out(labels: Sequence[NDArray[np.int64]], place: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """The partition at a place, and the others."""
-    return labels[place], [own for i, own in enumerate(labels) if i != place]

@@ -16,7 +16,7 @@ from viewfuse.engine.callbacks import SILENT, EarlyStopping, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
-from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import known_centers, known_of, pair_loss_of
 from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod
@@ -40,9 +40,8 @@ def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNG
     config = config.sized(len(stored))
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
     network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
-    rate = config.view_dropout
-    rate = view_dropout_rate(stored.present) if isinstance(rate, str) else float(rate)
-    run = TrainState(network, stored, seed, method, {"view_dropout": rate, "clustering_weight": 0.0}, known=known)
+    numbers = {"view_dropout": dropout_of(config, stored.present), "clustering_weight": 0.0}
+    run = TrainState(network, stored, seed, method, numbers, known=known)
     run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from types import MappingProxyType
 
@@ -22,13 +22,13 @@ from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
-from viewfuse.methods.urrl.hints import class_numbers
+from viewfuse.methods.urrl.hints import class_numbers, classified
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
-from viewfuse.selection.candidates import candidate_partitions, centers_of, tree_clusters
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
 from viewfuse.selection.scores import Candidate, matched_kappa, merits
+from viewfuse.selection.tree import candidate_partitions, centers_of, tree_clusters
 from viewfuse.utils.settings import Field, Setting
 
 _LONG = 60.0
@@ -113,13 +113,26 @@ class Trial:
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
 
+    def conclude(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
+        """Teach what is best at the end: also the tree, or the classes that a classifier learned from the hints."""
+        source, known = self.teach(labels, embedding, self.tree(embedding)), self.run.known.followed
+        if known is None:
+            return source
+        k, placed = self.run.method.n_clusters, clusters(self.run.method, self.run.network, embedding)
+        found = classified(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
+        centers = None if found is None else centers_of(embedding, found, k)
+        if centers is None:
+            return source
+        self.run.network.centers.data.copy_(centers)
+        return replace(source, chosen="hints")
+
     def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
         """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
-        k, known = self.run.method.n_clusters, self.run.known.followed
+        k, classes = self.run.method.n_clusters, self.run.known.followed
         found = tree_clusters(embedding, self.prepared.stored.neighbor_ids, k, self.run.seed)
         if found is None:
             return {}
-        return {"tree": found if known is None else class_numbers(found, known.cpu().numpy(), k)[found]}
+        return {"tree": found if classes is None else class_numbers(found, classes.cpu().numpy(), k)[found]}
 
     def _keeps_known(self, other: NDArray[np.int64], labels: NDArray[np.int64]) -> bool:
         """Whether another partition agrees with as many hints and pairs, or fewer by one standard error at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +17,14 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.fitted.fingerprint import fit_facts
+from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.messages import records
+from viewfuse.selection.rules import measured, with_reasons
 from viewfuse.selection.scores import stability
-from viewfuse.selection.trust import measured, with_reasons
 from viewfuse.utils.settings import checked_count
 
 _SHARE = 0.8
@@ -103,16 +103,10 @@ def _calibrated(model: Model, embedding: Tensor, labels: NDArray[np.int64], hits
     return replace(model, calibration=known.validated(logits, labels, shares))
 
 
-class Validated(NamedTuple):
-    """What repeated fits change: the model, the chances of the training samples, and decisions."""
-
-    model: Model
-    soft: NDArray[np.float32]
-    decisions: dict[str, dict[str, Any]]
-
-
-def validated(fitted: Any, config: Config, n_refits: int, **ways: Any) -> Validated:
-    """Repeat the fit of an estimator; `ways` are those of `repeated_labels`."""
+def validated(
+    fitted: Any, config: Config, n_refits: int, **ways: Any
+) -> tuple[Model, NDArray[np.float32], dict[str, dict[str, Any]]]:
+    """Repeat the fit of an estimator: its model, chances and decisions then; `ways` are those of `repeated_labels`."""
     n_refits = checked_count("n_refits", n_refits, _LEAST)
     trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
@@ -129,4 +123,4 @@ def validated(fitted: Any, config: Config, n_refits: int, **ways: Any) -> Valida
     soft = model.assign(model.stored, embedding)
     kept = [one for one in trust.reasons if one["name"] != "dissolves"]
     found = with_reasons(measured(hits, labels, trust.n_clusters), *kept)
-    return Validated(model, soft, records(mean_confidence(soft, model.calibration), found))
+    return model, soft, records(mean_confidence(soft, model.calibration), found)

@@ -14,9 +14,19 @@ from typing import Any
 
 import click
 
-from viewfuse.cli.options.drawn import pictures
-from viewfuse.cli.options.engine import engine, jobs, on_engine
-from viewfuse.cli.options.numbers import Number, NumberRange, Whole, WholeRange, float_or_text, int_or_text, spelling
+from viewfuse.cli.kinds import (
+    Number,
+    NumberRange,
+    Whole,
+    WholeRange,
+    engine,
+    float_or_text,
+    int_or_text,
+    jobs,
+    on_engine,
+    pictures,
+    spelling,
+)
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
@@ -25,6 +35,7 @@ from viewfuse.io.readers import AS_USUAL, Reading, open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix, view_of
 from viewfuse.utils.console import plain
 from viewfuse.utils.folders import replacing
+from viewfuse.utils.settings import named_values
 
 __all__ = [
     "Number", "NumberRange", "Whole", "WholeRange", "engine", "float_or_text", "int_or_text", "jobs", "on_engine",
@@ -151,7 +162,7 @@ def inputs(function: Callable[..., None]) -> Callable[..., None]:
     def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
         own = ("id_column", "header", "transpose", "only", "drop", "id_pattern", "allow_disjoint", "trusted")
         plain = {name: rest.pop(name) for name in own}
-        reading = Reading(blocks=pairs("--block", block), use=pairs("--use", use), **plain)
+        reading = Reading(blocks=named_values("--block", block), use=named_values("--use", use), **plain)
         names, files = zip(*map(_named, rest.pop("files")), strict=True)
         function(inputs=Inputs(files, reading, names, rest.pop("batch")), **rest)
 
@@ -167,15 +178,6 @@ def _named(file: Path) -> tuple[str | None, Path]:
     return (name, Path(path)) if is_named else (None, file)
 
 
-def pairs(option: str, texts: Sequence[str]) -> dict[str, str] | None:
-    """NAME=VALUE, several times, as a dict; None without any."""
-    found = dict(text.partition("=")[::2] for text in texts)
-    wrong = [text for text in texts if not all(text.partition("="))]
-    if wrong or len(found) < len(texts):
-        raise DataError(f"{option} {(wrong or list(texts))[0]!r}: write NAME=VALUE, each name once")
-    return found or None
-
-
 class PerView(click.Option):
     """A repeatable option, VALUE for all views or VIEW=VALUE for each; it becomes a str or a dict."""
 
@@ -188,7 +190,7 @@ class PerView(click.Option):
         if value is None or isinstance(value, str):
             return value
         only_one = len(value) == 1 and "=" not in value[0]
-        return value[0] if only_one else pairs(self.opts[0], value)
+        return value[0] if only_one else named_values(self.opts[0], value)
 
 
 scaling = click.option(
