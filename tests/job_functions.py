@@ -18,7 +18,7 @@ from viewfuse.utils.jobs import run_jobs
 
 def late_power(base: int, exponent: int) -> int:
     """The later a job stands in its list the sooner it is done."""
-    time.sleep(0.2 / (1 + exponent))
+    time.sleep(0.08 / (1 + exponent))
     return base**exponent
 
 

@@ -45,6 +45,7 @@ def hurry(monkeypatch):
 
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 0))
     monkeypatch.setattr(Config, "usual_trainings", 1)
+    monkeypatch.setattr(URRL.validate.__wrapped__, "__defaults__", (2,))
     monkeypatch.setattr(URRL.__init__, "__kwdefaults__", URRL.__init__.__kwdefaults__ | SHORT)
     for method in (COMPLETER, CPSPAN, DCP, DSIMVC, SURE):
         defaults = method.__init__.__kwdefaults__ | {"hidden_dims": (8,)}

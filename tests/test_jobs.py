@@ -244,7 +244,7 @@ def count(progress):
 
 def test_all_scalings_are_tried_side_by_side_with_the_same_result(views):
     rng = np.random.default_rng(0)
-    noise = [view + 9 * rng.normal(size=view.shape) for view in views]
+    noise = [view[:30] + 9 * rng.normal(size=view[:30].shape) for view in views]
     settings = {**TINY, "n_init": 2, "pretrain_epochs": 2, "joint_epochs": 1}
     model = URRL(3, **flat(**settings), n_jobs=2).fit(noise)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
