@@ -22,6 +22,7 @@ from benchmarks import patterns
 from benchmarks.clusters.experiment import OURS, read_choices
 from benchmarks.clusters.summary import is_clear
 from benchmarks.clusters.summary import summary as cluster_tables
+from benchmarks.experiments import plans
 from benchmarks.experiments.catalogue import CATALOGUE, title_of
 from benchmarks.experiments.choices import comparisons
 from benchmarks.experiments.imputation import Filling, table_of
@@ -97,8 +98,9 @@ def made_tables() -> Iterator[tuple[str, str]]:
         yield "patterns/patterns.md", as_markdown(patterns.table_of(patterns.read_patterns(placed)))
 
 
-def test_tables_are_those_of_their_csv():
+def test_tables_are_those_of_their_csv(monkeypatch):
     checked = []
+    monkeypatch.setattr(plans, "read_plan", cache(plans.read_plan))  # it is asked for once per condition
     for name, text in made_tables():
         if (RESULTS / name).exists():  # one by rate, of decisions, is long and not kept
             assert (RESULTS / name).read_text() == text, name
