@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -320,8 +321,11 @@ def test_a_classifier_of_the_hints_finds_classes_that_clusters_cut_across():
     across = (points[:, 0] > 0).astype(np.int64)
     assert np.mean(classified(embedding, across, known, 2) == classes) > 0.99
     assert classified(embedding, classes, known, 2) is None  # the clusters are the classes
+    far = embedding + 100 * torch.from_numpy(np.stack([0 * classes, classes, 0 * classes], axis=1))  # all are known
     one_wrong = np.where(np.arange(240) == 6, 1 - classes, classes)
-    assert classified(embedding, one_wrong, known, 2) is None  # one more is no more than a standard error
+    assert classified(far.float(), one_wrong, known, 2) is None  # one more is no more than a standard error
+    two_wrong = np.where(np.isin(np.arange(240), [6, 12]), 1 - classes, classes)
+    assert classified(far.float(), two_wrong, known, 2) is not None
     many_wrong = np.where(np.isin(np.arange(240), [6, 12, 18, 24, 30, 36]), 1 - classes, classes)
     assert classified(embedding, many_wrong, known, 2) is not None
 
@@ -350,3 +354,16 @@ def test_the_network_is_taught_what_the_classifier_found(monkeypatch):
     assert model.decisions_["clusters"]["chosen"] == "hints"
     assert "those of the hints, which the network was taught, as more are" in model.decisions_["clusters"]["why"]
     assert np.mean(model.labels_ == wanted) > 0.9
+
+
+def test_clusters_of_the_tree_have_the_numbers_of_the_classes_that_are_followed(monkeypatch):
+    found = np.array([2, 2, 2, 0, 0, 1, 1])
+    monkeypatch.setattr(trials, "tree_clusters", lambda *_: found)
+    run = SimpleNamespace(method=SimpleNamespace(n_clusters=3), known=Guidance(), seed=0)
+    trial = SimpleNamespace(run=run, prepared=SimpleNamespace(stored=SimpleNamespace(neighbor_ids=None)))
+    assert trials.Trial.tree(trial, None)["tree"].tolist() == found.tolist()
+    classes, doubted = torch.tensor([0, 1, 1, -1, -1, -1, 2]), torch.arange(7) % 3 > 0
+    run.known = Guidance(classes, doubted)
+    assert trials.Trial.tree(trial, None)["tree"].tolist() == [0, 0, 0, 1, 1, 2, 2]
+    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
+    assert trials.Trial.tree(trial, None) == {}

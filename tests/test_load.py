@@ -96,6 +96,8 @@ def score(model: URRL, part: Views, _: object = None) -> float:
 def test_workers_of_joblib_search_a_grid(views, fitted, backend):
     with parallel_config(backend=backend, n_jobs=2):
         found = Parallel()(delayed(_probabilities)(fitted, views) for _ in range(4))
-        search = GridSearchCV(quick(), {"batch_size": [16, 32]}, scoring=score, cv=2, error_score="raise").fit(views)
+        search = GridSearchCV(quick(), {"config__batch_size": [16, 32]}, scoring=score, cv=2, error_score="raise").fit(
+            views
+        )
     assert all(np.array_equal(one, fitted.predict_proba(views)) for one in found)
-    assert search.best_params_["batch_size"] in (16, 32)
+    assert search.best_params_["config__batch_size"] in (16, 32)

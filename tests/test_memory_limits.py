@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import subprocess
 import sys
@@ -11,11 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from viewfuse import URRL
+from viewfuse.cli import main
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import fit_bytes
+from viewfuse.utils import memory
 from viewfuse.utils.memory import memory_errors
 
 SHAPES = {
@@ -142,3 +146,23 @@ def test_other_errors_stay_what_they_are(error):
     with pytest.raises(type(error)) as said, memory_errors():
         raise error
     assert said.value is error
+
+
+def test_every_public_method_answers_a_lack_of_memory_in_one_line():
+    class Full(URRL):
+        def anything(self):
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with pytest.raises(NotEnoughMemory, match="are free"):
+        Full(3).anything()
+    for name in ("fit", "predict", "judge", "update", "drift", "novelty", "predict_set", "uncertain", "save"):
+        assert hasattr(getattr(URRL, name), "__wrapped__"), name
+
+
+def test_a_limit_under_which_libraries_end_the_process_is_refused_before_they_are_loaded(monkeypatch):
+    monkeypatch.setattr(memory, "_left_to_process", lambda: 10**9 - 1)
+    said = CliRunner().invoke(main, ["inspect", "nowhere.npz"])
+    assert said.exit_code == 2
+    assert "needs 1,000,000,000 bytes of address space, but only 999,999,999 are free; raise the limit" in said.output
+    monkeypatch.setattr(memory, "_left_to_process", lambda: 10**9)
+    assert "address space" not in CliRunner().invoke(main, ["inspect", "nowhere.npz"]).output

@@ -20,7 +20,7 @@ import click
 from viewfuse.errors import ViewfuseError
 from viewfuse.io.isolated import process
 from viewfuse.utils.console import plain, tell
-from viewfuse.utils.memory import memory_errors
+from viewfuse.utils.memory import check_address_space, memory_errors
 from viewfuse.utils.settings import spelled
 from viewfuse.utils.version import __version__
 
@@ -149,6 +149,7 @@ def _without_interrupts() -> Iterator[None]:
 def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
     try:
         with memory_errors():
+            check_address_space()
             yield
     except ViewfuseError as error:
         _stop(_in_words(ctx, error))

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping
 from numbers import Integral
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -39,20 +40,16 @@ if TYPE_CHECKING:
     from viewfuse.neighbors.samples import Samples
 
 
-_ASKED = {
-    "fit", "choose", "transform", "predict_proba", "out_of_range", "annotate", "explain", "impute",
-    "save", "validate",
-}  # fmt: skip
-
-
 class ViewsClusterer(ClusterMixin, BaseEstimator):
     """An estimator that clusters views; methods add their parameters and `fit`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Turn out-of-memory errors of all public methods into one line."""
+        """Turn out-of-memory errors of all public methods, those of parts like this one too, into one line."""
         super().__init_subclass__(**kwargs)
-        for name in _ASKED & vars(cls).keys():
-            setattr(cls, name, memory.with_memory_errors(getattr(cls, name)))
+        ours = (base for base in cls.__mro__ if base.__module__.startswith("viewfuse."))
+        for name, own in [one for base in (cls, *ours) for one in vars(base).items()]:
+            if isinstance(own, FunctionType) and not name.startswith("_") and getattr(cls, name) is own:
+                setattr(cls, name, memory.with_memory_errors(own))
 
     def _checked_views(self, X: Any, y: Any, batch: Any = None) -> Views:
         """What is clustered; warns of what looks wrong, and complains before any work is done."""

@@ -38,6 +38,8 @@ _WORDS = (
     "cannot allocate",
 )
 """What libraries say when there is no memory left, each in its own way."""
+_LEAST_SPACE = 10**9
+"""Torch, NumPy and SciPy take most of it when they are loaded."""
 _MEGABYTE = 1e6
 _PEAK_ONLY = b"5"
 """What makes Linux forget the peak, and nothing else; see proc(5)."""
@@ -87,6 +89,14 @@ def require(n_bytes: int, what: str, *cure: object) -> None:
     free = available()
     if n_bytes > free:
         raise NotEnoughMemory(f"{what} needs {n_bytes:,} bytes, but only {free:,} are free; ", *cure)
+
+
+def check_address_space() -> None:
+    """Refuse a limit of the process (`ulimit -v`) under which libraries end it themselves, as OpenBLAS does."""
+    free = _left_to_process()
+    if free < _LEAST_SPACE:
+        need = f"viewfuse needs {_LEAST_SPACE:,} bytes of address space, but only {free:,} are free"
+        raise NotEnoughMemory(f"{need}; raise the limit of the process (ulimit -v)")
 
 
 @contextmanager
