@@ -58,7 +58,7 @@ def handed_on(monkeypatch, chosen=None, **params):
 
     monkeypatch.setattr(estimator, "choose_n_clusters", choose)
     monkeypatch.setattr(estimator, "fit_models", fit)
-    monkeypatch.setattr(estimator, "threads_for", lambda count: 10 * count)
+    monkeypatch.setattr(estimator, "threads_for", lambda count, n: 10 * count + n)
     with pytest.raises(Stop):
         URRL(**flat(**{**SMALL, **params}), random_state=7, device="cpu").fit(tables())
     return seen
@@ -82,7 +82,7 @@ def test_a_fit_hands_on_what_it_was_asked_for(monkeypatch, params, seeds):
                             effort=params.get("effort", "auto"))  # fmt: skip
     assert (scaling, given, device) == ("view", [seeds], torch.device("cpu"))
     assert (ways["fill"], ways["reduction"], ways["begun"]) == ("median", "none", None)
-    assert ways["threads"] == 10 * len(seeds)
+    assert ways["threads"] == 10 * len(seeds) + 40
     assert ways["checkpoint"] is NO_CHECKPOINT
 
 

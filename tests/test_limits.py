@@ -134,8 +134,9 @@ def test_threads_of_a_training_depend_on_cores_and_starts_alone(monkeypatch):
     monkeypatch.setattr(joblib, "cpu_count", lambda: 99)
     for n_cores in (1, 2, 4, 16):
         monkeypatch.setattr(torch, "get_num_threads", lambda n=n_cores: n)
-        found[n_cores] = [jobs.threads_for(n) for n in (1, 3, 10)]
+        found[n_cores] = [jobs.threads_for(n, 1000) for n in (1, 3, 10)]
     assert found == {1: [1, 1, 1], 2: [2, 1, 1], 4: [2, 1, 1], 16: [2, 2, 1]}
+    assert jobs.threads_for(1, 999) == 1
 
 
 def test_a_container_may_have_fewer_cores_than_torch_has_threads(monkeypatch):

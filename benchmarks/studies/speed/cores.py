@@ -108,7 +108,7 @@ def fit(
     config = Config(n_clusters=10, effort=effort, pretrain_epochs=epochs[0], joint_epochs=epochs[1])
     seeds, cpu = [replicate_seeds(seed, starts)], torch.device("cpu")
     sets = [Views(apply_mask(views, mask))]
-    (found,) = fit_models(sets, config, scaling, seeds, cpu, n_jobs=n_jobs, threads=threads_for(starts))
+    (found,) = fit_models(sets, config, scaling, seeds, cpu, n_jobs=n_jobs, threads=threads_for(starts, len(sets[0])))
     return found.embedding.numpy().tobytes()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -243,7 +243,13 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint, known)
                 config = replace(config, n_clusters=number.chosen)
-            ways = {**self._ways(seeds), "begun": begun, "progress": progress, "checkpoint": checkpoint, "known": known}
+            ways = {
+                **self._ways(seeds, views),
+                "begun": begun,
+                "progress": progress,
+                "checkpoint": checkpoint,
+                "known": known,
+            }
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
         self._remember_columns(X, views)
@@ -270,7 +276,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         """
         check_is_fitted(self)
         config = replace(self._config(), n_clusters=int(self._model.in_use.sum()))
-        ways = {**self._ways([0]), "device": chosen_device(self.device)}
+        ways = {**self._ways([0], self._model.stored), "device": chosen_device(self.device)}
         self._model, self.soft_labels_, decisions = validated(self, config, n_refits, **ways)
         self.decisions_ = {**self.decisions_, **decisions}
         return self
@@ -293,13 +299,13 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         known: Knowledge = NOTHING,
     ) -> Choice:  # fmt: skip
         config = replace(self._config(), n_clusters=1)
-        ways = {**self._ways(seeds), "progress": progress, "checkpoint": checkpoint}
+        ways = {**self._ways(seeds, views), "progress": progress, "checkpoint": checkpoint}
         within, device = known.range(self.cluster_range, len(views)), chosen_device(self.device)
         return choose_n_clusters(views, config, within, self.scaling, seeds[0], device, **ways)
 
-    def _ways(self, seeds: Sequence[int]) -> dict[str, Any]:
-        on_cpu = chosen_device(self.device).type == "cpu"
-        return {"fill": self.fill, "reduction": self.reduction, "threads": threads_for(len(seeds)) if on_cpu else None}
+    def _ways(self, seeds: Sequence[int], samples: Sized) -> dict[str, Any]:
+        threads = threads_for(len(seeds), len(samples)) if chosen_device(self.device).type == "cpu" else None
+        return {"fill": self.fill, "reduction": self.reduction, "threads": threads}
 
     def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint:
         """Where this fit is kept; the same for a call with the same data and settings."""

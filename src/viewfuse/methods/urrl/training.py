@@ -232,7 +232,7 @@ def measured_step(widths: Sequence[int], config: Config, n_samples: int) -> floa
     values = [torch.randn(n, width, generator=draws) for width in widths]
     config = config.sized(n_samples)
     stored = index_training_set(values, torch.ones(n, len(widths), dtype=torch.bool), URRLMethod(config).neighbor_depth)
-    with limited(threads_for(1)):
+    with limited(threads_for(1, n_samples)):
         training, seconds = Training([init_state(stored, config, 0)]), list[float]()
         steps = training.begin(pretraining_stage(training, _TIMED))
         for epoch in range(_TIMED):
