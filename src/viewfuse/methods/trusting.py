@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from viewfuse.neighbors.samples import Samples
 
 
+_IDLE = ("_", "get_", "set_")
+"""What methods are called that take no memory; warnings of settings are about the line that set them."""
+
+
 class ViewsClusterer(ClusterMixin, BaseEstimator):
     """An estimator that clusters views; methods add their parameters and `fit`."""
 
@@ -48,7 +52,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         super().__init_subclass__(**kwargs)
         ours = (base for base in cls.__mro__ if base.__module__.startswith("viewfuse."))
         for name, own in [one for base in (cls, *ours) for one in vars(base).items()]:
-            if isinstance(own, FunctionType) and not name.startswith("_") and getattr(cls, name) is own:
+            if isinstance(own, FunctionType) and not name.startswith(_IDLE) and getattr(cls, name) is own:
                 setattr(cls, name, memory.with_memory_errors(own))
 
     def _checked_views(self, X: Any, y: Any, batch: Any = None) -> Views:
