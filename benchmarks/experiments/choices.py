@@ -203,8 +203,6 @@ def _summary(
 def _level(own: Sequence[tuple[ChoiceComparison, str]], each: Sequence[ChoiceComparison]) -> float | None:
     """The mean of the scores of `each` in the comparisons and choices of `own`; None where one is not there."""
     places = {(one.dataset, one.missing_rate): one for one in each}
-    found = [
-        place and place.of(choice) for one, choice in own for place in [places.get((one.dataset, one.missing_rate))]
-    ]
-    values = [score.value for score in found if score is not None]
-    return sum(values) / len(values) if len(values) == len(own) else None
+    pairs = [(places.get((one.dataset, one.missing_rate)), choice) for one, choice in own]
+    found = [score for place, choice in pairs if place is not None and (score := place.of(choice)) is not None]
+    return sum(score.value for score in found) / len(found) if len(found) == len(own) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from math import isnan, nan
@@ -102,7 +102,7 @@ def _from_facts(facts: Mapping[str, Any]) -> Record:
 
 
 def _from_csv(path: Path) -> list[Record]:
-    kinds = {"float": float, "int": int, "float | None": _number_or_none}
+    kinds: dict[str, Callable[[str], Any]] = {"float": float, "int": int, "float | None": _number_or_none}
     numbers = {f.name: kinds.get(str(f.type), str) for f in fields(Record)}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
