@@ -113,9 +113,12 @@ class Trial:
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
 
-    def conclude(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
-        """Teach what is best at the end: also the tree, or the classes that the hints teach."""
-        source, known = self.teach(labels, embedding, self.tree(embedding)), self.run.known.followed
+    def conclude(
+        self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]] = ()
+    ) -> ClusterSource:
+        """Teach what is best at the end: also the tree, the best of earlier partitions, or what the hints teach."""
+        more = self.tree(embedding) | self._best_of(earlier)
+        source, known = self.teach(labels, embedding, more), self.run.known.followed
         if known is None:
             return source
         k, placed = self.run.method.n_clusters, clusters(self.run.method, self.run.network, embedding)
@@ -124,6 +127,14 @@ class Trial:
             return source
         self.run.network.centers.data.copy_(centers)
         return replace(source, chosen="hints")
+
+    def _best_of(self, earlier: Sequence[NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+        """The partition of highest score, by the name "earlier"; nothing where there is none."""
+        ids, k = self.prepared.stored.neighbor_ids, self.run.method.n_clusters
+        if not earlier:
+            return {}
+        found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, self.run.known.views)
+        return {"earlier": max(zip(found, earlier, strict=True), key=lambda pair: pair[0].score)[1]}
 
     def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
         """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
