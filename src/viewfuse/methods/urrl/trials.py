@@ -22,7 +22,7 @@ from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
-from viewfuse.methods.urrl.hints import class_numbers, classified
+from viewfuse.methods.urrl.hints import class_centers, class_numbers
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.selection.decisions import ClusterSource
@@ -114,13 +114,12 @@ class Trial:
         return ClusterSource("network", evidence)
 
     def conclude(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
-        """Teach what is best at the end: also the tree, or the classes that a classifier learned from the hints."""
+        """Teach what is best at the end: also the tree, or the classes that the hints teach."""
         source, known = self.teach(labels, embedding, self.tree(embedding)), self.run.known.followed
         if known is None:
             return source
         k, placed = self.run.method.n_clusters, clusters(self.run.method, self.run.network, embedding)
-        found = classified(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
-        centers = None if found is None else centers_of(embedding, found, k)
+        centers = class_centers(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
         if centers is None:
             return source
         self.run.network.centers.data.copy_(centers)
