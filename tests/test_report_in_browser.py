@@ -225,7 +225,8 @@ def test_the_map_is_used_by_keyboard(opened, run):
 def test_every_colour_has_a_legend_and_changes_the_map(opened, run):
     page = opened(run[1])
     options = page.locator(".by option").all_inner_texts()
-    assert options == ["cluster", "confidence", "missing views", "class", "age"]
+    cuts = [f"cut into {count}" for count in range(2, 10)]
+    assert options == ["cluster", "confidence", *cuts, "missing views", "class", "age", "novelty"]
     for name in options:
         page.locator(".by").first.select_option(label=name)
         counts = page.evaluate("maps[0].coloring.members.map((one) => one.length)")
@@ -260,7 +261,7 @@ def test_a_lasso_and_a_group_are_selected_and_saved(opened, run):
     save = page.get_by_role("button", name="Save selection as CSV")
     rows = download(page, save.click)
     assert {row["id"].removeprefix("'") for row in rows} == expected
-    assert list(rows[0]) == ["id", "label", "confidence", "views", "class", "age"]
+    assert list(rows[0]) == ["id", "label", "confidence", "views", "class", "age", "novelty"]
     page.get_by_role("button", name="Clear selection").click()
     assert save.is_disabled()
     page.locator(".legend button").first.press("Enter")
@@ -301,7 +302,7 @@ def test_pictures_have_words(opened, run):
     )
     assert unnamed == 0
     words = page.locator("#k svg.chart").first.get_attribute("aria-label")
-    assert words.startswith("How well each number of clusters holds")
+    assert words == "The tree of splits; 2 of 3 stand"
 
 
 def test_two_runs_stand_side_by_side(opened, tmp_path):
