@@ -91,9 +91,9 @@ def test_k_is_drawn_where_it_was_chosen(model, ax, monkeypatch):
     drawn = model.plot_k(ax=ax)
     assert drawn.get_title() == "3 clusters"
     assert {text.get_text().strip() for text in drawn.texts} == {
-        "p 0.001",
+        "p = 0.001",
         "p < 0.0001",
-        "p 0.25",
+        "p = 0.25",
         "50",
         "40",
         "45",

@@ -20,7 +20,7 @@ from viewfuse.plots import places as plane
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.plots.pictures import draw_choice, draw_map, forks
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
-from viewfuse.plots.style import as_hex, distinct_colors, distinct_markers, seen_by_all
+from viewfuse.plots.style import PictureStyle, as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.report import charts
 
 N = 40
@@ -322,6 +322,20 @@ def test_the_tree_is_drawn_with_heights_and_sizes(figures, tmp_path):
     assert sizes == {"50": (0, 0), "40": (0, 1), "45": (0, 2), "15": (0, 3)}
     draw_choice(tmp_path / "k.png", {"splits": SPLITS[:1], "chosen": 1, "kind": "continuum"})
     assert figures[1].axes[0].get_title() == "1 cluster: a continuum"
+
+
+@pytest.mark.parametrize("columns", [0, 1, 2])
+def test_p_values_stand_inside_the_frame_and_above_their_line(figures, tmp_path, columns):
+    style = PictureStyle(("png",), columns)
+    draw_choice(tmp_path / "k.png", {"splits": SPLITS, "chosen": 3, "kind": "clusters"}, style)
+    (axes,) = figures[0].axes
+    assert axes.get_title() == ("" if columns else "3 clusters")
+    frame = axes.get_window_extent()
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert frame.x0 <= box.x0 <= box.x1 <= frame.x1
+        if text.get_text().startswith("p"):
+            assert box.y0 > axes.transData.transform(text.xy)[1]
 
 
 def test_a_split_is_drawn_no_higher_than_the_one_above():

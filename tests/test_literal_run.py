@@ -126,8 +126,9 @@ def test_the_table_of_missing_views_counts_who_has_and_who_lacks_them(monkeypatc
     assert [row[:3] for row in patterns] == [["1 1", "4", "0.4444"], ["0 1", "3", "0.3333"], ["1 0", "2", "0.2222"]]
     assert by_cluster == [["0", "0.6000", "0.8000"], ["2", "1.0000", "0.6667"], ["3", "0.0000", "1.0000"]]
     assert re.findall(r"shade(\d)", body) == ["3", "4", "4", "3", "0", "4"]
-    monkeypatch.setattr(sections, "_MOST_PATTERNS", 1)
-    assert "By pattern; 2 rarer patterns are in missing.csv" in sections.missing_section(a_run()).body
+    for shown, words in ((1, "2 rarer patterns are"), (2, "1 rarer pattern is")):
+        monkeypatch.setattr(sections, "_MOST_PATTERNS", shown)
+        assert f"By pattern; {words} in missing.csv" in sections.missing_section(a_run()).body
 
 
 def test_features_are_shown_by_cluster_and_view_and_not_too_many(monkeypatch):

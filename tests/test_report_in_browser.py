@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
 import time
@@ -233,6 +234,20 @@ def test_every_colour_has_a_legend_and_changes_the_map(opened, run):
         assert sum(counts) == 150
         assert page.locator(".legend button").count() == sum(count > 0 for count in counts)
         assert painted(page) > 1000
+
+
+def test_joined_clusters_are_named_in_the_legend(opened, tmp_path):
+    """Which clusters a cut joins is read from the tree, by hand: 0 joins 1, then both join 2."""
+    folder = write_run(tmp_path / "run", n=60, clusters=3)
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"names": {"1": "birds"}}))
+    write_report([folder], tmp_path / "report.html")
+    page = opened(tmp_path / "report.html")
+    page.locator(".by").first.select_option(label="cut into 2")
+    assert [re.sub(r" \(\d+\)$", "", one) for one in page.locator(".legend button").all_inner_texts()] == [
+        "Clusters 0, 1 (birds)",
+        "Cluster 2",
+    ]
 
 
 def download(page, press) -> list[dict[str, str]]:

@@ -86,7 +86,7 @@ def _said(split: Mapping[str, Any]) -> str:
     views = f", views left out {sum(held) / len(held):.2f}" if held else ""
     views = f", in {split['alone']} alone" if split["alone"] else views
     ends = "" if split["stands"] else ", stays whole"
-    return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'])}{views}{ends})"
+    return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'], '= ')}{views}{ends})"
 
 
 def _write(out: Path, decision: dict[str, Any], style: PictureStyle) -> None:

@@ -39,7 +39,7 @@ class Views:
     data : list or dict of views, MuData, or one 2-D array or AnnData, which is one view
         A view is an array, data frame, AnnData or sparse matrix of shape (samples, columns), or None where no sample
         has it. Each modality of a MuData object is a view.
-        Columns of text of a data frame become categories (:mod:`viewfuse.data.categories`).
+        Columns of text of a data frame become categories: one column of 0 and 1 per value.
         A row that is all NaN is a missing view, and so is a row of a sparse matrix that stores NaN and nothing else;
         zeros are data, stored or not. Other NaN are empty cells, which are filled later. Frames that
         carry row labels, and cells, which have names, are joined by them: a label that a view lacks is a missing row.

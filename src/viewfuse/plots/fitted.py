@@ -94,7 +94,7 @@ class FittedPlots(ABC):
         ax.grid(which="minor", color="white", linewidth=3)
         ax.tick_params(which="both", length=0)
         rest = len(sizes) - len(shown)
-        more = f"; {rest} rarer patterns are left out" if rest else ""
+        more = f"; {rest} rarer pattern{' is' if rest == 1 else 's are'} left out" if rest else ""
         ax.set(ylabel="samples", title=f"Views that samples have (dark){more}")
         return ax
 

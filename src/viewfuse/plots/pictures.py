@@ -152,11 +152,15 @@ def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> _Gro
     return _Groups(of_sample, names, sizes.tolist(), colors, markers)
 
 
+def _others(count: int) -> list[str]:
+    return [f"{count} other pattern{'s' if count > 1 else ''}"] * bool(count)
+
+
 def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:
     """Samples by the views that they lack: all views first, in grey, then the most frequent patterns."""
     present, sizes, of_sample = find_patterns(mask)
     n_kept, n_rest = min(len(sizes), _MOST_PATTERNS), max(len(sizes) - _MOST_PATTERNS, 0)
-    names = [lacking(one, view_names) for one in present[:n_kept]] + [f"{n_rest} other patterns"] * bool(n_rest)
+    names = [lacking(one, view_names) for one in present[:n_kept]] + _others(n_rest)
     counts = sizes[:n_kept].tolist() + [int(sizes[n_kept:].sum())] * bool(n_rest)
     colors: list[Any] = list(distinct_colors(n_kept)) + ["0.45"] * bool(n_rest)
     if present[0].all():
@@ -222,7 +226,10 @@ def draw_choice(path: Path, decision: Mapping[str, Any], style: PictureStyle = O
         return
     rows = 1 + max(max(one.rows) for one in forks(decision["splits"]))
     with picture(path, "pictures", (8, min(40.0, 1.6 + _ROW * rows)), style=style) as figure:
-        draw_tree(figure.subplots(), decision)
+        axes = figure.subplots()
+        draw_tree(axes, decision)
+        if style.columns:  # captions have that
+            axes.set_title("")
 
 
 def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
@@ -234,14 +241,18 @@ def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
         "strength of the split: how much rarer than in a Gaussian\nneighbours cross (bars: several Gaussians)"
     )
     axes.set_yticks([])
-    axes.margins(x=0.12)  # room for the p-value of the first split
+    inches = axes.get_window_extent().width / axes.figure.dpi
+    axes.margins(x=max(0.12, 0.7 / inches))  # room for the p-value of the first split
     axes.invert_xaxis()
     axes.invert_yaxis()
 
 
 def _draw_forks(axes: Any, found: Sequence[Fork], splits: Sequence[Mapping[str, Any]]) -> None:
+    from matplotlib.patheffects import withStroke
+
+    halo = [withStroke(linewidth=2, foreground="white")]  # lines of other splits may be behind the letters
     for one, split in zip(found, splits, strict=True):
-        style = {"color": "0.25" if split["stands"] else "0.75", "linestyle": "-" if split["stands"] else ":"}
+        style = {"color": "0.25" if split["stands"] else "0.45", "linestyle": "-" if split["stands"] else ":"}
         axes.plot([one.height] * 2, one.rows, linewidth=1.5, **style)
         for end, row, size in zip(one.ends, one.rows, split["sizes"], strict=True):
             axes.plot([one.height, end], [row] * 2, linewidth=1.5, **style)
@@ -250,8 +261,10 @@ def _draw_forks(axes: Any, found: Sequence[Fork], splits: Sequence[Mapping[str, 
         middle = sum(one.rows) / 2
         error = split.get("error", 0.0)
         axes.hlines(middle, one.height - error, one.height + error, color=style["color"], linewidth=4, alpha=0.4)
-        label = f"p {p_value(split['p_value'])}"
-        axes.annotate(label, (one.height, middle), ha="right", va="bottom", fontsize="x-small", color=style["color"])
+        axes.annotate(
+            f"p {p_value(split['p_value'], '= ')}", (one.height, middle), (-2, 3), textcoords="offset points",
+            ha="right", va="bottom", fontsize="x-small", color=style["color"], path_effects=halo,
+        )  # fmt: skip
 
 
 class Fork(NamedTuple):

@@ -95,23 +95,21 @@ def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:
     """
     found = forks(splits)
     most, rows = found[0].height or 1.0, 1 + max(max(one.rows) for one in found)
-    parts = []
+    parts, texts = list[Html](), list[Html]()
     for one, split in zip(found, splits, strict=True):
         kind = "line" if split["stands"] else "line fallen"
-        x, *ends = (70 + 190 * (1 - height / most) for height in (one.height, *one.ends))
-        ys = [10 + 18 * row for row in one.rows]
+        x, *ends = (74 + 270 * (1 - height / most) for height in (one.height, *one.ends))
+        ys = [16 + 20 * row for row in one.rows]
         path = f"{ends[0]:.1f},{ys[0]:.1f} {x:.1f},{ys[0]:.1f} {x:.1f},{ys[1]:.1f} {ends[1]:.1f},{ys[1]:.1f}"
         parts.append(tag("polyline", points=path, class_=kind))
-        half, middle = 190 * split.get("error", 0.0) / most, sum(ys) / 2
+        half, middle = 270 * split.get("error", 0.0) / most, sum(ys) / 2
         parts.append(tag("polyline", points=f"{x - half:.1f},{middle:.1f} {x + half:.1f},{middle:.1f}", class_="error"))
-        parts += [_text(264, y + 4, f"{size:,}", "start")
+        texts += [_text(348, y + 4, f"{size:,}", "start")
                   for y, end, size in zip(ys, one.ends, split["sizes"], strict=True) if not end]  # fmt: skip
-        parts.append(_text(x - 3, sum(ys) / 2 + 4, f"p {p_value(split['p_value'])}", "end"))
+        texts.append(_text(x - 4, middle - 5, f"p {p_value(split['p_value'], '= ')}", "end"))
     words = f"The tree of splits; {sum(bool(one['stands']) for one in splits)} of {len(splits)} stand"
-    return tag(
-        "figure", tag("figcaption", "The tree that was tested"), _svg("chart", words, _WIDTH, 18 * rows + 12, *parts),
-        class_="chart",
-    )  # fmt: skip
+    drawn = _svg("chart", words, 400, 20 * rows + 12, *parts, *texts)
+    return tag("figure", tag("figcaption", "The tree that was tested"), drawn, class_="chart")
 
 
 def cuts_of(merges: Sequence[tuple[Sequence[int], Sequence[int], float]], n_clusters: int) -> dict[int, list[int]]:

@@ -239,8 +239,8 @@ def _pattern_table(run: FinishedRun) -> Html:
         for there, size in zip(present[:_MOST_PATTERNS].tolist(), sizes[:_MOST_PATTERNS].tolist(), strict=True)
     ]  # fmt: skip
     rest = len(sizes) - len(rows)
-    caption = f"By pattern; {rest} rarer patterns are in missing.csv" if rest > 0 else "By pattern"
-    return table("patterns", caption, ("Views", "Which", "Samples", "Share"), rows)
+    more = f"; {count(rest, 'rarer pattern')} {'is' if rest == 1 else 'are'} in missing.csv" if rest > 0 else ""
+    return table("patterns", f"By pattern{more}", ("Views", "Which", "Samples", "Share"), rows)
 
 
 def k_section(run: FinishedRun) -> Section | None:

@@ -248,20 +248,20 @@ def _on_splits(decision: kinds.ClusterNumber) -> str:
         return ""
     worst, count = max(one["p_value"] for one in standing), len(standing)
     splits = "1 split of the tree stands" if count == 1 else f"{count} splits of the tree stand"
-    found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst)}), and neighbours in "
-    found += "views left out agree"
+    found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst, '= ')}), "
+    found += "and neighbours in views left out agree"
     lonely = sum(bool(one.get("alone")) or _seen_once(one["held_out"]) for one in standing)
-    found += f"; {lonely} {'is' if lonely == 1 else 'are'} seen in one view only" if lonely else ""
+    found += f"; {lonely} of the splits {'is' if lonely == 1 else 'are'} seen in one view only" if lonely else ""
     if not decision.levels:
         return found
     *most, last = map(str, decision.levels)
-    levels = f"{', '.join(most)} and {last} hold" if most else f"{last} holds"
-    return f"{found}; {levels} as well, as a coarser level"
+    levels = f"{', '.join(most)} and {last} clusters" if most else f"{last} clusters"
+    return f"{found}; {levels} hold as well, as {'coarser levels' if most else 'a coarser level'}"
 
 
-def p_value(value: float) -> str:
-    """A p-value, short: of tiny ones that they are."""
-    return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
+def p_value(value: float, sign: str = "") -> str:
+    """A p-value, short, behind a sign such as "= "; of tiny ones that they are."""
+    return f"{sign}{value:.2g}" if value >= 1e-4 else "< 0.0001"
 
 
 def _seen_once(held_out: Mapping[str, float | None]) -> bool:

@@ -13,7 +13,7 @@ function colorings(run, colors) {
   const clusters = run.colors.map((number, own) => ({ name: `Cluster ${called(run, own)}`, ...look(number) }));
   const of = label.map((own) => (own < 0 ? clusters.length : own)); // outliers may be in no cluster
   const found = [{ name: "cluster", of, groups: [...clusters, { name: "Outliers", ...GREY }] }, byNumber("confidence", confidence)];
-  for (const [count, groups] of Object.entries(run.cuts)) found.push(byCut(count, groups, of, clusters));
+  for (const [count, groups] of Object.entries(run.cuts)) found.push(byCut(run, count, groups, of, clusters));
   if (run.patterns.length > 1) found.push(byPattern(run, look));
   for (const column of run.columns)
     if (!column.levels.length) found.push(byNumber(column.name, column.values));
@@ -26,9 +26,12 @@ function colorings(run, colors) {
 }
 
 // Clusters that are joined in a cut of the tree have the colour of their first one; outliers are the last group.
-function byCut(count, groups, labels, clusters) {
-  const name = (own) => groups.flatMap((first, label) => (first === own ? [label] : [])).join(", ");
-  const joined = clusters.map((one, own) => ({ ...one, name: `Cluster ${name(own)}` }));
+function byCut(run, count, groups, labels, clusters) {
+  const name = (own) => {
+    const inside = groups.flatMap((first, label) => (first === own ? [called(run, label)] : []));
+    return `Cluster${inside.length > 1 ? "s" : ""} ${inside.join(", ")}`;
+  };
+  const joined = clusters.map((one, own) => ({ ...one, name: name(own) }));
   return { name: `cut into ${count}`, of: labels.map((own) => groups[own] ?? own), groups: [...joined, { name: "Outliers", ...GREY }] };
 }
 
@@ -52,7 +55,7 @@ function byLevel({ name, levels, values }, look) {
 function byPattern(run, look) {
   const first = run.present[0].every(Boolean) ? 1 : 0, rest = run.patterns.length - MOST_PATTERNS;
   const groups = run.patterns.slice(0, MOST_PATTERNS).map((name, i) => ({ name, ...(i < first ? GREY : look(i - first)) }));
-  if (rest > 0) groups.push({ name: `${rest} other patterns`, ...GREY, mark: "s" });
+  if (rest > 0) groups.push({ name: `${rest} other pattern${rest > 1 ? "s" : ""}`, ...GREY, mark: "s" });
   return { name: "missing views", of: run.points.pattern.map((own) => Math.min(own, MOST_PATTERNS)), groups };
 }
 
