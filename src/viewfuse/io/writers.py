@@ -109,11 +109,12 @@ def write_history(path: Path, history: Mapping[str, Sequence[Any]]) -> None:
 
 
 class Sheet(NamedTuple):
-    """A table without pandas, and how its fractions are written."""
+    """A table without pandas, how its fractions are written, and how many columns a page of a paper is to have."""
 
     header: Sequence[str]
     rows: Iterable[tuple[Any, ...]]
     digits: str = ".4f"
+    printed: int | None = None
 
 
 _MOST_PRINTED = 60
@@ -121,13 +122,13 @@ _MOST_PRINTED = 60
 
 
 def write_sheets(folder: Path, sheets: Mapping[str, Sheet], *, latex: bool = False) -> None:
-    """Tables as CSV files, by name, and if asked for those of few rows also as LaTeX."""
+    """Tables as CSV files, by name, and if asked for those of few rows also as LaTeX, with their printed columns."""
     for name, sheet in sheets.items():
         rows = list(_rounded(sheet.rows, sheet.digits)) if latex else _rounded(sheet.rows, sheet.digits)
         _write_rows(folder / name, sheet.header, rows)
-        if isinstance(rows, list) and len(rows) <= _MOST_PRINTED:
-            cells = [[str(cell) for cell in row] for row in rows]
-            text = as_latex([str(cell) for cell in sheet.header], cells, name)
+        if isinstance(rows, list) and len(rows) <= _MOST_PRINTED and sheet.printed != 0:
+            header, *cells = ([str(cell) for cell in row[: sheet.printed]] for row in (sheet.header, *rows))
+            text = as_latex(header, cells, name)
             write_file((folder / name).with_suffix(".tex"), text.encode())
 
 
@@ -320,6 +321,8 @@ _SPECIAL = {
     "\N{MINUS SIGN}": r"$-$",
 }  # fmt: skip
 _ANY_SPECIAL = re.compile("|".join(map(re.escape, _SPECIAL)))
+_MINUS = re.compile(r"^-(?=[\d.,]+( ± [\d.]+)?$)")
+"""Of a number; the hyphen of a text stays one."""
 _NUMBER = re.compile(r"[-+\u2212]?[\d.,]+( ± [\d.]+)?|-|")
 
 
@@ -327,7 +330,8 @@ def as_latex(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -
     """A tabular; columns of numbers are aligned at the right, and the title is a comment."""
     numbers = [all(_NUMBER.fullmatch(row[c]) for row in rows) for c in range(len(header))]
     layout = "".join("r" if is_number else "l" for is_number in numbers)
-    lines = [" & ".join(map(escaped, row)) + r" \\" for row in (header, *rows)]
+    signed = [[_MINUS.sub("\N{MINUS SIGN}", cell) for cell in row] for row in rows]
+    lines = [" & ".join(map(escaped, row)) + r" \\" for row in (header, *signed)]
     comment = " ".join(title.split())
     return "\n".join([
         f"% {comment}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],

@@ -184,4 +184,4 @@ def _curves(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str]
 
 def association_sheet(found: Sequence[Association]) -> Sheet:
     """One row per test."""
-    return Sheet(Association._fields, [tuple(one) for one in found])
+    return Sheet(Association._fields, [tuple(one) for one in found], ".4g")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from viewfuse.data.categories import category_of
+from viewfuse.data.filling import FILLS
 from viewfuse.errors import DataError
 from viewfuse.fitted.clusters import Difference, typical_samples
 from viewfuse.io.writers import Sheet, as_json
@@ -88,7 +89,9 @@ def tables_of(run: FinishedRun) -> dict[str, Sheet]:
         "decisions.csv": _decision_sheet(run),
     }
     if run.history is not None:
-        sheets["losses.csv"] = Sheet(tuple(run.history.columns), zip(*run.history.columns.values(), strict=True))
+        sheets["losses.csv"] = Sheet(
+            tuple(run.history.columns), zip(*run.history.columns.values(), strict=True), printed=0
+        )
     if run.number is not None:
         sheets["k.csv"] = k_sheet(run.number)
     if run.merges is not None:
@@ -125,7 +128,7 @@ def k_sheet(number: ClusterNumber) -> Sheet:
         for place, one in enumerate(number.splits)
     ]  # fmt: skip
     parts = [f"{part}_{name}" for part in ("held_out", "agreement") for name in views]
-    return Sheet(("split", "parent", "left", "right", "stands", *names, *parts), rows)
+    return Sheet(("split", "parent", "left", "right", "stands", *names, *parts), rows, ".4g", printed=8)
 
 
 def _known(value: float | None) -> float:
@@ -138,7 +141,7 @@ def _cluster_sheet(run: FinishedRun) -> Sheet:
         (*one[:5], *one.found_again, *(one.interval or (math.nan, math.nan)), *one.has, " ".join(one.typical))
         for one in clusters_of(run)
     ]
-    return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows)
+    return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows, printed=len(header))
 
 
 def _pattern_sheet(run: FinishedRun) -> Sheet:
@@ -154,7 +157,7 @@ def _decision_sheet(run: FinishedRun) -> Sheet:
         (name, as_json(one.chosen), f"{label(one)}: {words(one)}", as_json(one.evidence))
         for name, one in run.decisions.items()
     ]
-    return Sheet(("decision", "chosen", "why", "evidence"), rows)
+    return Sheet(("decision", "chosen", "why", "evidence"), rows, printed=0)
 
 
 _TINY = 5
@@ -296,7 +299,7 @@ CITATION = (
     "G. Teng, T. Mao, C. Shen, X. Tian, X. Liu, Y. Chen, J. Ye: URRL-IMVC: Unified and Robust Representation Learning "
     "for Incomplete Multi-View Clustering. KDD 2024, doi:10.1145/3637528.3671887"
 )
-_ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs")
+_ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs", "verbose")
 """Parameters that the paragraph has in words, and those that change no result."""
 
 
@@ -307,7 +310,7 @@ def methods_text(run: FinishedRun) -> str:
     own = f"viewfuse {known['viewfuse']}" if "viewfuse" in known else "viewfuse"
     others = ", ".join(f"{name} {version}" for name, version in known.items() if name != "viewfuse")
     chosen = "chosen without labels by a tested tree of splits" if run.number else "set beforehand"
-    defaults = {one.name: one.default for one in fields(Config)}
+    defaults = {"fill": FILLS[0], "outliers": "mark"} | {one.name: one.default for one in fields(Config)}
     set_to = ", ".join(
         f"{name} = {value}"
         for name, value in params.items()
