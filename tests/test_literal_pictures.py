@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
@@ -101,6 +102,19 @@ def test_of_many_patterns_the_rarest_are_one_group_in_grey(figures, tmp_path, mo
         assert right[at(place)][0] == shades[min(of_sample[row], 2)]
     names = [text.get_text() for text in figures[0].axes[1].get_legend().get_texts()]
     assert names[-1] == f"{len(present) - 2} other patterns (n={sizes[2:].sum()})"
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("n_patterns", [2, 7, 8, 11])
+def test_patterns_of_one_marker_differ_in_colour_for_all_eyes(complete, n_patterns):
+    mask = np.array(
+        [[int(bit) for bit in f"{number:04b}"] for number in range(15, 15 - n_patterns - 1, -1)], dtype=bool
+    )
+    groups = pictures._patterns(mask if complete else mask[1:], list("abcd"))
+    seen = seen_by_all(np.array([to_rgb(color) for color in groups.colors]))
+    for i, j in itertools.combinations(range(len(groups.names)), 2):
+        if groups.markers[i] == groups.markers[j]:
+            assert np.linalg.norm(seen[:, i] - seen[:, j], axis=1).min() > 0.1
 
 
 def test_a_legend_lists_the_largest_groups_in_their_order(figures, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.errors import MissingPackage, ViewfuseError
 from viewfuse.io.writers import OUTLIER
 from viewfuse.plots.places import Places, find_patterns, lacking
-from viewfuse.plots.style import COLUMN_WIDTHS, ON_SCREEN, PictureStyle, distinct_colors, distinct_markers
+from viewfuse.plots.style import COLUMN_WIDTHS, MARKERS, ON_SCREEN, PictureStyle, distinct_colors, distinct_markers
 from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.console import how_to_install
@@ -157,7 +157,10 @@ def _others(count: int) -> list[str]:
 
 
 def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:
-    """Samples by the views that they lack: all views first, in grey, then the most frequent patterns."""
+    """Samples by the views that they lack: all views first, in grey, then the most frequent patterns.
+
+    Markers differ, as green and pink are grey, too, for those who confuse red and green.
+    """
     present, sizes, of_sample = find_patterns(mask)
     n_kept, n_rest = min(len(sizes), _MOST_PATTERNS), max(len(sizes) - _MOST_PATTERNS, 0)
     names = [lacking(one, view_names) for one in present[:n_kept]] + _others(n_rest)
@@ -165,7 +168,9 @@ def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:
     colors: list[Any] = list(distinct_colors(n_kept)) + ["0.45"] * bool(n_rest)
     if present[0].all():
         colors = ["0.75", *colors[: n_kept - 1], *colors[n_kept:]]
-    return _Groups(np.minimum(of_sample, n_kept), names, counts, colors, ["o"] * len(names))
+    return _Groups(
+        np.minimum(of_sample, n_kept), names, counts, colors, ["o", *MARKERS][:n_kept] + ["o"] * bool(n_rest)
+    )
 
 
 def _draw_groups(

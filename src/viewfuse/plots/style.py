@@ -33,7 +33,8 @@ _FIRST = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#00
 """Okabe and Ito's colours but yellow, which is hard to see on white."""
 _FIRST_ON_DARK = ("#2f8fdc", "#e69f00", "#00b585", "#e8742c", "#d98cb8", "#8fd0f5", "#ffffff")
 """The same for a dark ground, in the same order: none of them is lost there."""
-_MARKERS = ("s", "^", "D", "v", "P", "X")
+MARKERS = ("s", "^", "D", "v", "P", "X")
+"""Besides the dot."""
 _STEPS = 12
 """Levels of red, green and blue that further colours are chosen from."""
 _LIGHTNESS, _LIGHTNESS_ON_DARK = (0.3, 0.8), (0.5, 0.95)
@@ -81,7 +82,7 @@ def as_hex(color: NDArray[np.float64]) -> str:
 
 def distinct_markers(n: int) -> list[str]:
     """A marker for each of n groups: dots for the first seven; those whose colours are nearer to others take turns."""
-    return ["o" if group < len(_FIRST) else _MARKERS[group % len(_MARKERS)] for group in range(n)]
+    return ["o" if group < len(_FIRST) else MARKERS[group % len(MARKERS)] for group in range(n)]
 
 
 def seen_by_all(colors: NDArray[np.float64]) -> NDArray[np.float64]:

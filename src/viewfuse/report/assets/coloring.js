@@ -6,6 +6,7 @@ const SCALE = {
 };
 const GREY = { light: "#9a9fa6", dark: "#7d858e", mark: "o" };
 const MOST_PATTERNS = 8;
+const PATTERN_MARKS = ["o", "s", "^", "D", "v", "P", "X", "o"]; // green and pink are grey, too, for some readers
 
 function colorings(run, colors) {
   const look = (number) => ({ light: colors.light[number], dark: colors.dark[number], mark: colors.marks[number] });
@@ -54,7 +55,7 @@ function byLevel({ name, levels, values }, look) {
 // Samples with all views are grey, and so are those with a rare pattern.
 function byPattern(run, look) {
   const first = run.present[0].every(Boolean) ? 1 : 0, rest = run.patterns.length - MOST_PATTERNS;
-  const groups = run.patterns.slice(0, MOST_PATTERNS).map((name, i) => ({ name, ...(i < first ? GREY : look(i - first)) }));
+  const groups = run.patterns.slice(0, MOST_PATTERNS).map((name, i) => ({ name, ...(i < first ? GREY : look(i - first)), mark: PATTERN_MARKS[i] }));
   if (rest > 0) groups.push({ name: `${rest} other pattern${rest > 1 ? "s" : ""}`, ...GREY, mark: "s" });
   return { name: "missing views", of: run.points.pattern.map((own) => Math.min(own, MOST_PATTERNS)), groups };
 }
