@@ -249,6 +249,18 @@ def test_values_of_a_list_may_stand_apart():
     ]
 
 
+@pytest.mark.parametrize("asked", [["mine", "nemo"], ["nemo", "mine"], ["nemo,mine"]])
+def test_a_method_that_is_not_known_is_named_and_no_file_is_missed(blobs, tmp_path, monkeypatch, asked):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "views").mkdir()
+    pd.DataFrame(blobs[0][0]).rename_axis("id").to_csv(tmp_path / "views" / "v.csv")
+    for files in (["views"], ["views/v.csv"]):  # a folder, or a file, behind the methods
+        args = ["compare", "--clusters", "3", "--out", "out", "--methods", *asked, *files]
+        refused = CliRunner().invoke(main, args)
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith("viewfuse: method 'mine' is unknown; choose from all, urrl")
+
+
 def test_methods_of_other_packages_are_found_by_their_entry_point(monkeypatch):
     from importlib.metadata import EntryPoint
 

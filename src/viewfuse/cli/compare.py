@@ -53,7 +53,8 @@ def _is_number(text: str) -> bool:
 
 
 def _is_method(text: str) -> bool:
-    return text == "all" or text in method_names()
+    """Whether it is a method, or a word that is none yet: no option, and neither a file nor the name of one."""
+    return text in method_names() or not (text.startswith("-") or set(text) & set("./\\=") or Path(text).exists())
 
 
 def _numbers(text: str) -> list[float]:
