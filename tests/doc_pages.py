@@ -26,7 +26,16 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 DATA = ROOT / "docs" / "tutorials" / "data"
 """The tables that readers are told to have."""
-KINDS = {"python": "python", "sh": "shell", "json": "json", "toml": "toml", "text": "text", "bibtex": "", "yaml": ""}
+KINDS = {
+    "python": "python",
+    "sh": "shell",
+    "json": "json",
+    "toml": "toml",
+    "text": "text",
+    "bibtex": "",
+    "latex": "",
+    "yaml": "",
+}
 """What is done with blocks of a language; a block of another one, or of none, is a mistake."""
 _FENCE = re.compile(r"^(```+)([^\n`]*)\n(.*?)^\1[ ]*$", re.M | re.S)
 _REASON = re.compile(r"<!-- not run: ([^>]+) -->\s*\Z")

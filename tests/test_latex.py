@@ -38,6 +38,15 @@ def test_signs_and_columns_of_numbers_one_by_one():
     assert made[5:7] == [r"b & $-$1.5 &  & 1,234 & 7 \\", r"a & +0.5 & 3 $\pm$ 0.25 & $-$2 & -x \\"]
 
 
+def test_tiny_and_huge_numbers_are_powers_of_ten():
+    rows = [("1.5e-09", "e-9"), ("-2e+06", "1e-9x"), ("8.763e-34", "-")]
+    made = as_latex(("p", "text"), rows, "t").splitlines()
+    assert made[1] == r"\begin{tabular}{rl}"
+    assert made[5:8] == [
+        r"1.5$\cdot 10^{-9}$ & e-9 \\", r"$-$2$\cdot 10^{6}$ & 1e-9x \\", r"8.763$\cdot 10^{-34}$ & - \\",
+    ]  # fmt: skip
+
+
 def test_the_report_has_latex_tables_and_a_paragraph_to_paste(tmp_path):
     params = {"random_state": 3, "n_clusters": 3, "scaling": "auto", "hidden_dim": 99, "batch_size": None}
     folder = write_run(tmp_path / "run", n=70, views=("r_na", "protein"), params=params)

@@ -321,22 +321,27 @@ _SPECIAL = {
     "\N{MINUS SIGN}": r"$-$",
 }  # fmt: skip
 _ANY_SPECIAL = re.compile("|".join(map(re.escape, _SPECIAL)))
-_MINUS = re.compile(r"^-(?=[\d.,]+( ± [\d.]+)?$)")
-"""Of a number; the hyphen of a text stays one."""
-_NUMBER = re.compile(r"[-+\u2212]?[\d.,]+( ± [\d.]+)?|-|")
+_NUMBER = re.compile(r"[-+\u2212]?[\d.,]+(e[-+]\d+| ± [\d.]+)?|-|")
+_POWER = re.compile(r"e(-?)\+?0*(\d+)$")
 
 
 def as_latex(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> str:
     """A tabular; columns of numbers are aligned at the right, and the title is a comment."""
     numbers = [all(_NUMBER.fullmatch(row[c]) for row in rows) for c in range(len(header))]
     layout = "".join("r" if is_number else "l" for is_number in numbers)
-    signed = [[_MINUS.sub("\N{MINUS SIGN}", cell) for cell in row] for row in rows]
-    lines = [" & ".join(map(escaped, row)) + r" \\" for row in (header, *signed)]
+    lines = [" & ".join(row) + r" \\" for row in (map(escaped, header), *(map(_latex_cell, row) for row in rows))]
     comment = " ".join(title.split())
     return "\n".join([
         f"% {comment}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
         r"\bottomrule", r"\end{tabular}", "",
     ])  # fmt: skip
+
+
+def _latex_cell(cell: str) -> str:
+    """Numbers have a true minus and powers of ten; the hyphen of a text stays one."""
+    if cell == "-" or not _NUMBER.fullmatch(cell):
+        return escaped(cell)
+    return _POWER.sub(r"$\\cdot 10^{\1\2}$", escaped(re.sub("^-", "\N{MINUS SIGN}", cell)))
 
 
 def escaped(text: str) -> str:
