@@ -18,7 +18,6 @@ from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import lacking
 from viewfuse.plots.style import ON_SCREEN, PictureStyle, distinct_colors, distinct_markers, seen_by_all
 
-
 MASK = np.arange(60).reshape(20, 3) % 7 > 0
 
 

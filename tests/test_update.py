@@ -128,6 +128,7 @@ def test_joined_samples_are_placed_as_they_were_in_training(fitted):
     assert fitted.novelty(drawn(OLD, 0))[:3].shape == (3,)
 
 
+@pytest.mark.slow
 def test_new_kinds_get_new_numbers(fitted):
     """One new kind is in the tests below, two at a time here."""
     before, sizes, known = fitted.labels_.copy(), (30, 16), fitted._model
