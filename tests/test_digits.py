@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import warnings
+from contextlib import nullcontext
 from fractions import Fraction
 from itertools import pairwise
 
@@ -350,3 +351,23 @@ def test_shards_of_whole_numbers_beyond_64_bit_floats_are_refused(tmp_path):
     ):
         fit_large(data, tmp_path / "run", 3, bank=60, steps=2, batch_size=64, device="cpu")
     assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("rows", [9, 10])
+@pytest.mark.parametrize("form", ["csv", "csv with an empty cell", "frame", "array"])
+def test_ten_rows_are_the_fewest_that_are_refused_in_any_form(tmp_path, form, rows):
+    """Fewer may be alike by chance; empty cells are no rows."""
+    numbers = [2**60 + row for row in range(rows)]
+
+    def read():
+        if form.startswith("csv"):
+            lines = ["id,x,y", *(f"s{row},{number},{row}" for row, number in enumerate(numbers))]
+            lines += ["other,,3"] * (form != "csv")
+            (tmp_path / "a.csv").write_text("\n".join(lines))
+            return read_views(tmp_path / "a.csv")
+        if form == "frame":
+            return Views({"a": pd.DataFrame({"x": numbers, "y": np.arange(rows)})})
+        return Views([np.array([[number, row] for row, number in enumerate(numbers)])])
+
+    with pytest.raises(DataError, match=f"column .*{TOLD}") if rows == 10 else nullcontext():
+        read()
