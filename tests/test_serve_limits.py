@@ -25,7 +25,7 @@ from viewfuse.serve import worker
 from viewfuse.serve import worker as process
 from viewfuse.serve.app import _read, create_app
 from viewfuse.serve.bodies import Signs, read_json
-from viewfuse.serve.limits import Busy, Limits
+from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.opened import open_folder
 from viewfuse.serve.server import Counted, connections
 from viewfuse.serve.worker import Process
@@ -77,6 +77,17 @@ def test_columns_with_names_are_read_in_time_that_grows_with_their_number_alone(
     start = time.process_time()
     assert read_json(json.dumps({"views": {"rna": view}}).encode(), Limits(), ["rna"]).widths == (n,)
     assert time.process_time() - start < 1.5  # 6 s when each name was copied with all before it
+
+
+@pytest.mark.parametrize(("sign", "needed"), [("[", 5 * 3), ("{", 2), (":", 4 * 2), (",", 5 * (7 + 2 + 1))])
+def test_twice_what_samples_and_names_need_is_the_most(sign, needed):
+    """Four samples and a line of names, of two views with seven columns; names may hold a hundred signs more."""
+    most = 2 * (needed + 4 + 7 + 100)
+    signs = Signs(Limits(rows=4), 2, 7)
+    signs.add(sign.encode() * (most - 1))
+    signs.add(sign.encode())
+    with pytest.raises(TooLarge, match=f"the body has more than {most} times '\\{sign}', far more than 4 samples"):
+        signs.add(sign.encode())
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'"":', b'"ab",', b"[1],"], ids=bytes.decode)
