@@ -71,6 +71,17 @@ def test_confidence_by_a_literal_reference(noise, clear):
             assert found[i] == pytest.approx(min(max(wanted, 1 / k), 0.995), abs=1e-5)
 
 
+def test_the_logit_of_a_chance_in_numbers():
+    """Two centres 10 apart on a line, four training samples of which one is in cluster 1."""
+    known = confidence.Calibration(torch.tensor([0, 0, 0, 1]), np.array([0.5, -0.3]), np.zeros(2))
+    points, centers = torch.tensor([[2.0, 5.0], [9.0, 0.0], [8.0, 3.0]]), torch.tensor([[0.0, 0.0], [10.0, 0.0]])
+    ids = torch.tensor([[[0, 1]], [[3, 0]], [[1, 2]]])
+    found = confidence.sample_logits(known, points, centers, torch.tensor([0, 1, 1]), ids)
+    margins, near = (0.6, 0.8, 0.6), (1.0, (0.5 - 0.25) / 0.75, 0.0)  # never less than chance
+    wanted = [-0.25 + n * (3 * m + 2 * again) for n, m, again in zip(near, margins, (0.5, 0.0, 0.0), strict=True)]
+    assert found.tolist() == pytest.approx(wanted)
+
+
 def test_what_is_found_again_is_matched_one_to_one_and_corrected_for_chance():
     labels, others = np.array([0, 0, 0, 1, 1, 2]), [np.array([2, 2, 0, 0, 0, 1]), np.array([1, 1, 1, 0, 0, 2])]
     hits = np.mean([matched_hits(labels, other, 3) for other in others], axis=0)
