@@ -23,6 +23,7 @@ from flat import flat
 from sharded_data import quick_fit, write_shards, written
 from viewfuse import URRL, Views, read_chunks, read_views
 from viewfuse.cli import main
+from viewfuse.data import digits
 from viewfuse.data.digits import loses_digits
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.shards import Shards
@@ -371,3 +372,18 @@ def test_ten_rows_are_the_fewest_that_are_refused_in_any_form(tmp_path, form, ro
 
     with pytest.raises(DataError, match=f"column .*{TOLD}") if rows == 10 else nullcontext():
         read()
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "cells", "rows"), [(80, 4, 1, 50), (80, 4, 280, 70), (600, 4, 10**6, 500), (45, 4, 1, 45)]
+)
+def test_of_many_cells_fifty_to_five_hundred_rows_are_looked_at(monkeypatch, n, width, cells, rows):
+    seen = []
+    monkeypatch.setattr(digits, "_MOST_CELLS", cells)
+    monkeypatch.setattr(digits, "loses_digits", lambda sample: seen.append(sample) or np.zeros(width, dtype=bool))
+    values = np.arange(1.0, n * width + 1).reshape(n, width)
+    digits.lossy_columns(np.vstack([values, -values]), np.arange(2 * n) < n)
+    (sample,) = seen
+    assert sample.shape == (rows, width)
+    assert (np.diff(sample[:, 0]) > 0).all()  # each once, and none that is not there
+    assert sample.min() >= 1

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from test_serve import few, parquet
 from viewfuse.errors import DataError
 from viewfuse.serve import worker
 from viewfuse.serve import worker as process
-from viewfuse.serve.app import _read, create_app
+from viewfuse.serve.app import _parts, _read, create_app
 from viewfuse.serve.bodies import Signs, read_json
 from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.opened import open_folder
@@ -448,3 +449,34 @@ def test_repeated_lines_are_counted(caplog, monkeypatch):
         "Invalid request from 0", "something else",
         "Invalid request from 61 (and 3 more like it)", "something else (and 3 more like it)",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("most", "is_taken"), [(12, True), (11, False)])
+def test_a_body_may_have_as_many_bytes_as_are_allowed(most, is_taken):
+    """However it is cut."""
+
+    class Request:
+        async def stream(self):
+            for part in (b"12345", b"", b"678", b"9abc"):
+                yield part
+
+    async def read():
+        return [part async for part in _parts(Request(), Limits(bytes=most), None)]
+
+    if is_taken:
+        assert b"".join(asyncio.run(read())) == b"123456789abc"
+    else:
+        with pytest.raises(TooLarge, match="more than 11 bytes"):
+            asyncio.run(read())
+
+
+def test_a_service_that_stops_starts_no_process_again():
+    started = []
+    queue = worker.Queue(lambda: started.append("one") or SimpleNamespace(is_alive=False, end=lambda: None), 3, 1)
+    queue.process()
+    queue.process()  # the first one has ended
+    assert len(started) == 2
+    queue.places = 0
+    with pytest.raises(Busy, match="the service stops"):
+        queue.process()
+    assert len(started) == 2
