@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, load
+from viewfuse.methods.urrl import validation
 from viewfuse.selection import confidence, rules
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import advice_of, reasons_of
@@ -316,3 +317,11 @@ def test_reasons_have_words_of_their_own():
     assert "clusters 1 and 3" in told[2].what
     assert advice_of(found) == told[0].advice
     assert len({one.advice for one in told}) == 8  # that on k-means has none
+
+
+@pytest.mark.parametrize(("n", "seen"), [(50, 40), (13, 10), (2, 2)])
+def test_every_refit_sees_four_fifths_each_once(n, seen):
+    found = validation.drawn(n, 3, 7)
+    assert [len(set(rows.tolist())) for rows in found] == [seen] * 3
+    assert all((np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < n for rows in found)
+    assert n == 2 or len({tuple(rows) for rows in (*found, *validation.drawn(n, 3, 8))}) == 6
