@@ -135,6 +135,11 @@ _PLAN_OPTIONS = (
     click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
     click.option("--method", "methods", multiple=True, type=click.Choice((*METHODS, ALL)),
                  help="Only this one; all of them. Repeatable."),
+    click.option("--condition", "conditions", multiple=True, metavar="NAME", help="Only this condition. Repeatable."),
+    click.option("--rate", "rates", type=options.NumberRange(0, 1), multiple=True,
+                 help="This missing rate instead of the plan's. Repeatable."),
+    click.option("--mask", "masks", type=options.WholeRange(0), multiple=True,
+                 help="This seed of masks and trainings instead of the first ones. Repeatable."),
     click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable."),
 )  # fmt: skip
 
@@ -170,13 +175,16 @@ def _run(name: str | Path, out: Path, *, engine: str, address: str | None, devic
 
 
 @main.command(short_help="Tables and figures of runs that are done.")
-@click.argument("path", type=options.PATH)
+@click.argument("paths", type=options.PATH, nargs=-1, required=True)
 @options.out("Folder for the tables and figures.")
-def tables(path: Path, out: Path) -> None:
-    """Make the tables and figures again, from a folder of runs or from its results.csv alone."""
-    from benchmarks.experiments.records import read_records
+def tables(paths: Sequence[Path], out: Path) -> None:
+    """Make the tables and figures again, from folders of runs or from their results.csv alone.
 
-    _report(out, read_records(path), path if path.is_dir() else None)
+    A run that is in several of them is taken from the last.
+    """
+    from benchmarks.experiments.merge import merged
+
+    _report(out, merged(paths), paths[0] if len(paths) == 1 and paths[0].is_dir() else None)
 
 
 def _report(out: Path, records: Sequence[Record], runs: Path | None) -> None:

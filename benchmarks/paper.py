@@ -27,7 +27,6 @@ from benchmarks.experiments.catalogue import CATALOGUE, title_of
 from benchmarks.experiments.choices import AUTO, comparisons
 from benchmarks.experiments.plans import gaps_of
 from benchmarks.experiments.records import Record, Score, read_records, scores
-from benchmarks.experiments.synthetic import MAKERS
 from benchmarks.experiments.tables import by_rate, pooled, short
 from benchmarks.patterns import read_patterns, table_of
 from benchmarks.studies.methods import table2
@@ -75,7 +74,7 @@ def collected() -> table2.Runs:
     runs = table2.collected()
     found: table2.Runs = {}
     for one in read_records(RESULTS / "decisions" / "decisions.csv"):
-        if one.dataset not in MAKERS and (one.method != "urrl" or one.condition == AUTO):
+        if CATALOGUE[one.dataset].is_measured and (one.method != "urrl" or one.condition == AUTO):
             found.setdefault((one.dataset, one.method, one.missing_rate), []).append(one.acc)
     return {**runs, **found}
 
@@ -151,7 +150,7 @@ def decisions(records: Sequence[Record]) -> dict[str, Any]:
         worst, best = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
         rows.append([name, str(len(means)), f"{mean(means.values()):+.1f} ± {error:.1f}",
                      f"{means[worst]:+.1f} ({title_of(worst)})", f"{means[best]:+.1f} ({title_of(best)})"])  # fmt: skip
-    compared = [one for one in comparisons(records) if one.dataset not in MAKERS]
+    compared = [one for one in comparisons(records) if CATALOGUE[one.dataset].is_measured]
     behind = mean(-one.difference() for one in compared)
     below = sum(one.below_simple() for one in compared)
     return {"rows": rows, "behind": f"{behind:.1f}", "cells": str(len(compared)), "below": str(below)}

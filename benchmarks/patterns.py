@@ -39,6 +39,7 @@ DATA = ("handwritten", "tcga_brca150", "caltech7x200_reextracted", "citeseq_inho
 TRAINED_ON = {"complete": 0.0, "half": 0.5}
 """Share of the training samples that lack views."""
 _TRAINED = {"complete": "trained on complete samples", "half": "half of the training samples incomplete"}
+_DASHES: dict[str, Any] = {"complete": "-", "half": "--"}
 _HELD_OUT = 0.2
 SEEDS = 3
 OURS, KMEANS, CLASSIFIER = "URRL", "k-means, KNN filled", "classifier with labels, KNN filled"
@@ -200,37 +201,46 @@ def by_number(own: Sequence[Placed], number: int) -> Score | None:
 
 
 def draw_patterns(path: Path, found: Sequence[Placed]) -> None:
-    """A panel per data set and kind of training: dots are patterns, lines their means by number of views."""
+    """A panel per data set: dots are patterns, lines their means by number of views, a colour per method.
+
+    Lines are whole where training samples were complete, dashed where half of them were not.
+    """
+    from matplotlib.lines import Line2D
+
     from viewfuse.plots.pictures import picture
     from viewfuse.plots.style import distinct_colors, distinct_markers
 
     sets, trained = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("dataset", "trained_on"))
     methods = list(dict.fromkeys(one.method for one in found))
     styles = list(zip(methods, distinct_colors(3), ("o", *distinct_markers(9)[-2:]), strict=True))
-    with picture(path, "pictures of patterns", (4.2 * len(sets), 3.2 * len(trained))) as figure:
-        grid = figure.subplots(len(trained), len(sets), squeeze=False, sharey="col")
-        for (row, on), (column, dataset) in product(enumerate(trained), enumerate(sets)):
-            axes = grid[row][column]
-            here = [one for one in found if (one.dataset, one.trained_on) == (dataset, on)]
-            for place, (method, color, marker) in enumerate(styles):
-                _draw_method(axes, [one for one in here if one.method == method], color, marker, (place - 1) / 6)
-            axes.set_title(f"{title_of(dataset)}, {_TRAINED[on]}", fontsize=10)
-            axes.set(xlabel="views of a held-out sample", ylabel="accuracy, %" if not column else None)
-            axes.set_xticks(sorted({one.n_views for one in here}))
-        lines = grid[0][0].get_lines()
-        figure.legend(
-            lines, methods, loc="outside lower center", ncols=3 if len(sets) > 1 else 1, frameon=False, fontsize=9
-        )
+    columns = min(3, len(sets))
+    rows = -(-len(sets) // columns)
+    with picture(path, "pictures of patterns", (1 + 3.2 * columns, 1 + 2.6 * rows)) as figure:
+        grid = [*figure.subplots(rows, columns, squeeze=False).flat]
+        for axes in grid[len(sets) :]:
+            axes.set_axis_off()
+        for axes, dataset in zip(grid, sets, strict=False):
+            here = [one for one in found if one.dataset == dataset]
+            for on, (place, (method, color, marker)) in product(trained, enumerate(styles)):
+                own = [one for one in here if (one.trained_on, one.method) == (on, method)]
+                _draw_method(axes, own, color, marker, (place - 1) / 20, _DASHES[on])
+            numbers = sorted({one.n_views for one in here})
+            axes.set_title(title_of(dataset), fontsize=10)
+            axes.set(xlabel="views of a held-out sample", ylabel="accuracy, %", xlim=(0.7, numbers[-1] + 0.3))
+            axes.set_xticks(numbers)
+        handles = [Line2D([], [], color=color, marker=marker, label=method) for method, color, marker in styles]
+        handles += [Line2D([], [], color="0.3", linestyle=_DASHES[on], label=_TRAINED[on]) for on in trained]
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
-def _draw_method(axes: Any, own: Sequence[Placed], color: Any, marker: str, shift: float) -> None:
+def _draw_method(axes: Any, own: Sequence[Placed], color: Any, marker: str, shift: float, dashes: str) -> None:
     names = sorted({one.pattern for one in own})
     means = [mean(one.acc for one in own if one.pattern == name) for name in names]
     axes.scatter([name.count("1") + shift for name in names], means, s=12, color=color, marker=marker, alpha=0.45,
                  linewidths=0)  # fmt: skip
     numbers = sorted({one.n_views for one in own})
     lines = [score.value for number in numbers if (score := by_number(own, number))]
-    axes.plot([number + shift for number in numbers], lines, color=color, marker=marker, markersize=6, linewidth=1.5)
+    axes.plot([number + shift for number in numbers], lines, dashes, color=color, marker=marker, markersize=5)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,8 @@ import torch
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
-from viewfuse.methods.urrl import trials
+from viewfuse.methods.urrl import fit, trials
+from viewfuse.metrics import clustering_accuracy
 from viewfuse.selection import rules
 from viewfuse.selection.scores import Merit, merits
 from viewfuse.selection.tree import centers_of
@@ -125,3 +126,28 @@ def test_clusters_that_were_taught_are_not_clear(blobs, monkeypatch):
     monkeypatch.setattr(trials, "centers_of", lambda embedding, labels, k: embedding[:3])
     model = URRL(3, **flat(pretrain_epochs=5, joint_epochs=0, **SMALL)).fit(blobs[0])
     assert len(model.decisions_["scaling"]["evidence"]) > 1
+
+
+def test_what_was_found_before_a_joint_stage_that_ruins_it_stays(blobs, monkeypatch):
+    """Only the network proposes clusters here; its joint stage moves two centres into the same group."""
+    views, groups = blobs
+    monkeypatch.setattr(
+        trials, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": np.repeat([0, 1, 2], 20)}
+    )
+    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
+    before = []
+
+    def ruined(runs, **_):
+        for run in runs:
+            before.append(run.clusters.numpy().copy())
+            centers = run.network.centers.data
+            centers[1] = centers[0] + 0.01 * (centers[2] - centers[0])
+
+    monkeypatch.setattr(fit, "train_jointly", ruined)
+    model = URRL(3, **flat(pretrain_epochs=20, joint_epochs=2, **SMALL), scaling="standard").fit(views)
+    assert clustering_accuracy(groups, before[-1]) > 0.95
+    assert np.mean(model.labels_ == before[-1]) > 0.95
+    chosen = model.decisions_["clusters"]
+    assert chosen["chosen"] == "earlier"
+    assert chosen["why"].startswith("clusters: those of an earlier stage, which the network was taught, as neighbours")
+    assert chosen["evidence"]["earlier"] > chosen["evidence"]["network"]

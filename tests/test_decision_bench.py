@@ -52,7 +52,7 @@ def test_the_plan_has_every_choice_once():
     plan = plans.read_plan("decisions")
     runs = [run for key in plan.data for run in plans.expand(plan, CATALOGUE[key], seeds=1)]
     real = [run for run in runs if run.dataset in ("3sources_partial", "miniacc_partial")]
-    assert len(runs) == len({run.folder for run in runs}) == 22 * 10 * 3 + 2 * 10
+    assert len(runs) == len({run.folder for run in runs}) == 33 * 10 * 3 + 2 * 10
     assert {(run.dataset, run.missing_rate, run.missing_number) for run in real} == {
         ("3sources_partial", 0.59, 0), ("miniacc_partial", 0.53, 0),
     }  # fmt: skip
@@ -130,10 +130,10 @@ def test_settings_stand_once_and_come_back(tmp_path):
 def test_runs_and_tables_from_before_are_still_read(tmp_path):
     write_records(tmp_path / "r.csv", SETS)
     assert read_records(tmp_path / "r.csv") == SETS
-    lines = [line.rsplit(",", 3)[0] for line in (tmp_path / "r.csv").read_text().splitlines()]
+    lines = [line.rsplit(",", 4)[0] for line in (tmp_path / "r.csv").read_text().splitlines()]
     assert lines[0].endswith("settings")
     (tmp_path / "r.csv").write_text("\n".join(lines))
-    assert {one.chosen_scaling for one in read_records(tmp_path / "r.csv")} == {""}
+    assert {(one.chosen_scaling, one.macro) for one in read_records(tmp_path / "r.csv")} == {("", None)}
     facts = {"place": [0], **vars(SETS[0]), "settings": None}
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
@@ -150,7 +150,7 @@ def test_synthetic_sets_are_what_the_catalogue_says_every_time(tmp_path, key):
     first, second = (catalogue.load(tmp_path, CATALOGUE[key]) for _ in range(2))
     entry = first.entry
     assert not list(catalogue.differences(entry, len(first.labels), [v.shape[1] for v in first.views], entry.classes))
-    assert set(first.labels.tolist()) == set(range(entry.classes))
+    assert set(first.labels.tolist()) - {-1} == set(range(entry.classes))
     assert all(view.shape[0] == entry.n and view.dtype == np.float32 for view in first.views)
     assert all(np.isfinite(view).all() for view in first.views)
     assert first.checksum() == second.checksum()
@@ -189,8 +189,10 @@ def test_the_best_choice_and_the_distance_from_it(tmp_path):
     assert (whole.mean, whole.worst) == pytest.approx((-2, -6))
     assert (whole.where, whole.below, whole.with_simple) == (found[2], [found[1]], 3)
     assert lines["all", "a"].mean == pytest.approx(-8 / 3)
-    assert lines["real data", "b"].mean == pytest.approx(-6)
-    assert lines["synthetic data", "auto"].count == 1
+    assert lines["others, real data", "b"].mean == pytest.approx(-6)
+    assert lines["others, synthetic data", "auto"].count == 1
+    assert (whole.far_below, lines["all", "a"].far_below, lines["all", "b"].far_below) == (1, 1, 2)
+    assert whole.levels == pytest.approx({"acc": 160 / 3, "ari": 70})  # these runs have no macro accuracy
     assert lines["seeds from 5 on", "auto"].where.runs == 1
 
 
@@ -199,21 +201,20 @@ def test_a_choice_is_taken_where_it_was_the_best_elsewhere():
     lines = {(one.part, one.choice): one for one in choices.summaries(SETS)}
     elsewhere = lines["all", choices.ELSEWHERE]
     assert (elsewhere.count, elsewhere.mean) == (3, pytest.approx((0 - 8 + 0) / 3))
-    assert ("synthetic data", choices.ELSEWHERE) not in lines  # one set has no others
+    assert ("others, synthetic data", choices.ELSEWHERE) not in lines  # one set has no others
 
 
 def test_tables_of_choices_in_every_format(tmp_path):
     names = [table.name for table in tables.write_tables(tmp_path, SETS)]
-    assert names == ["decisions", "decisions-summary", "decisions-by-rate"]
+    assert names == ["decisions", "decisions-ari", "decisions-summary", "decisions-by-rate"]
     with (tmp_path / "decisions.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["auto - best"] for row in rows] == ["-2.00", "+2.00", "-6.00"]
     assert [row["below a simple method"] for row in rows] == ["no", "yes", "no"]
     assert (rows[0]["NEMO (viewfuse)"], rows[1]["NEMO (viewfuse)"]) == ("81.00 ± 1.41", "-")
     assert (rows[0]["auto"], rows[0]["auto chose"], rows[1]["auto chose"]) == ("80.00 ± 1.41", "minmax 2", "-")
-    assert "| all | auto | 3 | -2.00 | -6.00 | Synthetic: rings at 0.5 | 1 of 3 | Handwritten at 0.75 |" in (
-        tmp_path / "decisions-summary.md"
-    ).read_text(encoding="utf-8")
+    cells = "all | auto | 3 | 53.33 | 70.00 | -2.00 | -6.00 | Synthetic: rings at 0.5 | 1 of 3 | 1 of 3 | Handwritten"
+    assert f"| {cells} at 0.75 |" in (tmp_path / "decisions-summary.md").read_text(encoding="utf-8")
     assert {path.suffix for path in tmp_path.iterdir()} == {".txt", ".csv", ".md", ".tex"}
 
 
@@ -232,3 +233,34 @@ def test_the_figure_of_choices_is_drawn(tmp_path):
     drawn = list(figures._choices(tmp_path / "choices", choices.comparisons(SETS)))
     assert [path.name for path in drawn] == ["choices.png", "choices.svg"]
     assert all(path.stat().st_size > 5_000 for path in drawn)
+
+
+def test_each_metric_has_its_own_best_choice(tmp_path):
+    """By accuracy a is the best and auto 2 behind; by macro accuracy b is, and auto 20 behind."""
+    macro = {"auto": 60.0, "a": 40.0, "b": 80.0, "kmeans-knn": 30.0, "nemo": 20.0}
+    runs = [
+        replace(one, macro=macro[one.condition])
+        for one in SETS
+        if (one.dataset, one.missing_rate) == ("handwritten", 0.5)
+    ]
+    (by_accuracy,), (by_macro,) = (choices.comparisons(runs, metric) for metric in ("acc", "macro"))
+    assert (by_accuracy.best, by_accuracy.difference()) == ("a", pytest.approx(-2))
+    assert (by_macro.best, by_macro.difference(), by_macro.best_simple) == ("b", pytest.approx(-20), "kmeans-knn")
+    (line,) = [one for one in choices.summaries(runs) if (one.part, one.choice) == ("all", "a")]
+    assert line.levels == pytest.approx({"acc": 82, "macro": 40, "ari": 70})
+    names = [table.name for table in tables.write_tables(tmp_path, runs)]
+    assert names == ["decisions", "decisions-macro", "decisions-ari", "decisions-summary", "decisions-by-rate"]
+    text = (tmp_path / "decisions-by-rate.csv").read_text(encoding="utf-8")
+    assert "ACC %,macro ACC %,ARI %" in text.replace("NMI %,", "")
+    old = [replace(one, macro=None) if one.condition == "b" else one for one in runs]
+    (partly,) = choices.comparisons(old, "macro")
+    assert set(partly.fixed) == {"a"}
+
+
+def test_sets_that_are_made_unequal_are_a_part_of_their_own():
+    runs = [*SETS, *accuracies(30, {"a": 36, "b": 31}, {}, dataset="prokaryotic_cut")]
+    counts = {one.part: one.count for one in choices.summaries(runs) if one.choice == "auto"}
+    assert counts == {
+        "all": 4, "made unequal": 1, "all others": 3, "others, real data": 2, "others, synthetic data": 1,
+        "seeds from 5 on": 4,
+    }  # fmt: skip

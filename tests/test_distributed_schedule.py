@@ -263,7 +263,7 @@ def test_a_training_that_was_stopped_makes_no_more_epochs(prepared, events):
     assert [event[0] for event in events] == ["expect", "begin", "look", "end_stage"]
 
 
-def test_the_epoch_that_broke_is_named(prepared, events, monkeypatch):
+def test_the_epoch_and_the_loss_that_broke_are_named(prepared, events, monkeypatch):
     model, rows, counts, _ = prepared
     asked = []
     monkeypatch.setattr(
@@ -272,7 +272,7 @@ def test_the_epoch_that_broke_is_named(prepared, events, monkeypatch):
         lambda self, n: asked.append(n) or [0.1, math.inf if len(asked) > 1 else 0.2, 0],
     )
     plan = VisitPlan.of(counts, GROUP, 12, 7, SEED)
-    with pytest.raises(Diverged, match="a loss is not finite in epoch 6; lower learning_rate"):
+    with pytest.raises(Diverged, match=r"^the robustness loss is not finite in epoch 6; lower learning_rate"):
         train_on_all(state(model), rows, plan, ALONE, NO_CHECKPOINT, Told(events))
     assert asked == [sum(visit.n_batches for visit in part) for part in plan.epochs(3)][:2]
 

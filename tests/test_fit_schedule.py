@@ -219,7 +219,9 @@ def test_of_several_trainings_the_best_is_kept_and_compared_with_the_others(watc
     assert np.array_equal(model.embedding_, ended[best][1].numpy())
     own_score, other_score = scores[best], scores_of(runs, [references[0]])[0]
     taught = model.decisions_["clusters"]
-    assert taught["evidence"] == pytest.approx({"network": own_score, "k-means": other_score})
+    earlier = max(scores_of(runs, [run.clusters.numpy() for run in runs]))
+    wanted = {"network": own_score, "k-means": other_score, "earlier": earlier}
+    assert taught["evidence"] == pytest.approx(wanted)
     others = [own for i, own in enumerate(found) if i != best]
     check_verdict(model, runs[best], [*others, *(run.clusters.numpy() for run in runs)])
 
@@ -288,11 +290,12 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
         return embedding[[0, 20, 40]] if learned else None
 
     monkeypatch.setattr(trials, "centers_of", taught)
-    monkeypatch.setattr(trials, "merits", lambda parts, ids, k, views: [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)])
+    poor, good = Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)
+    monkeypatch.setattr(trials, "merits", lambda parts, ids, k, views: [poor, good, poor][: len(parts)])
     model, [(run, z, _)], references = watched_fit(scaling="minmax", pretrain_epochs=1, joint_epochs=0)
     assert (asked[0][0].tolist(), asked[0][1]) == (references[0].tolist(), 3)
     assert model.decisions_["clusters"]["chosen"] == ("k-means" if learned else "network")
-    assert model.decisions_["clusters"]["evidence"] == {"network": 0.1, "k-means": 0.9}
+    assert model.decisions_["clusters"]["evidence"] == {"network": 0.1, "k-means": 0.9, "earlier": 0.1}
     centers = z[[0, 20, 40]].numpy() if learned else run.network.centers.detach().numpy()
     assert np.array_equal(model.cluster_centers_, centers)
     assert np.array_equal(model.labels_, reference.student_t(z.numpy(), centers).argmax(axis=1))

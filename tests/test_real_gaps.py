@@ -12,7 +12,7 @@ from benchmarks.experiments import catalogue, plans, runner, tables
 from benchmarks.experiments.catalogue import CATALOGUE, DataSet, load
 from benchmarks.experiments.records import read_records, write_records
 from benchmarks.experiments.run_folders import mark_done, write_run
-from benchmarks.experiments.scoring import matched, scored
+from benchmarks.experiments.scoring import macro_accuracy, matched, scored
 from viewfuse import DataError
 from viewfuse.missing import Gaps
 
@@ -106,6 +106,40 @@ def test_scores_are_those_of_the_best_names():
         ]
 
 
+def macro(known, found):
+    """Each class counts alike; of all ways to name clusters with the most samples right, that with the highest mean."""
+    size = max(known.max(), found.max()) + 1
+    best = (0, 0.0)
+    for names in permutations(range(size)):
+        right = [names[f] == k for f, k in zip(found.tolist(), known.tolist(), strict=True)]
+        shares = []
+        for one in sorted(set(known.tolist())):
+            own = [is_right for is_right, k in zip(right, known.tolist(), strict=True) if k == one]
+            shares.append(sum(own) / len(own))
+        best = max(best, (sum(right), sum(shares) / len(shares)))
+    return best[1]
+
+
+@pytest.mark.parametrize(("n_classes", "n_clusters"), [(4, 4), (5, 3), (3, 5)])
+def test_each_class_counts_alike(n_classes, n_clusters):
+    """Sizes 1 : 2 : 4 and so on, the order of classes and clusters mixed; ties are frequent with so few samples."""
+    rng = np.random.default_rng([7, n_classes])
+    for _ in range(15):
+        known = rng.permutation(np.repeat(rng.permutation(n_classes), 2 ** np.arange(n_classes)))
+        found = np.where(rng.random(len(known)) < 0.4, known % n_clusters, rng.integers(0, n_clusters, len(known)))
+        assert macro_accuracy(known, found) == pytest.approx(macro(known, found), abs=1e-12)
+        assert scored(known + 5, found)["macro"] == round(100 * macro_accuracy(known, found), 4)
+
+
+def test_a_class_that_is_not_found_costs_its_share_of_the_classes():
+    """Of 95 and 5 samples, one cluster holds all: 95 % right, and half of the classes."""
+    known = np.repeat(["a", "b"], (95, 5))
+    assert (scored(known, np.zeros(100, dtype=int))["acc"], scored(known, np.zeros(100, dtype=int))["macro"]) == (
+        95,
+        50,
+    )
+
+
 def test_clusters_beyond_the_classes_are_those_of_no_sample():
     known, found = np.array([5, 5, 7, 7, 7]), np.array([1, 1, 0, 0, 2])
     assert matched(known, found, 4).tolist() == [7, 5, 8, 8]
@@ -113,4 +147,5 @@ def test_clusters_beyond_the_classes_are_those_of_no_sample():
 
 def test_labels_below_zero_count_nowhere():
     known, found = np.array([0, 0, 1, 1, -1, -1]), np.array([1, 1, 0, 0, 2, 2])
-    assert scored(known, found)["acc"] == scored(known, found)["nmi"] == 100
+    assert set(scored(known, found).values()) == {100}
+    assert scored(known, found).keys() == {"acc", "macro", "nmi", "ari"}

@@ -21,6 +21,7 @@ from viewfuse.serve.gate import Metrics
 from viewfuse.serve.limits import Limits
 from viewfuse.serve.opened import _page, open_folder
 from viewfuse.serve.replies import reply
+from viewfuse.serve.worker import joined, parted
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +225,35 @@ def test_other_kinds_of_bodies_and_addresses(client):
     assert client.post("/predict", b"a,b", "text/csv").status == 415
     assert client.post("/predict?view=rna", body(few("rna"))).status == 422
     assert (client.get("/predict").status, client.get("/nothing").status) == (405, 404)
+
+
+def asked_together():
+    """Requests of one caller each: whole and lacking samples, the same ids, and what is wrong or warned of."""
+    rows = [few("rna", "protein", rows=slice(i, i + 1 + i % 2)) for i in range(5)]
+    bodies = [body(one) for one in rows] + [body(few("protein")), body(few("rna"), ids=False)]
+    wrong = [{"views": {}}, {"views": {"other": [[1.0]]}}, {"views": {"rna": [["x"] * 10]}}]
+    extra = few("rna", "protein")
+    extra["rna"] = extra["rna"].assign(more=1.0)
+    return [json.dumps(one).encode() for one in [*bodies, *wrong, body(extra)]] + [b"{", b""]
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["", "one far out"])
+def test_requests_that_are_asked_together_get_the_answers_that_each_would_get_alone(opened, far, monkeypatch):
+    contents, facts = asked_together(), {"kind": "application/json", "asked": {}}
+    if far:
+        frame = few("rna", rows=slice(7, 8))
+        contents.append(json.dumps(body({"rna": 1e6 * frame["rna"]})).encode())
+    kinds = ["predict"] * (len(contents) - 1) + ["predict" if far else "explain"]
+    several = [({**facts, "question": kind}, bytearray(one)) for kind, one in zip(kinds, contents, strict=True)]
+    alone = [reply(opened, Limits(), own, bytearray(one)) for own, one in several]
+    calls, judge = [], opened.fitted.judge
+    monkeypatch.setattr(opened.fitted, "judge", lambda views: calls.append(len(views)) or judge(views))
+    found = parted(*reply(opened, Limits(), *joined(several)))
+    assert [(own, bytes(text)) for own, text in found] == alone
+    assert calls[0] == 16 + far
+    assert len(calls) == (10 if far else 1)
+    warned = [json.loads(text).get("warnings", []) for _, text in alone]
+    assert sum("p7" in str(one) for one in warned) == far  # of another's samples no caller hears
 
 
 def test_a_mistake_of_ours_shows_nothing(opened, monkeypatch, caplog):

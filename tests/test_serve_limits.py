@@ -26,10 +26,10 @@ from viewfuse.serve import worker
 from viewfuse.serve import worker as process
 from viewfuse.serve.app import _parts, _read, create_app
 from viewfuse.serve.bodies import Signs, read_json
-from viewfuse.serve.limits import Busy, Limits, TooLarge
+from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.opened import open_folder
 from viewfuse.serve.server import Counted, connections
-from viewfuse.serve.worker import Process
+from viewfuse.serve.worker import Process, joined, parted
 
 JSON = {"content_type": "application/json"}
 
@@ -480,3 +480,71 @@ def test_a_service_that_stops_starts_no_process_again():
     with pytest.raises(Busy, match="the service stops"):
         queue.process()
     assert len(started) == 2
+
+
+class Recorder:
+    """Stands for a process: notes what it is asked, and ends over bodies of "x"."""
+
+    is_alive = True
+
+    def __init__(self):
+        self.asked = []
+
+    async def ask(self, facts, content):
+        await asyncio.sleep(0)
+        own = parted(facts, content) if "parts" in facts else [(facts, content)]
+        self.asked.append([one["n"] for one, _ in own])
+        if any(body[:1] == b"x" for _, body in own):
+            raise TooLong("it took too long")
+        answers = [({"n": one["n"]}, bytearray(body[::-1])) for one, body in own]
+        return joined(answers) if "parts" in facts else answers[0]
+
+
+def asked_at_once(bodies):
+    """What each caller gets of one queue, and what its process was asked."""
+    process_ = Recorder()
+
+    async def all_at_once():
+        queue = process.Queue(lambda: process_, 99, 99)
+        asked = (queue.ask({"n": n}, bytearray(body)) for n, body in enumerate(bodies))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(all_at_once()), process_.asked
+
+
+def test_small_requests_that_wait_are_asked_together_and_do_not_wait_for_larger_ones():
+    large = b"l" * 16_001
+    found, asked = asked_at_once([b"ab", b"cd", large, b"ef", *[b"gh"] * 40])
+    assert asked[0] == [0]  # when no other waited yet
+    assert asked[1:] == [[1, *range(3, 34)], [2], [*range(34, 44)]]
+    assert [(own["n"], bytes(text)) for own, text in found[:4]] == [(0, b"ba"), (1, b"dc"), (2, large), (3, b"fe")]
+    assert [own["n"] for own, _ in found] == list(range(44))
+
+
+def test_only_the_request_at_fault_is_refused():
+    found, asked = asked_at_once([b"ab", b"cd", b"xx", b"ef"])
+    assert asked == [[0], [1, 2, 3], [1], [2], [3]]
+    assert [type(one) for one in found] == [tuple, tuple, TooLong, tuple]
+    assert bytes(found[3][1]) == b"fe"
+
+
+def test_who_is_asked_for_by_another_that_stops_waiting_may_try_again():
+    class Slow(Recorder):
+        async def ask(self, facts, content):
+            await asyncio.sleep(3)
+
+    async def cancelled():
+        queue = process.Queue(Slow, 99, 99)
+        asked = [asyncio.create_task(queue.ask({"n": n}, bytearray(b"ab"))) for n in range(4)]
+        await asyncio.sleep(0.01)
+        asked[0].cancel()
+        await asyncio.sleep(0.01)
+        asked[1].cancel()  # which asks for 2 and 3 as well
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    assert [type(one) for one in asyncio.run(cancelled())] == [
+        asyncio.CancelledError,
+        asyncio.CancelledError,
+        Busy,
+        Busy,
+    ]

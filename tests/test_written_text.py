@@ -75,18 +75,25 @@ def test_filled_views_with_odd_names_can_be_predicted(tmp_path):
     assert read_views(tmp_path / "filled").ids.tolist() == [f"=s{i}" for i in range(10)]
 
 
-@pytest.mark.parametrize("start", [2**54, 2**60, -(2**62)])
+@pytest.mark.parametrize("start", [2**53, 2**54, 2**60, -(2**62)])
 def test_whole_numbers_with_too_many_digits_are_treated_alike(tmp_path, start):
     numbers = [start + i for i in range(30)]
     table = {"id": [f"s{i}" for i in range(30)], "x": numbers, "y": np.arange(30.0)}
     pq.write_table(pa.table(table), tmp_path / "p.parquet")
     lines = [",".join(map(str, row)) for row in zip(*table.values(), strict=True)]
     (tmp_path / "c.csv").write_text("\n".join(["id,x,y", *lines]))
+    zeros = [f"{name},{number}.00,{y}" for name, number, y in zip(*table.values(), strict=True)]
+    (tmp_path / "zeros.csv").write_text("\n".join(["id,x,y", *zeros]))
+    gaps = {"id": table["id"], "x": [*numbers[:-1], None], "y": table["y"]}
+    pq.write_table(pa.table(gaps), tmp_path / "gaps.parquet")
+    pq.write_table(pa.table({**table, "x": [*map(str, numbers)]}), tmp_path / "text.parquet")
+    pq.write_table(
+        pa.table({"id": table["id"], "x": [[i, one] for i, one in enumerate(numbers)]}), tmp_path / "l.parquet"
+    )
     words = "its values differ by less than 32-bit floats can tell"
     for read in (
         lambda: Views([np.array([numbers, range(30)]).T]),
-        lambda: read_views(tmp_path / "p.parquet"),
-        lambda: read_views(tmp_path / "c.csv"),
+        *(lambda path=path: read_views(path) for path in sorted(tmp_path.iterdir())),
     ):
         with pytest.raises(DataError, match=words):
             read()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.experiments.synthetic import MAKERS
+from benchmarks.experiments.unequal import DRAWN, kept_rows
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import DataError
 from viewfuse.io.readers import open_source
@@ -34,6 +35,7 @@ class DataSet:
     files : names of files, less their endings, capitals and signs, under which it is published
     in_paper : whether it is one of Table 1
     gaps : those of the file itself; no mask is drawn for such a set
+    part_of, sizes : the key of the set of which this one is a part, and how many samples of each class it keeps
     """
 
     key: str
@@ -46,6 +48,18 @@ class DataSet:
     files: tuple[str, ...] = ()
     in_paper: bool = True
     gaps: Gaps | None = None
+    part_of: str = ""
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def is_made_unequal(self) -> bool:
+        """Whether it is there for its unequal sizes, long clusters or outliers; see `unequal`."""
+        return bool(self.part_of) or self.key in DRAWN
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is a set as it was published: neither synthetic nor a part of another."""
+        return not self.part_of and self.key not in MAKERS
 
     def rates(self, asked: Sequence[float]) -> tuple[float, ...]:
         """Shares of incomplete samples at which it is run: those asked for, or its own where its gaps are real."""
@@ -89,6 +103,22 @@ CATALOGUE = {
         DataSet("synthetic_many_missing", "Synthetic: many missing", 800, (10, 20, 15), 5, 2, in_paper=False),
         DataSet("handwritten_noise_view", "Handwritten + synthetic view of noise", 2000,
                 (240, 76, 216, 47, 64, 6, 15), 10, 4, in_paper=False),
+        DataSet("synthetic_95_5", "Synthetic: 95/5", 1000, (10, 12), 2, 1, in_paper=False),
+        DataSet("synthetic_90_8_2", "Synthetic: 90/8/2", 300, (10, 12), 3, 1, in_paper=False),
+        DataSet("synthetic_90_8_2_of_500", "Synthetic: 90/8/2 of 500", 500, (10, 12), 3, 1, in_paper=False),
+        DataSet("synthetic_halves", "Synthetic: 400 to 12", 787, (10, 12, 9), 6, 1, in_paper=False),
+        DataSet("synthetic_geometric", "Synthetic: ten sizes, 400 to 8", 1124, (15, 12, 10), 10, 1, in_paper=False),
+        DataSet("synthetic_outliers", "Synthetic: outliers", 300, (10, 12), 3, 1, in_paper=False),
+        DataSet("synthetic_cigars", "Synthetic: cigars", 300, (4, 5), 3, 1, in_paper=False),
+        DataSet("handwritten_unequal", "Handwritten, digits 1:20", 1050, (240, 76, 216, 47, 64, 6), 10, 4,
+                in_paper=False, part_of="handwritten", sizes=(10, 31, 52, 73, 94, 116, 137, 158, 179, 200)),
+        # The second largest class of the next three is cut to 5 % of the samples that are left.
+        DataSet("citeseq_cut", "CITE-seq, a class at 5 %", 1009, (1000, 10), 6, 1,
+                in_paper=False, part_of="citeseq_inhouse1182", sizes=(69, 99, 7, 571, 50, 213)),
+        DataSet("prokaryotic_cut", "Prokaryotic, a class at 5 %", 462, (393, 3, 438), 4, 2,
+                in_paper=False, part_of="prokaryotic", sizes=(313, 91, 35, 23)),
+        DataSet("bbcsport_cut", "BBCSport, a class at 5 %", 442, (3183, 3203), 5, 1,
+                in_paper=False, part_of="bbcsport", sizes=(62, 104, 193, 22, 61)),
     )
 }  # fmt: skip
 
@@ -141,6 +171,10 @@ def load(folder: Path, entry: DataSet) -> Loaded:
     """
     if entry.key in MAKERS:
         return Loaded(entry, *MAKERS[entry.key]())
+    if entry.part_of:
+        whole = load(folder, CATALOGUE[entry.part_of])
+        rows = kept_rows(whole.labels, entry.sizes)
+        return Loaded(entry, [view[rows] for view in whole.views], whole.labels[rows], whole.remark)
     path = find_file(folder, entry)
     if path is not None:
         return _read(path, entry)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.experiments.catalogue import CATALOGUE
 from benchmarks.experiments.plans import OURS
 from benchmarks.experiments.records import Record, Score, scores
 from benchmarks.experiments.synthetic import MAKERS
@@ -20,8 +21,12 @@ ELSEWHERE = "the best on all other sets"
 """The fixed choice with the best mean over all other sets, which needs their labels."""
 SIMPLE = ("kmeans-knn", "nemo", "pimvc")
 """Methods that a default should not fall behind."""
+COMPARED = {"acc": "accuracy", "macro": "macro accuracy", "ari": "ARI"}
+"""Metrics with which choices are compared, and their names: samples, classes or pairs of samples count alike."""
 _CLEARLY = 1.0
 """Points of accuracy by which a simple method must be better."""
+_FAR_BELOW = 2.0
+"""Points of accuracy by which the best fixed choice must be better."""
 _SETTING = "default"
 """The paper's setting decides nothing."""
 _FIRST_JUDGED = 5
@@ -30,7 +35,7 @@ _FIRST_JUDGED = 5
 
 @dataclass(frozen=True)
 class ChoiceComparison:
-    """Accuracies on one data set at one missing rate.
+    """Scores by one metric, accuracy if not said otherwise, on one data set at one missing rate.
 
     Attributes
     ----------
@@ -76,8 +81,14 @@ class ChoiceComparison:
         return found is not None and best is not None and found.value < self.simple[best].value - _CLEARLY
 
 
-def comparisons(records: Sequence[Record]) -> list[ChoiceComparison]:
-    """One per data set and missing rate of a plan; none where nothing was decided, or nothing stands beside it."""
+def comparisons(records: Sequence[Record], metric: str = "acc") -> list[ChoiceComparison]:
+    """One per data set and missing rate of a plan; none where nothing was decided, or nothing stands beside it.
+
+    Parameters
+    ----------
+    metric : one of `COMPARED`; runs that did not write it down are left out
+    """
+    records = [one for one in records if getattr(one, metric) is not None]
     found = []
     for dataset, rate in dict.fromkeys((record.dataset, record.missing_rate) for record in records):
         here = [record for record in records if (record.dataset, record.missing_rate) == (dataset, rate)]
@@ -85,13 +96,13 @@ def comparisons(records: Sequence[Record]) -> list[ChoiceComparison]:
         deciding, simple = ours.pop(AUTO, []), {name: [one for one in here if one.method == name] for name in SIMPLE}
         if deciding and ours:
             kept = Counter(one.chosen_scaling for one in deciding if one.chosen_scaling)
-            fixed = {condition: _accuracy(own) for condition, own in ours.items()}
-            beside = {name: _accuracy(own) for name, own in simple.items() if own}
+            fixed = {condition: scores(own)[metric] for condition, own in ours.items()}
+            beside = {name: scores(own)[metric] for name, own in simple.items() if own}
             found.append(
                 ChoiceComparison(
                     dataset,
                     rate,
-                    _accuracy(deciding),
+                    scores(deciding)[metric],
                     fixed,
                     beside,
                     dict(kept.most_common()),
@@ -109,10 +120,6 @@ def _by_condition(records: Sequence[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def _accuracy(records: Sequence[Record]) -> Score:
-    return scores(records)["acc"]
-
-
 @dataclass(frozen=True)
 class Summary:
     """How far one choice is behind the best one, over several data sets and missing rates.
@@ -120,8 +127,10 @@ class Summary:
     Attributes
     ----------
     part : which of the comparisons
+    levels : by metric, of those of `COMPARED` that all runs have, the mean score
     mean : of the differences
     worst, where : the lowest difference, and its comparison
+    far_below : how many comparisons have a difference of more than two points
     below : comparisons in which the choice is clearly worse than the best simple method
     with_simple : how many comparisons have one
     """
@@ -129,17 +138,25 @@ class Summary:
     part: str
     choice: str
     count: int
+    levels: Mapping[str, float]
     mean: float
     worst: float
     where: ChoiceComparison
+    far_below: int
     below: Sequence[ChoiceComparison]
     with_simple: int
 
 
+def _is_made_unequal(one: Record) -> bool:
+    return one.dataset in CATALOGUE and CATALOGUE[one.dataset].is_made_unequal
+
+
 _PARTS: dict[str, Callable[[Record], bool]] = {
     "all": lambda one: True,
-    "real data": lambda one: one.dataset not in MAKERS,
-    "synthetic data": lambda one: one.dataset in MAKERS,
+    "made unequal": _is_made_unequal,
+    "all others": lambda one: not _is_made_unequal(one),
+    "others, real data": lambda one: not _is_made_unequal(one) and one.dataset not in MAKERS,
+    "others, synthetic data": lambda one: not _is_made_unequal(one) and one.dataset in MAKERS,
     f"seeds from {_FIRST_JUDGED} on": lambda one: one.seed >= _FIRST_JUDGED,
 }
 
@@ -147,14 +164,15 @@ _PARTS: dict[str, Callable[[Record], bool]] = {
 def summaries(records: Sequence[Record]) -> Iterator[Summary]:
     """Of every choice, over all comparisons and parts of them."""
     for part, belongs in _PARTS.items():
-        compared = comparisons([one for one in records if belongs(one)])
+        metrics = {metric: comparisons([one for one in records if belongs(one)], metric) for metric in COMPARED}
+        compared = metrics["acc"]
         for choice in dict.fromkeys([AUTO, *(choice for one in compared for choice in one.fixed)]):
             own = [(one, choice) for one in compared if one.of(choice) is not None]
             if own:
-                yield _summary(part, choice, own)
+                yield _summary(part, choice, own, metrics)
         elsewhere = [(one, choice) for one in compared if (choice := _best_elsewhere(one, compared)) in one.fixed]
         if elsewhere:
-            yield _summary(part, ELSEWHERE, elsewhere)
+            yield _summary(part, ELSEWHERE, elsewhere, metrics)
 
 
 def _best_elsewhere(here: ChoiceComparison, compared: Sequence[ChoiceComparison]) -> str:
@@ -164,10 +182,27 @@ def _best_elsewhere(here: ChoiceComparison, compared: Sequence[ChoiceComparison]
     return max(known, key=lambda choice: sum(fixed[choice].value for fixed in others), default="")
 
 
-def _summary(part: str, name: str, own: Sequence[tuple[ChoiceComparison, str]]) -> Summary:
+def _summary(
+    part: str,
+    name: str,
+    own: Sequence[tuple[ChoiceComparison, str]],
+    metrics: Mapping[str, Sequence[ChoiceComparison]],
+) -> Summary:
     differences = [one.difference(choice) for one, choice in own]
     worst = min(differences)
     below = [one for one, choice in own if one.below_simple(choice)]
     with_simple = sum(one.best_simple is not None for one, _ in own)
     where = own[differences.index(worst)][0]
-    return Summary(part, name, len(own), sum(differences) / len(own), worst, where, below, with_simple)
+    far_below = sum(one < -_FAR_BELOW for one in differences)
+    levels = {metric: level for metric, each in metrics.items() if (level := _level(own, each)) is not None}
+    return Summary(
+        part, name, len(own), levels, sum(differences) / len(own), worst, where, far_below, below, with_simple
+    )
+
+
+def _level(own: Sequence[tuple[ChoiceComparison, str]], each: Sequence[ChoiceComparison]) -> float | None:
+    """The mean of the scores of `each` in the comparisons and choices of `own`; None where one is not there."""
+    places = {(one.dataset, one.missing_rate): one for one in each}
+    pairs = [(places.get((one.dataset, one.missing_rate)), choice) for one, choice in own]
+    found = [score for place, choice in pairs if place is not None and (score := place.of(choice)) is not None]
+    return sum(score.value for score in found) / len(found) if len(found) == len(own) else None

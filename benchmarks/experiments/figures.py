@@ -15,7 +15,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from benchmarks.experiments.catalogue import title_of
 from benchmarks.experiments.choices import ChoiceComparison, comparisons
 from benchmarks.experiments.plans import OURS
-from benchmarks.experiments.records import METRICS, Record
+from benchmarks.experiments.records import Record
 from benchmarks.experiments.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
 from benchmarks.experiments.tables import Line, by_rate
 from viewfuse.plots.pictures import drawing
@@ -113,7 +113,7 @@ def _style(method: str, setting: str) -> tuple[str, str, str]:
 def _curves(stem: Path, lines: Sequence[Line]) -> Iterator[Path]:
     """Scores over the missing rate, a panel per metric and a curve per method."""
     figure, panels = _panels(1, 3, figsize=(12, 4), sharex=True)
-    for axes, metric in zip(panels, METRICS, strict=True):
+    for axes, metric in zip(panels, _LABELS, strict=True):
         styles = list(dict.fromkeys((line.method, line.setting) for line in lines))
         for place, (method, setting) in enumerate(styles):
             own = [line for line in lines if (line.method, line.setting) == (method, setting)]

@@ -1,6 +1,11 @@
-"""`python -m benchmarks.experiments.launch NAME` runs a plan.
+"""`python -m benchmarks.experiments.launch NAME` runs a plan, or a part of it.
 
-It needs none of the command line's packages, which a bare GPU machine lacks.
+It needs none of the command line's packages, which a bare GPU machine lacks. Many processes can share a plan, each with
+a folder of its own, as one set, one missing rate and one mask each; `benchmarks.experiments.merge` joins their results:
+
+    python -m benchmarks.experiments.launch decisions --data-dir data --out runs/SET-RATE-MASK --data SET --rate RATE
+        --mask MASK [--condition auto] [--method urrl] [--device cpu]
+    python -m benchmarks.experiments.merge runs/*/decisions/results.csv --out merged
 """
 
 from __future__ import annotations
@@ -30,6 +35,9 @@ def bench(
     seeds: int | None = None,
     setting: str | None = None,
     methods: Sequence[str] = (),
+    conditions: Sequence[str] = (),
+    rates: Sequence[float] = (),
+    masks: Sequence[int] = (),
     data: Sequence[str] = (),
     n_jobs: int | None = None,
     log: Log = print,
@@ -40,18 +48,21 @@ def bench(
     ----------
     name : of a plan, or a .toml file
     setting : "paper", "default" or "both"; None is what the plan says
-    methods, data : only these
+    methods, conditions, data : only these
+    rates, masks : missing rates, and seeds of masks and trainings, instead of those of the plan
     n_jobs : groups of runs side by side on a CPU, see `viewfuse.compare`
     """
     plan = read_plan(name)
     settings = SETTINGS if setting == "both" else (setting,) if setting else ()
     check_known("setting", settings, SETTINGS)
     check_known("method", methods, (*METHODS, ALL))
+    check_known("condition", conditions, [one.name for one in plan.conditions])
     check_known("data set", data, plan.data)
-    if seeds is not None and seeds < 1:
-        raise SettingError(f"seeds must be at least 1; got {seeds}")
+    if seeds is not None and (seeds < 1 or masks):
+        raise SettingError(f"seeds must be at least 1, and not be given beside masks; got {seeds}")
+    part = {"settings": settings, "seeds": seeds, "methods": methods, "conditions": conditions, "rates": rates}
     chosen = chosen_device(device)
-    choice = SettingChoice(data_dir, out, chosen, tuple(settings), seeds, tuple(methods), tuple(data), n_jobs)
+    choice = SettingChoice(data_dir, out, chosen, {**part, "masks": masks}, tuple(data), n_jobs)
     folder = run_plan(plan, choice, f"python -m benchmarks {plan.name} --device {chosen.type}", log)
     records = read_records(folder)
     write_records(folder / RESULTS, records)
@@ -71,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--setting", choices=(*SETTINGS, "both"))
     parser.add_argument("--method", dest="methods", action="append", default=[], choices=(*METHODS, ALL))
+    parser.add_argument("--condition", dest="conditions", action="append", default=[])
+    parser.add_argument("--rate", dest="rates", type=float, action="append", default=[])
+    parser.add_argument("--mask", dest="masks", type=int, action="append", default=[])
     parser.add_argument("--data", action="append", default=[], choices=tuple(CATALOGUE))
     parser.add_argument("--jobs", dest="n_jobs", type=int)
     asked = vars(parser.parse_args(arguments))

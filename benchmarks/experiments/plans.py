@@ -247,7 +247,15 @@ def _with_epochs(settings: Config, n: int, trained: tuple[float, float], watched
 
 
 def expand(
-    plan: Plan, entry: DataSet, *, settings: Sequence[str] = (), seeds: int | None = None, methods: Sequence[str] = ()
+    plan: Plan,
+    entry: DataSet,
+    *,
+    settings: Sequence[str] = (),
+    seeds: int | None = None,
+    methods: Sequence[str] = (),
+    conditions: Sequence[str] = (),
+    rates: Sequence[float] = (),
+    masks: Sequence[int] = (),
 ) -> list[PlannedRun]:
     """The runs of a plan on one data set.
 
@@ -255,17 +263,23 @@ def expand(
     ----------
     settings, seeds : instead of those of the plan
     methods : only these; `ALL` are all
+    conditions : only these
+    rates : instead of those of the plan; a set with real gaps has its own
+    masks : seeds of the masks and trainings, instead of the first `seeds`
     """
     runs = []
+    drawn = masks or range(plan.seeds if seeds is None else seeds)
+    places = list(product(entry.rates(rates or plan.missing_rates), drawn))
     for number, condition in enumerate(plan.conditions):
         if condition.method not in methods and ALL not in methods and (methods or condition.on_request):
+            continue
+        if conditions and condition.name not in conditions:
             continue
         if entry.gaps and condition.views:  # a part of the views leaves samples without any
             continue
         # Methods by others have one setting: they run once.
         for setting in (settings or plan.settings) if condition.method == OURS else ("",):
-            for rate, seed in product(entry.rates(plan.missing_rates), range(plan.seeds if seeds is None else seeds)):
-                runs.append(_run(plan, entry, number, setting, rate, seed))
+            runs += [_run(plan, entry, number, setting, rate, seed) for rate, seed in places]
     return runs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from math import isnan, nan
@@ -17,7 +17,7 @@ from viewfuse.io.csv_text import as_csv, unmarked
 from viewfuse.io.writers import as_json
 from viewfuse.utils.atomic import write_file
 
-METRICS = ("acc", "nmi", "ari")
+METRICS = ("acc", "macro", "nmi", "ari")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Record:
     setting, condition : may be empty
     seconds : those of the runs that were trained together, over their number
     settings : hyperparameters as JSON
+    macro : accuracy in which each class counts alike; None for runs that did not write it down
     chosen_scaling : the one that was kept; empty for methods that choose none, and for runs that did not write it down
     by_views : of a set whose gaps are real, by number of views how many samples have so many and their accuracy, as
         JSON
@@ -47,6 +48,7 @@ class Record:
     ari: float
     seconds: float
     settings: str
+    macro: float | None = None
     chosen_scaling: str = ""
     by_views: str = ""
     n_views: int = 0
@@ -64,9 +66,9 @@ class Score:
 
 
 def scores(records: Sequence[Record]) -> dict[str, Score]:
-    """Per metric; the deviation is that of a sample, and not known of a single run."""
+    """Per metric that all runs have; the deviation is that of a sample, and not known of a single run."""
     values = {metric: [getattr(record, metric) for record in records] for metric in METRICS}
-    return {metric: Score(mean(v), stdev(v) if len(v) > 1 else nan) for metric, v in values.items()}
+    return {metric: Score(mean(v), stdev(v) if len(v) > 1 else nan) for metric, v in values.items() if None not in v}
 
 
 def read_records(path: Path) -> list[Record]:
@@ -89,16 +91,23 @@ def _from_facts(facts: Mapping[str, Any]) -> Record:
     settings = "" if given is None else as_json(given)
     chosen = facts.get("decisions", {}).get("scaling", {}).get("chosen", "")
     by_views = as_json(facts["by_views"]) if "by_views" in facts else ""
-    derived = {"settings": settings, "chosen_scaling": chosen, "by_views": by_views, "n_views": facts.get("n_views", 0)}
+    derived = {
+        "settings": settings,
+        "macro": facts.get("macro"),
+        "chosen_scaling": chosen,
+        "by_views": by_views,
+        "n_views": facts.get("n_views", 0),
+    }
     return Record(**{f.name: facts[f.name] for f in fields(Record) if f.name not in derived}, **derived)
 
 
 def _from_csv(path: Path) -> list[Record]:
-    numbers = {f.name: {"float": float, "int": int}.get(str(f.type), str) for f in fields(Record)}
+    kinds: dict[str, Callable[[str], Any]] = {"float": float, "int": int, "float | None": _number_or_none}
+    numbers = {f.name: kinds.get(str(f.type), str) for f in fields(Record)}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [
-                {"chosen_scaling": "", "by_views": "", "n_views": 0, **row} for row in csv.DictReader(file)
+                {"macro": "", "chosen_scaling": "", "by_views": "", "n_views": 0, **row} for row in csv.DictReader(file)
             ]  # older files do without
         found = [Record(**{name: kind(unmarked(str(row[name]))) for name, kind in numbers.items()}) for row in rows]
     except (KeyError, ValueError, TypeError, AttributeError, UnicodeDecodeError) as error:
@@ -108,6 +117,10 @@ def _from_csv(path: Path) -> list[Record]:
         if not record.settings and _kind(before) == _kind(record):
             found[i] = replace(record, settings=found[i - 1].settings)
     return found
+
+
+def _number_or_none(text: str) -> float | None:
+    return float(text) if text else None
 
 
 def _kind(record: Record) -> tuple[str, ...]:

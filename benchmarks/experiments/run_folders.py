@@ -30,7 +30,7 @@ class RunOutcome:
 
     Attributes
     ----------
-    scores : accuracy, NMI and ARI in percent, and seconds
+    scores : accuracy, macro-averaged accuracy, NMI and ARI in percent, and seconds
     history : per epoch the losses; empty where there were none
     arrays : `found` and `known` labels of shape (samples,), and `embedding` where it is kept
     decisions : what was decided without labels, see `viewfuse.fitted.model.Fitted`; empty where nothing was

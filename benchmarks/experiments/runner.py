@@ -10,7 +10,7 @@ import gc
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,17 +52,15 @@ class SettingChoice:
 
     Attributes
     ----------
-    settings, seeds : instead of those of the plan
-    methods, data : only these; all by default
+    part : which runs of a set, see `expand`
+    data : only these sets; all by default
     n_jobs : groups side by side on a CPU, see `viewfuse.utils.jobs.run_jobs`
     """
 
     data_dir: Path
     out: Path
     device: torch.device
-    settings: tuple[str, ...] = ()
-    seeds: int | None = None
-    methods: tuple[str, ...] = ()
+    part: Mapping[str, Any] = field(default_factory=dict)
     data: tuple[str, ...] = ()
     n_jobs: int | None = None
 
@@ -93,7 +91,7 @@ def run_plan(plan: Plan, choice: SettingChoice, command: str, log: Log) -> Path:
 def _run_set(
     plan: Plan, data: Loaded, choice: SettingChoice, out: Path, environment: Mapping[str, Any], log: Log
 ) -> None:
-    runs = expand(plan, data.entry, settings=choice.settings, seeds=choice.seeds, methods=choice.methods)
+    runs = expand(plan, data.entry, **choice.part)
     groups = grouped(runs, passes.MAX_STACKED[choice.device.type])
     checksum = data.checksum()
     left: list[tuple[Sequence[PlannedRun], list[str], str]] = []

@@ -7,14 +7,13 @@ Seeds never change, and values are rounded, so that a set is the same on every m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.experiments.unequal import DRAWN, Made
 from viewfuse.datasets import load_handwritten
-
-Made = tuple[list[NDArray[np.float32]], NDArray[np.int64]]
-"""Views of shape (samples, columns), and labels of shape (samples,)."""
 
 WIDTHS = (10, 20, 15)
 NOISE_WIDTH = 15
@@ -97,7 +96,12 @@ def _noise(n: int, rng: np.random.Generator) -> NDArray[np.float32]:
     return _rounded(rng.normal(size=(n, NOISE_WIDTH)))
 
 
-def _rounded(view: NDArray[np.float64]) -> NDArray[np.float32]:
+def _drawn(draw: Callable[[int], Made]) -> Made:
+    views, labels = draw(0)
+    return [_rounded(view) for view in views], labels
+
+
+def _rounded(view: NDArray[np.floating]) -> NDArray[np.float32]:
     return view.round(_DECIMALS).astype(np.float32)
 
 
@@ -109,5 +113,6 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "synthetic_rings": rings,
     "synthetic_many_missing": many_missing,
     "handwritten_noise_view": handwritten_noise_view,
+    **{key: partial(_drawn, draw) for key, draw in DRAWN.items()},
 }
 """By their keys in the catalogue."""

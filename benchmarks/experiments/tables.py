@@ -12,7 +12,7 @@ from statistics import mean, stdev
 from typing import TypeVar
 
 from benchmarks.experiments.catalogue import title_of
-from benchmarks.experiments.choices import AUTO, SIMPLE, ChoiceComparison, Summary, comparisons, summaries
+from benchmarks.experiments.choices import AUTO, COMPARED, SIMPLE, ChoiceComparison, Summary, comparisons, summaries
 from benchmarks.experiments.plans import METHODS, gaps_of
 from benchmarks.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from benchmarks.experiments.records import METRICS, Record, Score, scores
@@ -39,7 +39,7 @@ _METHOD_NAMES = {
 """Of all methods that run here; what has another name is a printed figure."""
 GAPS = "complete samples, missing cells, patterns"
 """What stands beside every missing rate, as the same rate means other gaps under other protocols."""
-_METRIC_NAMES = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
+_METRIC_NAMES = {"acc": "ACC", "macro": "macro ACC", "nmi": "NMI", "ari": "ARI"}
 
 
 @dataclass(frozen=True)
@@ -134,15 +134,18 @@ def _means(plan: str, records: Sequence[Record]) -> list[ResultTable]:
 
 def _choices(plan: str, records: Sequence[Record]) -> list[ResultTable]:
     """What was decided beside what could be fixed; none for plans that are not about that."""
-    compared = comparisons(records)
-    if not compared:
+    if not comparisons(records):
         return []
-    title = f"{plan}: accuracy, %; best is the fixed choice that labels would pick"
     summary = f"{plan}: accuracy of each choice, kept for all sets, less that of the best for each, seen with labels"
     return [
-        _filled(plan, title, _choice_columns(compared), compared),
+        *(_choice_table(plan, metric, own) for metric in COMPARED if (own := comparisons(records, metric))),
         _filled(f"{plan}-summary", summary, _SUMMARY_COLUMNS, list(summaries(records))),
     ]
+
+
+def _choice_table(plan: str, metric: str, compared: Sequence[ChoiceComparison]) -> ResultTable:
+    title = f"{plan}: {COMPARED[metric]}, %; best is the fixed choice that labels would pick"
+    return _filled(plan if metric == "acc" else f"{plan}-{metric}", title, _choice_columns(compared), compared)
 
 
 def _choice_columns(compared: Sequence[ChoiceComparison]) -> dict[str, Callable[[ChoiceComparison], str]]:
@@ -163,13 +166,19 @@ def _choice_columns(compared: Sequence[ChoiceComparison]) -> dict[str, Callable[
     }
 
 
+def _level_cell(metric: str, one: Summary) -> str:
+    return f"{one.levels[metric]:.2f}" if metric in one.levels else ""
+
+
 _SUMMARY_COLUMNS: dict[str, Callable[[Summary], str]] = {
     "data sets and rates": lambda one: one.part,
     "choice": lambda one: one.choice,
     "count": lambda one: str(one.count),
+    **{f"{name}, %": partial(_level_cell, metric) for metric, name in COMPARED.items()},
     "mean difference": lambda one: f"{one.mean:+.2f}",
     "worst difference": lambda one: f"{one.worst:+.2f}",
     "where": lambda one: _place(one.where),
+    "more than 2 below the best": lambda one: _of(one.far_below, one.count),
     "more than 1 below a simple method": lambda one: _of(len(one.below), one.with_simple),
     "where below": lambda one: "; ".join(_place(below) for below in one.below) if one.choice == AUTO else "",
 }
@@ -217,7 +226,8 @@ def pooled(plan: str, records: Sequence[Record]) -> list[Line]:
             counted = [[record for record in own if record.missing_rate == rate] for rate in POOLED_RATES]
             if all(counted):
                 each = [scores(part) for part in counted]
-                means = {m: Score(mean(s[m].value for s in each), mean(s[m].sd for s in each)) for m in METRICS}
+                known = [m for m in METRICS if all(m in s for s in each)]
+                means = {m: Score(mean(s[m].value for s in each), mean(s[m].sd for s in each)) for m in known}
                 found.append(_line([record for part in counted for record in part], MEAN, means, figures))
         found += _papers_own(dataset, MEAN, figures)
     return found

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks import RESULTS
+from benchmarks.experiments.catalogue import CATALOGUE
 from benchmarks.experiments.records import read_records
-from benchmarks.experiments.synthetic import MAKERS
 from viewfuse.comparison.ranks import draw_critical_difference, ranks_of
 
 HERE = RESULTS / "methods"
@@ -41,7 +41,7 @@ def simple(rates: Sequence[float]) -> Accuracies:
     """URRL and the simple methods."""
     found = defaultdict(list)
     for one in read_records(RESULTS / "decisions" / "decisions.csv"):
-        if one.dataset in MAKERS or one.missing_rate not in rates:
+        if not CATALOGUE[one.dataset].is_measured or one.missing_rate not in rates:
             continue
         if one.method in SIMPLE and (one.method != "urrl" or one.condition == "auto"):
             found[one.dataset, one.method].append(one.acc)

@@ -11,7 +11,8 @@ means: "1_2" as 12, digits of other scripts, dates as days.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from decimal import Decimal
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ Offset = NDArray[np.float64] | float
 """What the columns of a view are measured from, of shape (columns,); 0.0 where all are as they were given."""
 SAMPLED = 500
 """Rows that are looked at; where there are more, they are drawn."""
+_MOST_DIGITS = 308
+"""What has more is no float at all, which is refused elsewhere."""
 _MOST_CELLS = 2_000_000
 _PARTS = 10
 _MOST_LOST = 1 / 8
@@ -89,10 +92,23 @@ def exact_frame(view: Any) -> Any:
     return view.astype(object) if any(map(has_long_numbers, kinds)) else view
 
 
-def are_one_as_floats(cells: NDArray[Any]) -> bool:
-    """Whether whole numbers, in a column of objects, differ, but most of them not as floats of 64 bits."""
-    numbers = {int(cell) for cell in cells.tolist() if isinstance(cell, Integral)}
-    return len(numbers) >= ROWS_THAT_VARY and 2 * len(set(map(float, numbers))) <= len(numbers)
+def are_fewer_as_floats(numbers: Collection[int]) -> bool:
+    """Whether more than a tenth of different whole numbers are the same as others once they are floats of 64 bits.
+
+    Of `SAMPLED` numbers so many are where rounding is about `_MATTERS` of their range.
+    """
+    return 10 * len(set(map(float, numbers))) < 9 * len(numbers)
+
+
+def whole_numbers(cells: Iterable[Any]) -> Iterator[int]:
+    """The cells that are whole numbers, or text of them, with all of their digits, but for those beyond floats."""
+    for cell in cells:
+        try:
+            number = Decimal(int(cell) if isinstance(cell, Integral) else cell)
+        except (TypeError, ValueError, ArithmeticError):
+            continue
+        if number.is_finite() and number.adjusted() < _MOST_DIGITS and number == number.to_integral_value():
+            yield int(number)
 
 
 class Lossy(NamedTuple):

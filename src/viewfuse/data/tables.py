@@ -17,9 +17,10 @@ from viewfuse.data.digits import (
     EXACT,
     ROUNDING,
     ROWS_THAT_VARY,
+    SAMPLED,
     TOO_CLOSE,
     Offset,
-    are_one_as_floats,
+    are_fewer_as_floats,
     exact,
     exact_frame,
     has_long_numbers,
@@ -30,6 +31,7 @@ from viewfuse.data.digits import (
     measured,
     objects_as_numbers,
     single,
+    whole_numbers,
 )
 from viewfuse.data.sparse_tables import (
     SparseFrame,
@@ -124,6 +126,8 @@ def _array(name: str, view: Any) -> NDArray[Any]:
     except (TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
+    if isinstance(view, (list, tuple)) and values.dtype.kind == "f" and (np.abs(values) >= EXACT).any():
+        values = np.asarray(view, dtype=object)  # whole numbers beside others
     pandas = sys.modules.get("pandas")  # which has several values for "nothing"
     if values.dtype.kind == "O" and pandas is not None:
         values = np.where(_is_nothing(pandas, values), np.nan, values)
@@ -167,7 +171,9 @@ def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDA
             f"{reprlib.repr(cell)} {_fault(cell)}"
         )
     for column in np.flatnonzero((np.abs(numbers) >= EXACT).any(axis=0)).tolist():
-        if are_one_as_floats(values[:, column]):
+        cells = values[~np.isnan(numbers[:, column]), column]
+        some = set(whole_numbers(cells[:: -(-len(cells) // SAMPLED)].tolist()))
+        if len(cells) >= ROWS_THAT_VARY and are_fewer_as_floats(some):
             raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {TOO_CLOSE}")
     return numbers
 

@@ -241,6 +241,13 @@ def _measured(views: Views, v: int, offset: Offset) -> Values:
     return measured(array, present, offset - own)
 
 
+def stacked(several: Sequence[Views]) -> Views:
+    """The samples of Views of the same columns and offsets, without sparse arrays, as one; they are numbered anew."""
+    arrays = tuple(np.concatenate(own) for own in zip(*(one.arrays for one in several), strict=True))
+    mask = np.concatenate([one.mask for one in several])
+    return several[0].replace(arrays=arrays, mask=mask, ids=np.arange(len(mask)))
+
+
 def is_one_table(data: Any) -> bool:
     """Whether `data` is one 2-D table rather than Views or a collection of views."""
     return not isinstance(data, Views) and is_table(data)

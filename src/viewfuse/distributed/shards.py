@@ -25,7 +25,7 @@ from viewfuse.data.views import Views
 from viewfuse.distributed.row_buckets import hashed_ids
 from viewfuse.distributed.shard_files import found_shards
 from viewfuse.errors import DataError
-from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths
+from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths, nth
 from viewfuse.io.readers.text import Blocks, pick_columns
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
@@ -226,10 +226,13 @@ class Shards:
         for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
             for column, name in enumerate(sources, place.start):
                 cells = table.column(name).combine_chunks()
-                of_lists = is_list(cells.type)
-                numbers = (cells.flatten() if of_lists else cells).to_numpy(zero_copy_only=False)
+                flat, width = (cells.flatten(), place.stop - place.start) if is_list(cells.type) else (cells, 1)
+                if flat.null_count and "int" in str(flat.type):  # all at once they would become floats
+                    yield from ((column + c, nth(flat, c, width).drop_null().to_numpy()[:, None]) for c in range(width))
+                    continue
+                numbers = flat.to_numpy(zero_copy_only=False)
                 if numbers.dtype.kind in "fiu":
-                    yield column, numbers.reshape(-1, place.stop - place.start if of_lists else 1)
+                    yield column, numbers.reshape(-1, width)
 
     def where(self, path: Path, column: int) -> str:
         """A column of all views, in words."""

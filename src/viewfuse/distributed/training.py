@@ -87,8 +87,9 @@ def _run_epoch(
         for visit, groups, own in ahead(_loaded(visits, rows, plan, processes)):
             step.learn(visit, groups, own)
     terms = step.mean_terms(sum(visit.n_batches for visit in visits))
-    if not all(map(isfinite, terms)):
-        run.diverged = f"a loss is not finite in epoch {epoch + 1}"
+    broken = [name for name, term in zip(TERMS, terms, strict=True) if not isfinite(term)]
+    if broken:
+        run.diverged = f"the {' and '.join(broken)} loss is not finite in epoch {epoch + 1}"
         check_diverged([run])
     total = run.method.total(terms, run.numbers["clustering_weight"])
     run.record(STAGE, {**dict(zip(TERMS, terms, strict=True)), "total": total}, time.perf_counter() - began)

@@ -111,6 +111,8 @@ def in_short(novel: int, n_samples: int) -> str:
 
 def warn_of_shifted(model: Model, new: Samples) -> None:
     """Warn of a column none of whose values lies among those of training: other units, or yes and no for numbers."""
+    if len(new) < _ENOUGH:
+        return
     for v, (bounds, front_end) in enumerate(zip(model.bounds, model.reduction.front_ends, strict=True)):
         values = new.values[v][new.present[:, v]]
         if bounds is None or front_end.how != "none" or len(values) < _ENOUGH:

@@ -274,8 +274,9 @@ def scaled_tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[
 
 
 def _check_finite(embedding: Tensor, views: Views) -> None:
-    bad = (~torch.isfinite(embedding).all(dim=1)).nonzero()
-    if len(bad):
+    finite = torch.isfinite(embedding)
+    if not finite.all():
+        bad = (~finite.all(dim=1)).nonzero()
         raise DataError(
             f"row {labelled(int(bad[0]), views.ids)}: its values are too far from those that the model was fitted on; "
             "look for fill values and other units"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,23 @@ class Surroundings:
     def novelty(self, samples: Samples, unseen: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of shape (samples,), from 0 to 1; neighbours of `samples` are stored ones, and of these not themselves."""
         new = np.hstack([_distances(samples, self.stored, 1), unseen])
-        own, found = (combined(far, self.known) for far in (self.known, new))
-        counts, asked = (part.present.sum(dim=1).cpu().numpy() for part in (self.stored, samples))
+        found, asked = combined(new, self._columns), samples.present.sum(dim=1).cpu().numpy()
         shares = np.empty(len(found))
-        for count in np.unique(asked):
-            alike = own[counts == count] if (counts == count).sum() >= _LEAST else own
-            shares[asked == count] = share_below(alike, found[asked == count])
+        for count in np.unique(asked).tolist():
+            shares[asked == count] = share_below(self._sums.get(count, self._sums[0]), found[asked == count])
         return shares
+
+    @cached_property
+    def _columns(self) -> list[NDArray[np.float64]]:
+        """What is known, column by column, in rising order: a request of one row has no time to sort it."""
+        return [np.sort(own[~np.isnan(own)]) for own in self.known.T]
+
+    @cached_property
+    def _sums(self) -> dict[int, NDArray[np.float64]]:
+        """What `combined` gives of training samples, by their number of views where many have it, of all for 0."""
+        own, counts = combined(self.known, self._columns), self.stored.present.sum(dim=1).cpu().numpy()
+        often = [count for count in np.unique(counts).tolist() if (counts == count).sum() >= _LEAST]
+        return {0: np.sort(own)} | {count: np.sort(own[counts == count]) for count in often}
 
     def outlying(self, samples: Samples) -> NDArray[np.float64]:
         """How many times as far as usual the fifth neighbour of each sample is, of shape (samples, views).
@@ -127,21 +138,23 @@ def _to_neighbor(samples: Samples, stored: Samples, rows: Tensor, view: int, pla
     return torch.where(last == NO_NEIGHBOR, torch.nan, far)
 
 
-def combined(distances: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Fisher's sum over views of shape (samples,), given distances of shape (samples, views); 0 without any view."""
-    ranks = [share_below(own[~np.isnan(own)], found) for own, found in zip(known.T, distances.T, strict=True)]
+def combined(distances: NDArray[np.float64], known: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Fisher's sum over views of shape (samples,), given distances of shape (samples, views); 0 without any view.
+
+    `known` has, per view, the distances among which these are ranked, in rising order.
+    """
+    ranks = [share_below(own, found) for own, found in zip(known, distances.T, strict=True)]
     there = ~np.isnan(distances)
     parts = np.where(there, -np.log(1 - np.stack(ranks, axis=1) + _EDGE), 0.0)
     return np.asarray(parts.sum(axis=1) / np.sqrt(np.maximum(there.sum(axis=1), 1)))
 
 
 def share_below(known: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Which share of the known numbers lies below each value, equal ones by half; 0 without any."""
+    """Which share of the known numbers, in rising order, lies below each value, equal ones by half; 0 without any."""
     if not len(known):
         return np.zeros(len(values))
-    ordered = np.sort(known)
-    sides = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
-    return np.asarray(sides / (2 * len(ordered)))
+    sides = np.searchsorted(known, values, "left") + np.searchsorted(known, values, "right")
+    return np.asarray(sides / (2 * len(known)))
 
 
 def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:

@@ -224,8 +224,15 @@ class Trusting:
     def _sets(self, chances: NDArray[np.float32], present: NDArray[np.bool_], alpha: float) -> NDArray[np.bool_]:
         if not 0 < alpha < 1:
             raise wrong("alpha", "a number between 0 and 1", alpha)
-        known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
-        return label_sets(chances, present.sum(axis=1), known)
+        return label_sets(chances, present.sum(axis=1), self._bounds(alpha))
+
+    def _bounds(self, alpha: float) -> dict[int, float]:
+        """What `bounds` gives of the training samples; kept, as one new sample would wait longest for it."""
+        soft, last, known = self.__dict__.get("_last_bounds", (None, None, {}))
+        if soft is not self.soft_labels_ or last != alpha:
+            known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
+            self._last_bounds = self.soft_labels_, alpha, known
+        return known
 
     def uncertain(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""

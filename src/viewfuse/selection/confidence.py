@@ -255,10 +255,11 @@ def bounds(soft: NDArray[np.float32], n_present: NDArray[np.int64], alpha: float
     n_present : of shape (training samples,): how many views each has
     alpha : the share of samples whose cluster may be missing in their set
     """
-    scores = np.sort(drawn_chances(soft))
     groups = [int(count) for count in np.unique(n_present) if (n_present == count).sum() >= _LEAST]
     drawn = drawn_chances(soft)
-    return {0: _bound(scores, alpha)} | {count: _bound(np.sort(drawn[n_present == count]), alpha) for count in groups}
+    return {0: _bound(np.sort(drawn), alpha)} | {
+        count: _bound(np.sort(drawn[n_present == count]), alpha) for count in groups
+    }
 
 
 def drawn_chances(soft: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -107,7 +107,7 @@ class JointStageLength(Decision):
 
 @dataclass(frozen=True)
 class ClusterSource(Decision):
-    """Whose clusters were kept, "network", "k-means", "graph", "tree" or "hints"; the evidence is the score of each."""
+    """Who found the clusters, "network", "k-means", "graph", "tree", "earlier", "hints"; the evidence is each score."""
 
     name = "clusters"
 

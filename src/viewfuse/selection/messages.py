@@ -146,9 +146,9 @@ def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
     if decision.chosen == "network":
         return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
     found = {"graph": "the graph of neighbours in all views", "tree": "the tree of its embedding", "hints": "the hints"}
-    taught = f"those of {found.get(decision.chosen, 'k-means on the filled views')}, which the network was taught"
+    found |= {"k-means": "k-means on the filled views", "earlier": "an earlier stage"}
     why = "more are with their class" if decision.chosen == "hints" else "neighbours stay together much better there"
-    return f"{taught}, as {why} {_listed(decision.evidence)}"
+    return f"those of {found[decision.chosen]}, which the network was taught, as {why} {_listed(decision.evidence)}"
 
 
 @words.register

@@ -124,7 +124,7 @@ def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
 
     Parameters
     ----------
-    found_in : "k-means", "graph" or "tree", see `viewfuse.selection.tree`
+    found_in : "k-means", "graph" or "tree", see `viewfuse.selection.tree`, or "earlier", which is judged like k-means
     """
     by_cluster, by_sample = _fewer_leave(other.score, own.score), _fewer_leave(other.agreement, own.agreement)
     more = log(max(other.information, 1e-9) / max(own.information, 1e-9))

@@ -7,8 +7,9 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from itertools import compress
+from itertools import accumulate, compress, pairwise
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import errors
-from viewfuse.data.views import Views
+from viewfuse.data.views import Views, stacked
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.novelty import USUAL
-from viewfuse.io.writers import as_json
-from viewfuse.serve.bodies import PARQUET, TEMPORARY, Asked, read_json, read_parquet
+from viewfuse.io.writers import Judged, as_json
+from viewfuse.serve.bodies import JSON, PARQUET, TEMPORARY, Asked, read_json, read_parquet
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.opened import Opened, plain_names
-from viewfuse.serve.worker import Facts
+from viewfuse.serve.worker import Facts, joined, parted
 from viewfuse.utils.settings import Setting, spelled
 
 if TYPE_CHECKING:
@@ -44,10 +45,49 @@ Answer = dict[str, Any]
 Question = Callable[["MultiViewClusterer", Views, Limits], Answer]
 
 
-def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes]:
-    """Status, number of samples and text of the answer to `facts["question"]` about the samples of a body."""
+def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes | bytearray]:
+    """Status, number of samples and text of the answer to `facts["question"]` about the samples of a body.
+
+    The same of several requests that were `joined`.
+    """
+    if "parts" not in facts:
+        return _reply(opened, limits, facts, body)
+    several = parted(facts, body)
+    judged = _judged_together(opened.fitted, limits, several)
+    return joined([_reply(opened, limits, *one, judged.get(i)) for i, one in enumerate(several)])
+
+
+def _judged_together(
+    fitted: MultiViewClusterer, limits: Limits, several: Sequence[tuple[Facts, bytearray]]
+) -> dict[int, Judged]:
+    """What the model says of samples of several requests, by their places; without those that must ask alone.
+
+    Those are all where there is anything to warn of: a warning may name samples, and is for one caller only.
+    """
+    views: dict[int, Views] = {}
+    for i, (facts, body) in enumerate(several):
+        if (facts["question"], facts["kind"]) == ("predict", JSON):
+            with suppress(Exception):  # it is found again where the request is answered
+                views[i] = _recorded(partial(_complete, fitted, limits, body))[0]
     try:
-        (found, seen), warned = _recorded(partial(_answered, opened, limits, facts, body))
+        judged, warned = _recorded(lambda: fitted.judge(stacked(list(views.values()))))
+    except Exception:
+        return {}
+    ends = list(accumulate(map(len, views.values()), initial=0))
+    parts = (Judged._make(said[first:last] for said in judged) for first, last in pairwise(ends))
+    return {} if warned else dict(zip(views, parts, strict=True))
+
+
+def _complete(fitted: MultiViewClusterer, limits: Limits, body: bytearray) -> Views:
+    """The samples of a JSON body as the model takes them."""
+    return fitted.complete(read_json(body, limits, fitted.view_names_))[0].dense()
+
+
+def _reply(
+    opened: Opened, limits: Limits, facts: Facts, body: bytearray, judged: Judged | None = None
+) -> tuple[Facts, bytes]:
+    try:
+        (found, seen), warned = _recorded(partial(_answered, opened, limits, facts, body, judged))
     except MissingPackage:
         return _refusal(501, "this service cannot read Parquet, as it lacks a package; send JSON")
     except ViewfuseError as error:
@@ -84,14 +124,17 @@ def _refusal(status: int, detail: str) -> tuple[Facts, bytes]:
     return {"status": status, "rows": 0}, as_json({"detail": detail}).encode()  # also letters that UTF-8 lacks
 
 
-def _answered(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Answer, Facts]:
+def _answered(
+    opened: Opened, limits: Limits, facts: Facts, body: bytearray, judged: Judged | None
+) -> tuple[Answer, Facts]:
     """The answer, and what is counted of it."""
     names = opened.fitted.view_names_
     if facts["kind"] == PARQUET:
         views: Views = read_parquet(body, limits, Asked(**facts["asked"]), names)
     else:
         views = read_json(body, limits, names)
-    found = QUESTIONS[facts["question"]](opened.fitted, views, limits)
+    question = QUESTIONS[facts["question"]] if judged is None else partial(predict, judged=judged)
+    found = question(opened.fitted, views, limits)
     return found, _seen(found, views, names) if facts["question"] == "predict" else {}
 
 
@@ -120,11 +163,11 @@ def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
     return result, list(ours)
 
 
-def predict(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
-    """The cluster of each sample, and how sure that is."""
+def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Judged | None = None) -> Answer:
+    """The cluster of each sample, and how sure that is; `judged` is what the model says, where that is known."""
     limits.check_answer(_BYTES_PER_NUMBER * len(views) * len(fitted.cluster_centers_))
     complete, filled = fitted.complete(views)
-    judged = fitted.judge(complete)
+    judged = judged or fitted.judge(complete)
     return {
         "ids": views.ids.tolist(),
         "labels": judged.labels.tolist(),

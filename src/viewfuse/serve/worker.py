@@ -1,5 +1,8 @@
 """Two queues of requests, each with a forked process that asks the model; a request that finds no place is refused.
 
+Small requests that wait are asked together, as the model needs little more time for many samples than for one: after
+a moment in which others had the processor, all who waited are answered at once.
+
 A process is forked from the service, which holds the model and never uses it: starting one takes milliseconds and no
 second copy of the model, and it can be ended at any moment. What is asked and answered travels through a pair of
 sockets: JSON and bytes, nothing pickled.
@@ -17,11 +20,13 @@ import stat
 import struct
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import accumulate
 from typing import Any, NoReturn
 
+from viewfuse.errors import ViewfuseError
 from viewfuse.serve.limits import Busy, Limits, TooLong
 
 SHORT = 256_000
@@ -30,14 +35,24 @@ _FEW = {b"[": 300, b",": 30_000}
 """Lists in a body, about one per row and view, and values of requests for the quick queue."""
 _AT_ONCE = 2
 """Long bodies that are there at the same time: one is worked on while the next one arrives."""
+_SMALL, _TOGETHER = 16_000, 32
+"""Bytes of a body, about that of a few rows, up to which requests are asked together, and how many."""
 _NICE = 10
 Facts = dict[str, Any]
-Work = Callable[[Facts, bytearray], tuple[Facts, bytes]]
+Work = Callable[[Facts, bytearray], tuple[Facts, bytes | bytearray]]
 _LENGTHS = struct.Struct("<QQ")
 _SENT_AT_ONCE = 100_000
 _PATIENCE = 10.0
 """Seconds for all but the work: a process that was forked beside threads may wait for their locks before it works."""
 _log = logging.getLogger(__name__)
+
+
+class _Pending:
+    """A request that waits, and its answer, or why there is none."""
+
+    def __init__(self, facts: Facts, body: bytearray) -> None:
+        self.facts, self.body = facts, body
+        self.found: tuple[Facts, bytearray] | Exception | None = None
 
 
 class Queue:
@@ -57,6 +72,7 @@ class Queue:
         self._start = start
         self._bodies, self._turn = asyncio.Semaphore(at_once), asyncio.Lock()
         self._process: Process | None = None
+        self._waiting: dict[_Pending, None] = {}
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
@@ -71,9 +87,47 @@ class Queue:
             self.taken -= 1
 
     async def ask(self, facts: Facts, body: bytearray) -> tuple[Facts, bytearray]:
-        """Wait for a turn, and ask the process."""
-        async with self._turn:
-            return await self.process().ask(facts, body)
+        """Wait for a turn, and ask the process, for other small requests that wait, too."""
+        own = _Pending(facts, body)
+        self._waiting[own] = None
+        try:
+            async with self._turn:
+                if own.found is None:
+                    await self._ask_with(own)
+        finally:
+            self._waiting.pop(own, None)
+        assert own.found is not None
+        if isinstance(own.found, Exception):
+            raise own.found
+        return own.found
+
+    async def _ask_with(self, own: _Pending) -> None:
+        small = [one for one in self._waiting if len(one.body) <= _SMALL]
+        chosen = small[:_TOGETHER] if own in small else [own]
+        for one in chosen:
+            del self._waiting[one]
+        try:
+            await self._answer(chosen)
+        finally:  # also where the caller whose turn it is stops waiting
+            for one in chosen:
+                one.found = one.found or Busy("the process has ended; try again in a moment")
+
+    async def _answer(self, chosen: Sequence[_Pending]) -> None:
+        """Ask the process at once; one by one where it ended over them, as only one of them may be at fault."""
+        try:
+            if len(chosen) == 1:
+                chosen[0].found = await self.process().ask(chosen[0].facts, chosen[0].body)
+                return
+            found = await self.process().ask(*joined([(one.facts, one.body) for one in chosen]))
+        except ViewfuseError as error:
+            if len(chosen) == 1:
+                chosen[0].found = error
+                return
+            for one in chosen:
+                await self._answer([one])
+        else:
+            for one, answer in zip(chosen, parted(*found), strict=True):
+                one.found = answer
 
     def process(self) -> Process:
         """The process, or a new one where the last one has ended."""
@@ -88,6 +142,17 @@ class Queue:
         """End the process, whatever it does."""
         if self._process is not None:
             self._process.end()
+
+
+def joined(several: Sequence[tuple[Facts, bytes | bytearray]]) -> tuple[Facts, bytearray]:
+    """Several requests, or answers, as one."""
+    return {"parts": [(facts, len(content)) for facts, content in several]}, bytearray().join(one for _, one in several)
+
+
+def parted(facts: Facts, content: bytearray) -> list[tuple[Facts, bytearray]]:
+    """What was `joined`."""
+    ends = accumulate(n for _, n in facts["parts"])
+    return [(own, content[end - n : end]) for (own, n), end in zip(facts["parts"], ends, strict=True)]
 
 
 class Worker:

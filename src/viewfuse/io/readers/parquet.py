@@ -131,10 +131,10 @@ class _Table:
             block = np.full((len(batch), len(columns)), np.nan)
             for c in set(range(len(columns))) - set(text):
                 block[:, c] = floats(batch.column(columns[c]), np.float64)
-            digits.look(block, lambda c, batch=batch: _whole(batch.column(columns[c])))  # type: ignore[misc]
             for c in text:
                 cells = (cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist())
                 block[:, c] = reader.column(c, list(cells), range(n, n + len(batch)))
+            digits.look(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
             spool.add(block)
             n += len(batch)
         table = spool.table()
@@ -184,17 +184,23 @@ def _plain(column: Any, for_null: float, dtype: type[Any]) -> NDArray[Any]:
     return found
 
 
-def _whole(column: Any) -> list[int]:
-    """Some different numbers of a column of whole numbers."""
-    found = column.drop_null().unique()[:SAMPLED].to_pylist() if "int" in str(column.type) else []
-    return list(found)
+def _different(column: Any) -> list[Any]:
+    """Some different cells of a column."""
+    return list(column.drop_null().unique()[:SAMPLED].to_pylist())
+
+
+def nth(cells: Any, column: int, width: int) -> Any:
+    """A column of those that stand in turn in one of pyarrow."""
+    import pyarrow
+
+    return cells.take(pyarrow.array(np.arange(column, len(cells), width)))
 
 
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
     """A column of lists as a table; a sample without a list lacks the view."""
     if not is_numeric(kind):
         raise DataError(f"{path}, column {column!r} holds lists of {kind}, not of numbers; drop the column")
-    spool, before = None, 0
+    spool, digits, before = None, Digits(), 0
     for batch in _list_batches(path, file, column):
         cells = batch.column(column)
         lengths = list_lengths(cells)
@@ -204,12 +210,16 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
         if spool is not None:
             check_lengths(f"{path}, column {column!r}", lengths, spool.width, before)
             block = np.full((len(lengths), spool.width), np.nan)
-            block[lengths > 0] = floats(cells.flatten(), np.float64).reshape(-1, spool.width)
+            flat, width = cells.flatten(), spool.width
+            block[lengths > 0] = floats(flat, np.float64).reshape(-1, width)
+            digits.look(block, lambda c, flat=flat, width=width: _different(nth(flat, c, width)))  # type: ignore[misc]
             spool.add(block)
         before += len(lengths)
     if spool is None:
         raise DataError(f"{path}, column {column!r}: every list is empty, so nothing can be learned; leave it out")
-    return spool.table(), range(spool.width)
+    table = spool.table()
+    digits.check(path, range(spool.width), table)
+    return table, range(spool.width)
 
 
 def _list_batches(path: Path, file: Any, column: str) -> Iterator[Any]:

@@ -19,7 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import is_nothing
-from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, is_number
+from viewfuse.data.digits import (
+    EXACT,
+    ROWS_THAT_VARY,
+    SAMPLED,
+    TOO_CLOSE,
+    are_fewer_as_floats,
+    is_number,
+    whole_numbers,
+)
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.isolated.jobs import ReadJob
@@ -32,8 +40,6 @@ from viewfuse.utils.settings import Setting
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _CELLS_AT_A_TIME = 30_000
 _LONGEST_LINE = 16_000_000
-_LARGEST = 2**1023
-"""What is larger is no float at all, which is refused elsewhere."""
 Lines = Sequence[Sequence[str]]
 _QUOTED = re.compile('"[^"]*"')
 _MANY = 6
@@ -167,7 +173,7 @@ def _read_rows(
         names = [unmarked(row[place]) for row in block]
         cells = [take(row) for row in block]
         numbers = reader.numbers(cells, names)
-        digits.look(numbers, lambda c, cells=cells: whole(row[c] for row in cells))  # type: ignore[misc]
+        digits.look(numbers, lambda c, cells=cells: (row[c] for row in cells))  # type: ignore[misc]
         spool.add(numbers)
         ids += names
     if not ids:
@@ -274,25 +280,15 @@ class Digits:
     def __init__(self) -> None:
         self._seen: dict[int, set[int]] = {}
 
-    def look(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[int]]) -> None:
-        """Look at rows of shape (rows, columns); `exact` gives the whole numbers of a column."""
+    def look(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
+        """Look at rows of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
         for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
             seen = self._seen.setdefault(column, set())
             if len(seen) < SAMPLED:
-                seen.update(number for number in exact(column) if abs(number) < _LARGEST)
+                seen.update(whole_numbers(exact(column)))
 
     def check(self, path: Path, columns: Sequence[Any], table: NDArray[np.float64]) -> None:
-        """Refuse a column whose numbers differ, but most of them not as floats."""
+        """Refuse a column whose whole numbers differ, but not as floats."""
         for column, seen in self._seen.items():
-            are_one = len(seen) > 1 and 2 * len(set(map(float, seen))) <= len(seen)
-            if are_one and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
+            if are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
                 raise DataError(f"{path}, column {columns[column]!r}: {TOO_CLOSE}; ids belong into the column of ids")
-
-
-def whole(cells: Iterable[str]) -> Iterable[int]:
-    """The cells that are whole numbers."""
-    for cell in cells:
-        try:
-            yield int(cell)
-        except ValueError:  # a fraction, or nothing
-            continue

@@ -239,7 +239,7 @@ class _Chosen(NamedTuple):
             candidates, candidate_scores(candidates, n_clusters, self.kept[0].run.known.views)
         ).values()
         trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
-        clusters = trial.conclude(labels[best], embedding)
+        clusters = trial.conclude(labels[best], embedding, [*self.found, trial.found])
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)

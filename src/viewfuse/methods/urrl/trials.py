@@ -22,7 +22,7 @@ from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
-from viewfuse.methods.urrl.hints import class_numbers, classified
+from viewfuse.methods.urrl.hints import class_centers, class_numbers
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.selection.decisions import ClusterSource
@@ -113,18 +113,28 @@ class Trial:
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
 
-    def conclude(self, labels: NDArray[np.int64], embedding: Tensor) -> ClusterSource:
-        """Teach what is best at the end: also the tree, or the classes that a classifier learned from the hints."""
-        source, known = self.teach(labels, embedding, self.tree(embedding)), self.run.known.followed
+    def conclude(
+        self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]] = ()
+    ) -> ClusterSource:
+        """Teach what is best at the end: also the tree, the best of earlier partitions, or what the hints teach."""
+        more = self.tree(embedding) | self._best_of(earlier)
+        source, known = self.teach(labels, embedding, more), self.run.known.followed
         if known is None:
             return source
         k, placed = self.run.method.n_clusters, clusters(self.run.method, self.run.network, embedding)
-        found = classified(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
-        centers = None if found is None else centers_of(embedding, found, k)
+        centers = class_centers(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
         if centers is None:
             return source
         self.run.network.centers.data.copy_(centers)
         return replace(source, chosen="hints")
+
+    def _best_of(self, earlier: Sequence[NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+        """The partition of highest score, by the name "earlier"; nothing where there is none."""
+        ids, k = self.prepared.stored.neighbor_ids, self.run.method.n_clusters
+        if not earlier:
+            return {}
+        found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, self.run.known.views)
+        return {"earlier": max(zip(found, earlier, strict=True), key=lambda pair: pair[0].score)[1]}
 
     def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
         """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
