@@ -67,6 +67,17 @@ def _quick_disk():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _patient_reader():
+    """The process that reads files stays until the tests end: each new one imports anndata and others for seconds."""
+    from viewfuse.io.isolated import process
+
+    with pytest.MonkeyPatch.context() as patch:
+        longer = "from viewfuse.io.isolated import server; server._IDLE = 3600.0; "
+        patch.setattr(process, "_PROGRAM", longer + process._PROGRAM)
+        yield
+
+
 @pytest.fixture
 def set_threads():
     """Give torch so many threads until the test ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import io
@@ -134,6 +135,18 @@ class Reader:
         for program, *words in commands(block.text) if block.language == "sh" else ():
             if program == "viewfuse":
                 parsed(words)
+
+    def glance(self) -> None:
+        """Run nothing: every block can be read, all that it imports is there, and so are commands and their options."""
+        for block in blocks(self.page.read_text()):
+            if block.language == "sh":
+                self.look(block)
+            elif block.language == "python" and not block.text.startswith(">>>"):
+                found = ast.parse(block.text).body
+                imports = (
+                    [] if block.reason else [one for one in found if isinstance(one, (ast.Import, ast.ImportFrom))]
+                )
+                exec(compile(ast.Module(imports, []), str(self.page), "exec"), self.scope)
 
     def json(self, block: Block) -> None:
         """What a service answers has the same keys."""

@@ -209,3 +209,9 @@ def test_fit_chooses_where_no_number_is_given(tmp_path, quick_map):
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert len(summary["cluster_sizes"]) == summary["decisions"]["n_clusters"]["chosen"]
     assert len(summary["found_again"]) == len(summary["cluster_sizes"])
+
+
+@pytest.mark.parametrize("n", [1, 2, 15])
+def test_few_samples_are_one_cluster(n):
+    choice = URRL(cluster_range=(1, 5)).choose([np.arange(3.0 * n).reshape(n, 3)])
+    assert (choice["chosen"], choice["splits"]) == (1, [])

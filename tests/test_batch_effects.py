@@ -30,7 +30,10 @@ def made(shares, seed=1):
     return known, plain, shifted, np.where(second, "plate 2", "plate 1")
 
 
-@pytest.mark.parametrize("shares", [(0.5, 0.5, 0.5), (0.2, 0.5, 0.8)], ids=["alike", "unequal"])
+@pytest.mark.parametrize(
+    "shares",
+    [pytest.param((0.5, 0.5, 0.5), id="alike", marks=pytest.mark.slow), pytest.param((0.2, 0.5, 0.8), id="unequal")],
+)
 def test_a_shift_of_three_deviations_costs_nothing(shares):
     known, plain, shifted, batch = made(shares)
     scores = [
@@ -266,3 +269,13 @@ def test_the_command_line_knows_batches(tmp_path):
         placed = run("predict", tmp_path / "run" / "model", *files, "--out", out, "--force", "--batch", *given)
         assert placed.exit_code == 0, placed.output
         assert (pd.read_csv(out).label == labels).all()
+
+
+@pytest.mark.parametrize(
+    ("n", "tried"), [(9, [1]), (19, [1]), (20, [1, 2]), (29, [1, 2]), (30, [1, 2, 3]), (150, [1, 2, 3, 5, 10, 15])]
+)
+def test_a_group_has_ten_samples_or_more(monkeypatch, n, tried):
+    asked, plain = [], (np.zeros((2, 3)), np.ones((n, 1)))
+    monkeypatch.setattr(batches, "_in_groups", lambda values, own, k: asked.append(k) or plain)
+    two_way(np.random.default_rng(0).normal(size=(n, 3)), np.arange(n) % 2, 2)
+    assert asked == tried

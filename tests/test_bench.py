@@ -114,6 +114,7 @@ def test_plain_augmentation_drops_and_spoils(pair):
         assert 0.01 < (tokens[valid] == 0).float().mean() < 0.12  # feature_dropout is 0.05
 
 
+@pytest.mark.slow
 def test_both_learn_the_same():
     table, quick = scaled_table(make_blobs(60, 3)[0]), replace(SETTINGS, learning_rate=6e-3)
     ours, plain = OurTraining(table, quick, 0, CPU), PlainTraining(table, quick, 0, CPU)

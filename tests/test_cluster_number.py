@@ -28,6 +28,7 @@ def decided(look, seed=0):
     return number_decision(found, len(look), ALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "chosen"), [((90, 40, 12, 25), 4), ((150,), 1), ((15,) * 6, 6)])
 def test_as_many_clusters_are_found_as_there_are(sizes, chosen):
     found = decided(a_look(sizes)[0])
@@ -50,6 +51,7 @@ def test_views_that_are_missing_do_not_shrink_the_number():
     assert decided(fewer).chosen == 4
 
 
+@pytest.mark.slow
 def test_a_curve_is_a_continuum():
     rng = np.random.default_rng(0)
     t = np.sort(rng.uniform(0, 9, 200))

@@ -21,7 +21,7 @@ from viewfuse.cli.compare import joined
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.results import cells, note
 from viewfuse.fitted.manifest import digest
-from viewfuse.missing import hide_more, paper_mask
+from viewfuse.missing import describe, hide_more, paper_mask
 from viewfuse.utils.atomic import sealed, unsealed
 
 SIMPLE = ("kmeans-mean", "kmeans-knn")
@@ -286,3 +286,14 @@ def test_the_page_about_own_methods_is_true(blobs):
     )
     assert found.rows()[0]["failed"] == ""
     assert found.rows()[0]["acc"] > 60
+
+
+def test_gaps_are_those_of_the_first_mask_that_methods_saw():
+    """Of samples that lack views already, which no two masks leave alike."""
+    views, _, mask = make_blobs(31, 3, missing=0.4)
+    Told.seen.clear()
+    given = Views([np.nan_to_num(view) for view in views], mask=mask)
+    found = viewfuse.compare(given, {"told": Told()}, n_clusters=3, rates=(0.25, 0.75), seeds=2)
+    masks = [seen for seen, _ in Told.seen]  # by rate, then by seed
+    assert describe(masks[0]) != describe(masks[1])
+    assert found.gaps == {0.25: describe(masks[0]), 0.75: describe(masks[2])}

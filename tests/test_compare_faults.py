@@ -18,6 +18,7 @@ import viewfuse
 from viewfuse import CannotWrite, DataError, SettingError, Views
 from viewfuse import methods as registry
 from viewfuse.cli import main
+from viewfuse.comparison import arguments
 from viewfuse.comparison import run as runner
 from viewfuse.comparison.arguments import RunFile
 from viewfuse.comparison.results import Run
@@ -268,7 +269,7 @@ def test_unknown_classes_of_pandas_are_unknown(views):
         ({"methods": {1: Strange()}}, "1 cannot name a folder"),
         ({"methods": ["all", "foo"]}, "method 'foo' is unknown"),
         ({"labels": 5}, "labels has 1 labels for 12 samples"),
-        ({"seeds": 10**9}, "seeds must be at most 10,000"),
+        ({"seeds": 10_001}, "seeds must be at most 10,000"),
         ({"out": 5}, "out '5' cannot be a folder"),
         ({"out": "a\0b"}, "cannot be a folder"),
         ({"out": "x" * 300}, "cannot be a folder"),
@@ -277,6 +278,10 @@ def test_unknown_classes_of_pandas_are_unknown(views):
 def test_what_is_no_argument_is_refused(views, wrong, said):
     with pytest.raises((SettingError, DataError, CannotWrite), match=said):
         compared(views, **wrong)
+
+
+def test_the_largest_number_of_seeds_is_taken():
+    assert arguments.checked_seeds(10_000) == 10_000
 
 
 def test_nothing_can_be_hidden_of_one_view(views):

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import warnings
+from contextlib import nullcontext
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -23,6 +24,7 @@ from flat import flat
 from sharded_data import quick_fit, write_shards, written
 from viewfuse import URRL, Views, read_chunks, read_views
 from viewfuse.cli import main
+from viewfuse.data import digits
 from viewfuse.data.digits import loses_digits
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.shards import Shards
@@ -363,3 +365,38 @@ def test_shards_of_whole_numbers_beyond_64_bit_floats_are_refused(tmp_path, star
     with pytest.raises(DataError, match=told):
         fit_large(data, tmp_path / "run", 3, bank=60, steps=2, batch_size=64, device="cpu")
     assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("rows", [9, 10])
+@pytest.mark.parametrize("form", ["csv", "csv with an empty cell", "frame", "array"])
+def test_ten_rows_are_the_fewest_that_are_refused_in_any_form(tmp_path, form, rows):
+    """Fewer may be alike by chance; empty cells are no rows."""
+    numbers = [2**60 + row for row in range(rows)]
+
+    def read():
+        if form.startswith("csv"):
+            lines = ["id,x,y", *(f"s{row},{number},{row}" for row, number in enumerate(numbers))]
+            lines += ["other,,3"] * (form != "csv")
+            (tmp_path / "a.csv").write_text("\n".join(lines))
+            return read_views(tmp_path / "a.csv")
+        if form == "frame":
+            return Views({"a": pd.DataFrame({"x": numbers, "y": np.arange(rows)})})
+        return Views([np.array([[number, row] for row, number in enumerate(numbers)])])
+
+    with pytest.raises(DataError, match=f"column .*{TOLD}") if rows == 10 else nullcontext():
+        read()
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "cells", "rows"), [(80, 4, 1, 50), (80, 4, 280, 70), (600, 4, 10**6, 500), (45, 4, 1, 45)]
+)
+def test_of_many_cells_fifty_to_five_hundred_rows_are_looked_at(monkeypatch, n, width, cells, rows):
+    seen = []
+    monkeypatch.setattr(digits, "_MOST_CELLS", cells)
+    monkeypatch.setattr(digits, "loses_digits", lambda sample: seen.append(sample) or np.zeros(width, dtype=bool))
+    values = np.arange(1.0, n * width + 1).reshape(n, width)
+    digits.lossy_columns(np.vstack([values, -values]), np.arange(2 * n) < n)
+    (sample,) = seen
+    assert sample.shape == (rows, width)
+    assert (np.diff(sample[:, 0]) > 0).all()  # each once, and none that is not there
+    assert sample.min() >= 1

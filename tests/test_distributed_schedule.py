@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import nullcontext
+from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
@@ -508,3 +509,25 @@ def test_limits_by_size_are_these():
     assert (row_buckets._ROWS_PER_BUCKET, row_buckets._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
     assert (shards._ROWS, memory._ROWS_AT_A_TIME, prepared_rows._SHARE) == (16_384, 65_536, 4)
     assert processes_module._PATIENCE.total_seconds() == 86_400
+
+
+@pytest.mark.parametrize("attempt", [None, "2"])
+def test_processes_meet_in_a_store_of_their_attempt_and_wait_a_day(monkeypatch, attempt):
+    asked, day = {}, timedelta(days=1)
+    if attempt:
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
+
+    def rendezvous(address, **ways):
+        asked["address"], asked["met"] = address, ways
+        yield "store", 1, 3
+
+    monkeypatch.setattr(torch.distributed, "rendezvous", rendezvous)
+    monkeypatch.setattr(torch.distributed, "PrefixStore", lambda prefix, store: (prefix, store))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **ways: asked.update(group=ways))
+    processes_module._meet(torch.device("cpu"))
+    own = (f"viewfuse-{attempt or 0}", "store")
+    assert asked == {
+        "address": "env://",
+        "met": {"timeout": day},
+        "group": {"store": own, "rank": 1, "world_size": 3, "timeout": day},
+    }

@@ -64,13 +64,22 @@ def runs(tmp_path_factory):
 
 
 RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.read_text()))]
+LONG = [page for page in RUN if page in TUTORIALS or page.stem in ("performance", "benchmarks")]
+"""Those that ask for what the reference and the other pages ask for as well, of more samples."""
 
 
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
-@pytest.mark.parametrize("page", RUN, ids=short)
+@pytest.mark.parametrize("page", [page for page in RUN if page not in LONG], ids=short)
 @pytest.mark.usefixtures("desk", "hurry", "quick_map", "few_starts")
 def test_code_blocks_run(page, runs):
     Reader(page, runs).follow(exact=False)
+
+
+@pytest.mark.parametrize("page", LONG, ids=short)
+@pytest.mark.usefixtures("desk")
+def test_blocks_of_long_pages_can_be_read(page):
+    """`-m slow` runs them."""
+    Reader(page).glance()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL, SettingError
 from viewfuse.engine.batches import replicate_seeds
+from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.selection import rules
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
 SHORT = {"pretrain_epochs": 1, "joint_epochs": 1}
+UNCHANGED = attrgetter("_model", "soft_labels_", "decisions_")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +36,12 @@ def test_a_quick_fit_trains_under_one_scaling_although_nothing_is_clear(blobs, m
 
 def test_a_thorough_fit_trains_three_networks_under_every_scaling_although_all_is_clear(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", -inf)
+    measured = []
+    monkeypatch.setattr(estimator, "validated", lambda model, config, n, **ways: measured.append(n) or UNCHANGED(model))
     model = URRL(3, **flat(**SHORT, **TINY), effort="thorough").fit(blobs)
     assert len(model.decisions_["scaling"]["evidence"]) > 1
     assert len(model.objectives_) == 3
-    assert model.trust_.refits == 5  # and it is validated
+    assert measured == [5]  # whole fits, each on a part
     asked = {"effort": "thorough", "n_init": 1, "scaling": "standard"}
     monkeypatch.setattr(URRL, "validate", lambda self: self)
     assert len(URRL(3, **flat(**SHORT, **TINY), **asked).fit(blobs).objectives_) == 1

@@ -69,6 +69,7 @@ def brief(few):
     return tiny(joint_epochs=1).fit(few[0])
 
 
+@pytest.mark.slow
 def test_groups_are_found(data, fitted):
     assert metrics.clustering_accuracy(data[1], fitted.labels_) >= 0.97
 

@@ -405,6 +405,18 @@ def test_many_columns_take_no_long(tmp_path):
     assert time.process_time() - began < 10
 
 
+@pytest.mark.parametrize("endings", [(".npz", ".npz"), (".npz", ".mat"), (".mat", ".npz", ".npz")], ids="".join)
+def test_whole_sets_are_read_one_at_a_time(tmp_path, endings):
+    """Never the first of them without a word."""
+    files = [tmp_path / f"set{number}{ending}" for number, ending in enumerate(endings)]
+    for number, file in enumerate(files):
+        write = np.savez if file.suffix == ".npz" else lambda path, **views: io.savemat(path, views)
+        write(file, X=number + np.ones((4, 2)), Y=np.arange(4))
+        assert len(read_views(file)) == 4
+    with pytest.raises(DataError, match="give one "):
+        read_views(files)
+
+
 def test_an_array_alone_and_an_empty_folder_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((2, 2)))
     with pytest.raises(DataError, match=r"a.npy is one array; give the folder"):

@@ -28,7 +28,7 @@ MODELS = {
         ("URRL", torch.no_grad),
         ("URRL that chooses k", torch.inference_mode),
         ("completer", torch.inference_mode),
-        ("dsimvc", torch.no_grad),
+        pytest.param("dsimvc", torch.no_grad, marks=pytest.mark.slow),
     ],
 )
 def test_a_fit_without_gradients_around_it_is_the_same(name, off):

@@ -261,3 +261,22 @@ def test_the_command_line_says_what_it_can_do_without_numpy(words):
     code = "import sys; from viewfuse.cli import main; main(sys.argv[1:], standalone_mode=False)"
     code += "; sys.exit(bool({'numpy', 'pandas', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code, words], capture_output=True, check=False).returncode == 0
+
+
+def test_a_reader_is_held_to_every_limit(monkeypatch):
+    """Those that are lower already stay, and hard ones always do; time is that of the clock, too."""
+    import resource as real
+
+    none, asked = real.RLIM_INFINITY, {}
+    before = {real.RLIMIT_AS: (none, none), real.RLIMIT_FSIZE: (50, 400), real.RLIMIT_CORE: (none, 9),
+              real.RLIMIT_CPU: (none, 3)}  # fmt: skip
+    monkeypatch.setattr(real, "getrlimit", before.__getitem__)
+    monkeypatch.setattr(real, "setrlimit", asked.__setitem__)
+    monkeypatch.setattr(real, "getpagesize", lambda: 0)
+    monkeypatch.setattr(signal, "signal", lambda number, how: asked.setdefault("signals", []).append((number, how)))
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: asked.setdefault("timer", (which, seconds)))
+    jobs.impose(jobs.ReadingLimits(100, 7, 11))
+    assert asked == {
+        real.RLIMIT_AS: (100, none), real.RLIMIT_FSIZE: (50, 400), real.RLIMIT_CORE: (0, 9), real.RLIMIT_CPU: (3, 3),
+        "signals": [(signal.SIGALRM, signal.SIG_DFL)], "timer": (signal.ITIMER_REAL, 11),
+    }  # fmt: skip

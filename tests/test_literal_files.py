@@ -251,6 +251,8 @@ def test_views_of_a_matlab_file_stand_upright():
     found = mat._upright(HERE, {"a": rows.T, "s": square}, 9)
     assert (found["a"].tolist(), found["s"].tolist()) == (rows.T.tolist(), square.tolist())
     assert mat._upright(HERE, {"s": square}, 9)["s"].tolist() == square.tolist()
+    found = mat._upright(HERE, {"a": rows, "b": rows.T + 1, "s": square}, 9)  # one lies, one stands
+    assert [found[name].tolist() for name in "abs"] == [rows.T.tolist(), (rows.T + 1).tolist(), square.tolist()]
 
 
 def test_views_and_labels_of_a_matlab_file_are_picked_by_their_names():

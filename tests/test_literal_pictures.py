@@ -380,6 +380,10 @@ def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_pat
     assert [texts[str(rank)][0] for rank in (1, 2, 3)] == [1, 2, 3]
     assert "mean ranks over 8 data sets" in figures[0]._suptitle.get_text()
     assert "Friedman p = 0.012" in figures[0]._suptitle.get_text()
+    assert axes.get_xlim() == pytest.approx((1 - 0.9, 3.9))
+    ranks.critical_difference = 7.5  # of few sets: more than there are methods
+    draw_critical_difference(tmp_path / "cd.png", ranks, title="t")
+    assert figures[1].axes[0].get_xlim()[1] == pytest.approx(1 + 7.5 + 0.1)
 
 
 def attributes(html, tag, name):

@@ -18,6 +18,8 @@ from viewfuse.plots.pictures import draw_map, why_not_drawn
 from viewfuse.plots.places import lacking
 from viewfuse.plots.style import ON_SCREEN, PictureStyle, distinct_colors, distinct_markers, seen_by_all
 
+MASK = np.arange(60).reshape(20, 3) % 7 > 0
+
 
 def least_distance(colors, eyes) -> float:
     seen = seen_by_all(colors)[eyes]
@@ -73,23 +75,26 @@ def drawn(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("columns", "width"), [(0, 17), (1, 3.5), (2, 7.2)])
-def test_maps_have_the_formats_and_the_width_that_were_asked_for(drawn, tmp_path, columns, width):
-    mask = np.arange(60).reshape(20, 3) % 7 > 0
-    for _ in range(1 + (columns == 1)):  # the same map gives the same files
-        ((words, _, panel), _) = drawn([0] * 9 + [1] * 11, mask, ["a", "b", "c"],
-                                       style=PictureStyle(("png", "svg", "pdf"), columns))  # fmt: skip
-        files = {path.suffix: path.read_bytes() for path in tmp_path.iterdir()}
-        before = locals().get("before", files)
-        assert files == before
+def test_maps_have_the_width_that_was_asked_for(drawn, columns, width):
+    ((_, _, panel), _) = drawn([0] * 9 + [1] * 11, MASK, ["a", "b", "c"], style=PictureStyle(("png", "svg"), columns))
     assert panel.figure.get_figwidth() == width
     assert bool(panel.figure.get_suptitle()) == (columns == 0)
+    inside = panel.xaxis.label.get_window_extent()
+    assert inside.x0 > -1
+    assert inside.x1 < panel.figure.bbox.x1 + 1
+
+
+def test_maps_have_the_formats_that_were_asked_for_and_the_same_map_the_same_files(drawn, tmp_path):
+    seen = []
+    for _ in range(2):
+        drawn([0] * 9 + [1] * 11, MASK, ["a", "b", "c"], style=PictureStyle(("png", "svg", "pdf"), 1))
+        seen.append({path.suffix: path.read_bytes() for path in tmp_path.iterdir()})
+    files = seen[0]
+    assert files == seen[1]
     assert files[".svg"].startswith(b"<?xml")
     assert files[".pdf"].startswith(b"%PDF")
     assert b"/FontFile2" in files[".pdf"]  # TrueType, embedded
     assert b"/Type3" not in files[".pdf"]
-    inside = panel.xaxis.label.get_window_extent()
-    assert inside.x0 > -1
-    assert inside.x1 < panel.figure.bbox.x1 + 1
 
 
 @pytest.mark.parametrize("formats", ["", "jpg", "png;svg"])

@@ -19,10 +19,14 @@ def test_a_step_is_that_of_a_fit_and_the_fastest_after_the_first(monkeypatch):
         return begin(self, stage)
 
     monkeypatch.setattr(training.Training, "begin", look)
+    asked, limited = [], training.limited
+    monkeypatch.setattr(training, "threads_for", lambda starts, n: asked.append((starts, n)) or 1)
+    monkeypatch.setattr(training, "limited", lambda threads: asked.append(threads) or limited(threads))
     before = torch.get_num_threads()
     small = Config(n_clusters=3, batch_size=16, embedding_dim=8, hidden_dim=6)
     assert training.measured_step([3, 5], small, 999) == 0.25
     assert seen == [(16, [3, 5], small.sized(999), 9e-4)]
+    assert asked == [(1, 999), 1]  # one training has all the threads that a fit of so many samples has
     assert torch.get_num_threads() == before
 
 

@@ -23,8 +23,26 @@ def test_there_are_enough_of_them_and_none_twice():
 
 def test_every_defect_applies_and_can_be_read():
     texts = {one.file: (ROOT / one.path).read_text(encoding="utf-8") for one in DEFECTS}
+    firsts = {file: first_lines(text) for file, text in texts.items()}
     for one in DEFECTS:
-        ast.parse(one.applied(texts[one.file]), one.file)
+        text = texts[one.file]
+        assert one.applied(text)
+        first, last = (text[:place].count("\n") for place in (text.index(one.old), text.index(one.old) + len(one.old)))
+        starts = firsts[one.file]
+        begin, end = max(line for line in starts if line <= first), min(line for line in starts if line > last)
+        ast.parse("".join(text.splitlines(keepends=True)[begin:end]).replace(one.old, one.new), one.file)
+
+
+def first_lines(text: str) -> list[int]:
+    """Where the functions, classes and other statements of a file begin, from 0, and where it ends."""
+    found = [min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
+             for node in ast.parse(text).body]  # fmt: skip
+    return [0, *found, text.count("\n") + 1]
+
+
+def test_a_defect_that_cannot_be_read_would_be_noticed():
+    text = "import os\n\n\n@one\ndef a():\n    return 1\n\n\nb = 2\n"
+    assert first_lines(text) == [0, 0, 3, 8, 9 + 1]
 
 
 def test_every_defect_has_tests_that_exist():

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, load
-from viewfuse.cli import main
+from viewfuse.cli import later, main
 from viewfuse.data.views import Views
 from viewfuse.distributed.sharded_predict import predict_parts
 from viewfuse.errors import BadModelFile, SettingError
@@ -121,7 +121,7 @@ def test_pictures_have_names(named, monkeypatch):
     assert "<td>B cells, &lt;new&gt;</td>" in model._repr_mimebundle_()["text/html"]
 
 
-def test_the_command_line_names_the_clusters_of_a_run(run, tmp_path):
+def test_the_command_line_names_the_clusters_of_a_run(run, tmp_path, monkeypatch):
     before = rows_of(run / "labels.csv")
     write_sheets(tmp_path, {"names.csv": Sheet(("label", "name"), [*NAMES.items()])})
     for _ in range(2):  # the second time there are names already
@@ -136,7 +136,18 @@ def test_the_command_line_names_the_clusters_of_a_run(run, tmp_path):
     assert "Cluster 2 (B cells, &lt;new&gt;)" in page
     assert "<new>" not in page
     assert (run / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert "former names" not in made.output
     assert read_run(run).called(1) == "1"
+
+    def fail(*_):
+        raise RuntimeError("no\npicture")
+
+    monkeypatch.setattr(later, "_draw", fail)
+    (tmp_path / "names.csv").write_text("label,name\n1,others\n")
+    made = CliRunner().invoke(main, ["rename", str(run), str(tmp_path / "names.csv")])
+    assert made.exit_code == 0, made.output
+    assert "map.png has the former names: matplotlib failed (RuntimeError: no picture)" in made.output
+    assert read_run(run).called(1) == "1 (others)"
 
 
 @pytest.mark.parametrize(

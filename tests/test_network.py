@@ -17,6 +17,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import (
     Mask,
     Network,
+    OutputChoice,
     TransformerBlock,
     adaptive_mask,
     attend,
@@ -221,3 +222,14 @@ def test_the_layers_are_those_that_are_written_down():
     assert [block.feedforward[0].out_features for block in inner] == [24, 18, 24]
     assert network.centers.shape == (3, 8)
     assert (network.view_encoder.output.choice, network.neighbor_encoders[0].output.choice) == ("mean", "first")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("choice", ["first", "second", "mean"])
+def test_outputs_are_one_or_their_mean_however_many_samples_there_are(choice, batch):
+    tokens = torch.arange(batch * 3 * 4.0).reshape(batch, 3, 4) ** 2
+    chosen = OutputChoice(choice, 3, 4)
+    found = chosen(tokens[:, chosen.tokens])
+    literal = {"first": tokens[:, 0], "second": tokens[:, 1], "mean": (tokens[:, 0] + tokens[:, 1] + tokens[:, 2]) / 3}
+    assert torch.allclose(found, literal[choice])
+    assert found.shape == (batch, 4)

@@ -209,6 +209,7 @@ def test_a_wrong_plan_is_refused(tmp_path, monkeypatch, old, new, message):
 # --- runs
 
 
+@pytest.mark.slow
 def test_a_killed_bench_ends_with_the_same_numbers(start, whole, tmp_path, monkeypatch):
     run_group, done = runner.run_group, []
 

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,9 +24,9 @@ from test_serve import few, parquet
 from viewfuse.errors import DataError
 from viewfuse.serve import worker
 from viewfuse.serve import worker as process
-from viewfuse.serve.app import _read, create_app
+from viewfuse.serve.app import _parts, _read, create_app
 from viewfuse.serve.bodies import Signs, read_json
-from viewfuse.serve.limits import Busy, Limits, TooLong
+from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.opened import open_folder
 from viewfuse.serve.server import Counted, connections
 from viewfuse.serve.worker import Process, joined, parted
@@ -77,6 +78,17 @@ def test_columns_with_names_are_read_in_time_that_grows_with_their_number_alone(
     start = time.process_time()
     assert read_json(json.dumps({"views": {"rna": view}}).encode(), Limits(), ["rna"]).widths == (n,)
     assert time.process_time() - start < 1.5  # 6 s when each name was copied with all before it
+
+
+@pytest.mark.parametrize(("sign", "needed"), [("[", 5 * 3), ("{", 2), (":", 4 * 2), (",", 5 * (7 + 2 + 1))])
+def test_twice_what_samples_and_names_need_is_the_most(sign, needed):
+    """Four samples and a line of names, of two views with seven columns; names may hold a hundred signs more."""
+    most = 2 * (needed + 4 + 7 + 100)
+    signs = Signs(Limits(rows=4), 2, 7)
+    signs.add(sign.encode() * (most - 1))
+    signs.add(sign.encode())
+    with pytest.raises(TooLarge, match=f"the body has more than {most} times '\\{sign}', far more than 4 samples"):
+        signs.add(sign.encode())
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'"":', b'"ab",', b"[1],"], ids=bytes.decode)
@@ -437,6 +449,37 @@ def test_repeated_lines_are_counted(caplog, monkeypatch):
         "Invalid request from 0", "something else",
         "Invalid request from 61 (and 3 more like it)", "something else (and 3 more like it)",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("most", "is_taken"), [(12, True), (11, False)])
+def test_a_body_may_have_as_many_bytes_as_are_allowed(most, is_taken):
+    """However it is cut."""
+
+    class Request:
+        async def stream(self):
+            for part in (b"12345", b"", b"678", b"9abc"):
+                yield part
+
+    async def read():
+        return [part async for part in _parts(Request(), Limits(bytes=most), None)]
+
+    if is_taken:
+        assert b"".join(asyncio.run(read())) == b"123456789abc"
+    else:
+        with pytest.raises(TooLarge, match="more than 11 bytes"):
+            asyncio.run(read())
+
+
+def test_a_service_that_stops_starts_no_process_again():
+    started = []
+    queue = worker.Queue(lambda: started.append("one") or SimpleNamespace(is_alive=False, end=lambda: None), 3, 1)
+    queue.process()
+    queue.process()  # the first one has ended
+    assert len(started) == 2
+    queue.places = 0
+    with pytest.raises(Busy, match="the service stops"):
+        queue.process()
+    assert len(started) == 2
 
 
 class Recorder:

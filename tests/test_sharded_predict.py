@@ -269,6 +269,23 @@ def test_files_side_by_side_are_written_as_in_turn(model, shards, tmp_path, monk
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize(("n_jobs", "files"), [(None, 1), (2, 1), (2, 2), (2, 3)])
+def test_rows_and_bytes_are_counted_once_however_many_work(model, shards, tmp_path, monkeypatch, n_jobs, files):
+    """A file that is alone is counted as it is read, files side by side when they are done."""
+    seen, jobs, run = [], [], sharded_predict.run_jobs
+    monkeypatch.setattr(
+        sharded_predict.ShardProgress, "advance", lambda self, rows, size, files=0: seen.append((rows, size, files))
+    )
+    monkeypatch.setattr(sharded_predict, "run_jobs", lambda *args, **ways: jobs.extend(args[1]) or run(*args, **ways))
+    with joblib.parallel_config("threading"):
+        predict_shards(
+            model, shards[:files], tmp_path / "labels", device="cpu", n_jobs=n_jobs, reading={"trusted": True}
+        )
+    sizes = [path.stat().st_size for path in shards[:files]]
+    assert [sum(column) for column in zip(*seen, strict=True)] == [sum(ROWS[:files]), sum(sizes), files]
+    assert [len(job) for job in jobs] == [3 if files == 1 else 2] * files  # the count cannot travel to other processes
+
+
 def test_a_broken_file_does_not_stop_those_beside_it(model, shards, tmp_path):
     shards[1].write_bytes(b"no archive")
     refused = pytest.raises(DataError, match=r"^1 of 3 files has no labels, the others have: .*part-1\.npz")

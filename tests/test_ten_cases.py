@@ -69,7 +69,7 @@ def noise():
 CASES = {
     "cigars": (cigars, {"n_clusters": 3}, ""),
     "clear": (lambda: groups(30, 25, 20)[0], {"n_clusters": 3}, ""),
-    "noise": (noise, {"n_clusters": 3}, "validate"),
+    "noise": (noise, {"n_clusters": 3}, "Use the embedding as coordinates"),
     "sizes": (lambda: groups(90, 8, 4)[0], {"n_clusters": 3}, "Check whether the small ones are real"),
     "outliers": (with_outliers, {"n_clusters": 3}, "Look at these samples"),
     "batch": (lambda: groups(34, 30)[0], {"n_clusters": 2}, "Fit again with plate as"),
@@ -80,7 +80,7 @@ CASES = {
 }
 """Per case the data, settings, and what the advice is about; none where only the level is to be judged."""
 MATTERS = {"sizes": "unequal", "outliers": "outliers", "batch": "batch", "one view": "one_view",
-           "continuum": "continuum", "end of the range": "range_end"}  # fmt: skip
+           "continuum": "continuum", "noise": "structureless", "end of the range": "range_end"}  # fmt: skip
 
 
 def written(folder, views, model):

@@ -11,9 +11,10 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 
 import reference
 from conftest import make_blobs
-from training_tools import index_samples, train
+from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
+from viewfuse.engine import training as engine
 from viewfuse.engine.batches import embed, epoch_keys
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
@@ -346,3 +347,12 @@ def test_the_drawn_starts_hang_on_the_seed(monkeypatch):
         initial_centers(three_groups(), 3, seed)
     assert torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0], drawn[1])
+
+
+def test_a_cpu_records_no_steps(monkeypatch):
+    made = []
+    monkeypatch.setattr(engine, "GraphedStep", lambda step, device: made.append(device) or step)
+    settings = Config(**SMALL)
+    train(stored_blobs(settings, n=20), settings, 0)
+    train_replicates([stored_blobs(settings, n=20)] * 2, settings, [0, 1])
+    assert made == []

@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, load
+from viewfuse.methods.urrl import validation
 from viewfuse.selection import confidence, rules
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import advice_of, reasons_of
@@ -69,6 +70,17 @@ def test_confidence_by_a_literal_reference(noise, clear):
         for i in range(0, len(found), 7):
             wanted = 1 / (1 + exp(-literal_logit(model, i, again)))
             assert found[i] == pytest.approx(min(max(wanted, 1 / k), 0.995), abs=1e-5)
+
+
+def test_the_logit_of_a_chance_in_numbers():
+    """Two centres 10 apart on a line, four training samples of which one is in cluster 1."""
+    known = confidence.Calibration(torch.tensor([0, 0, 0, 1]), np.array([0.5, -0.3]), np.zeros(2))
+    points, centers = torch.tensor([[2.0, 5.0], [9.0, 0.0], [8.0, 3.0]]), torch.tensor([[0.0, 0.0], [10.0, 0.0]])
+    ids = torch.tensor([[[0, 1]], [[3, 0]], [[1, 2]]])
+    found = confidence.sample_logits(known, points, centers, torch.tensor([0, 1, 1]), ids)
+    margins, near = (0.6, 0.8, 0.6), (1.0, (0.5 - 0.25) / 0.75, 0.0)  # never less than chance
+    wanted = [-0.25 + n * (3 * m + 2 * again) for n, m, again in zip(near, margins, (0.5, 0.0, 0.0), strict=True)]
+    assert found.tolist() == pytest.approx(wanted)
 
 
 def test_what_is_found_again_is_matched_one_to_one_and_corrected_for_chance():
@@ -299,9 +311,17 @@ def test_reasons_have_words_of_their_own():
         rules.on_kmeans(0.3, 0.89, 0.45),
     ]
     found = rules.with_reasons(Trust("some", {"again": 0.7, "low": 0.5, "high": 0.8}, 4), *reversed(every))
-    assert [one["name"] for one in found.reasons] == list(rules.GRAVITY)
+    assert [one["name"] for one in found.reasons] == [name for name in rules.GRAVITY if name != "structureless"]
     told = reasons_of(found)
     assert told[-1].what.endswith("neighbours agree with ours better: 0.89 against 0.45.")
     assert "clusters 1 and 3" in told[2].what
     assert advice_of(found) == told[0].advice
     assert len({one.advice for one in told}) == 8  # that on k-means has none
+
+
+@pytest.mark.parametrize(("n", "seen"), [(50, 40), (13, 10), (2, 2)])
+def test_every_refit_sees_four_fifths_each_once(n, seen):
+    found = validation.drawn(n, 3, 7)
+    assert [len(set(rows.tolist())) for rows in found] == [seen] * 3
+    assert all((np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < n for rows in found)
+    assert n == 2 or len({tuple(rows) for rows in (*found, *validation.drawn(n, 3, 8))}) == 6

@@ -128,6 +128,7 @@ def test_joined_samples_are_placed_as_they_were_in_training(fitted):
     assert fitted.novelty(drawn(OLD, 0))[:3].shape == (3,)
 
 
+@pytest.mark.slow
 def test_new_kinds_get_new_numbers(fitted):
     """One new kind is in the tests below, two at a time here."""
     before, sizes, known = fitted.labels_.copy(), (30, 16), fitted._model
@@ -161,14 +162,17 @@ def test_a_kind_that_comes_in_small_portions_is_found_when_there_are_enough(fitt
     assert np.array_equal(fitted.labels_, again.labels_)  # as if it had never been saved
 
 
-def test_numbers_without_a_cluster_stay_empty(fitted):
-    """Of a model whose three clusters have the numbers 0, 2 and 3."""
+def test_numbers_without_a_cluster_stay_empty(fitted, monkeypatch):
+    """Of a model whose three clusters have the numbers 0, 2 and 3; a new one is learned for a quarter of the epochs."""
+    epochs, train = [], updating._train
+    monkeypatch.setattr(updating, "_train", lambda *job: epochs.append(job[2]) or train(*job))
     embedding = torch.from_numpy(fitted.embedding_)
     given = Fitted(fitted._model, embedding, fitted.history_, 0, fitted.objectives_, fitted.decisions_)
     found = with_numbers(given, np.array([0, 2, 3]), 4)
     fitted._take_over(found.model, embedding, found.history, found.objectives, found.decisions)
     assert (set(fitted.labels_.tolist()), fitted.n_clusters_) == ({0, 2, 3}, 4)
     made = fitted.update(drawn([0, 1] * 5 + [3] * 20, 1, 150))
+    assert epochs == [40 / 8, 40 / 4]
     assert made.empty == [1]
     assert "cluster 1 is empty" in words(made)
     assert (fitted.labels_[-20:] == 4).mean() >= 0.8
@@ -180,9 +184,11 @@ def test_only_a_part_of_many_old_samples_is_trained_on(fitted, monkeypatch):
     monkeypatch.setattr(updating, "_CORESET", 20)
     monkeypatch.setattr(updating, "_PER_NEW", 1)
     train = updating._train
-    monkeypatch.setattr(updating, "_train", lambda *job: seen.append(job[3]) or train(*job))
+    monkeypatch.setattr(updating, "_train", lambda *job: seen.append(job[2:]) or train(*job))
     fitted.update(drawn([0, 1, 2], 1, 150))
-    rows = seen[0][0].tolist()
+    ((epochs, given),) = seen
+    assert epochs == 40 / 8  # an eighth of those of the fit
+    rows = given[0].tolist()
     assert len(rows) == 23
     assert rows[-3:] == [150, 151, 152]
     assert set(old_kinds(fitted)[rows[:20]]) == {0, 1, 2}

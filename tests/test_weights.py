@@ -88,6 +88,26 @@ def test_a_weight_is_a_repetition_in_every_loss():
     assert torch.allclose(repeated(weights, losses.target(q, weights=weights))[0], target, rtol=1e-6)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_of_networks_side_by_side_are_those_of_each(weighted):
+    """With weights, hints and views of their own, which sum to other totals."""
+    draw = torch.Generator().manual_seed(2)
+    near, far = (torch.randn(3, 6, 4, generator=draw).double() for _ in range(2))
+    centers, errors = torch.randn(3, 5, 4, generator=draw).double(), torch.rand(3, 6, 2, generator=draw).double()
+    present, known = torch.rand(3, 6, 2, generator=draw) < 0.6, torch.randint(-1, 5, (3, 6), generator=draw)
+    weights = torch.tensor([[1, 2, 3, 4, 5, 6], [0.5] * 6, [0, 9, 0, 1, 1, 7]]).double()
+
+    def terms(at):
+        own = weights[at] if weighted else None
+        return [
+            losses.reconstruction(errors[at].unbind(-1), present[at], own), losses.robustness(near[at], far[at], own),
+            losses.clustering(near[at], centers[at], weights=own), losses.hints(near[at], centers[at], known[at], own),
+        ]  # fmt: skip
+
+    alone = [torch.stack(terms(one)) for one in range(3)]
+    assert torch.allclose(torch.stack(terms(slice(None))), torch.stack(alone, dim=1), rtol=1e-6)
+
+
 @pytest.mark.parametrize("weights", [[1.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 def test_nothing_is_learned_from_samples_without_weight(weights):
     draw = torch.Generator().manual_seed(1)

@@ -82,6 +82,7 @@ def test_groups_are_found_and_decisions_say_how(story, genes):
     assert summary["params"]["reduction"] == "auto"
 
 
+@pytest.mark.slow
 def test_the_same_file_gives_the_same_labels(story, tmp_path):
     file, few, out, _, _ = story
     expected = pd.read_csv(out / "labels.csv", index_col="id")
@@ -174,6 +175,7 @@ def fitted(counts, mask):
     return URRL(3, random_state=0, device="cpu", **SMALL).fit(Views({"rna": counts, "vitals": measured}, mask=mask))
 
 
+@pytest.mark.slow
 def test_junk_in_hidden_rows_changes_no_bit(small):
     model, counts, mask = small
     assert model.decisions_["reduction"]["chosen"]["rna"] == "counts"
@@ -181,6 +183,7 @@ def test_junk_in_hidden_rows_changes_no_bit(small):
     assert np.array_equal(fitted(junk, mask).embedding_, model.embedding_)
 
 
+@pytest.mark.slow
 def test_the_order_of_columns_does_not_matter(small):
     model, counts, mask = small
     mixed = fitted(counts[:, np.random.default_rng(0).permutation(600)], mask)
@@ -196,6 +199,7 @@ def test_depth_of_a_cell_does_not_matter(small):
     assert np.array_equal(thrice.argmax(axis=1), once.argmax(axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
 def test_company_changes_no_bit(small, make):
     """In float64 products differ with the number of rows; of that nearly nothing is left in float32."""

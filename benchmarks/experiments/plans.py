@@ -195,7 +195,13 @@ def gaps_of(plan: str, dataset: str, rate: float, method: str, condition: str, n
     if not n_views:
         own = (one.views for one in read_plan(plan).conditions if (one.method, one.name) == (method, condition))
         n_views = min(next(own, None) or len(entry.widths), len(entry.widths))
-    return describe(paper_mask(entry.n, n_views, rate, min(entry.missing_number, n_views - 1), random_state=0))
+    return _gaps_of_mask(entry.n, n_views, rate, min(entry.missing_number, n_views - 1))
+
+
+@cache
+def _gaps_of_mask(n: int, n_views: int, rate: float, missing_number: int) -> Gaps:
+    """What the first mask leaves; every method of a table has the same ones."""
+    return describe(paper_mask(n, n_views, rate, missing_number, random_state=0))
 
 
 class MaskSetting(NamedTuple):

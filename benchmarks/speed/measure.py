@@ -111,7 +111,8 @@ def interleaved(
 
 def training_speed(device: torch.device, size: Size) -> Facts:
     """Steps of the joint stage per second, on Handwritten with the mask .5/4."""
-    table, settings = _handwritten_table(size), Config(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT)
+    table = _handwritten_table(size)
+    settings = Config(n_clusters=N_CLUSTERS, clustering_weight=WEIGHT).sized(len(table))
     counts = (1, 10) if device.type == "cuda" else (1,)
     ours = {n: OurTraining(table, settings, 0, device, n) for n in counts}
     plain = PlainTraining(table, settings, 0, device)

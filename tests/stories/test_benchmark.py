@@ -41,6 +41,7 @@ def scores(machines):
     return {name: np.array([[of(known, labels) for of in measures] for labels in runs]) for name, runs in found.items()}
 
 
+@pytest.mark.slow
 def test_three_methods_are_compared_on_the_same_masks(scores):
     accuracy = {name: runs[:, 0].mean() for name, runs in scores.items()}
     assert min(accuracy["URRL"], accuracy["knn"]) >= 0.9

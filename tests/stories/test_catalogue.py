@@ -19,7 +19,7 @@ N, KINDS = 90, 3
 TINY = ("--embedding-dim", 16, "--hidden-dim", 16, "--batch-size", 45, "--learning-rate", 0.002, "--joint-epochs", 2,
         "--pretrain-epochs", 6, "--scaling", "standard", "--device", "cpu")  # fmt: skip
 BLOCKS = ("--block", "picture=picture", "--block", "text=text", "--block", "price=price")
-pytestmark = pytest.mark.filterwarnings("default::viewfuse.SuspiciousDataWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default::viewfuse.SuspiciousDataWarning")]
 
 
 def run(*arguments):

@@ -45,6 +45,7 @@ def hospital(tmp_path):
     return tmp_path, kinds
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.usefixtures("quick_map")
 def test_patients_are_clustered_and_new_ones_placed(hospital):

@@ -16,7 +16,7 @@ from viewfuse import URRL, Views, load
 from viewfuse.cli import main
 from viewfuse.metrics import clustering_accuracy
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of mudata's own
 QUICK = {"embedding_dim": 16, "hidden_dim": 32, "pretrain_epochs": 6, "joint_epochs": 2, "scaling": "standard",
          "random_state": 0}  # fmt: skip
 GENES, PROTEINS, GROUPS = 80, 9, 3

@@ -93,27 +93,26 @@ def _categories(labels: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[s
     """Name of the test, samples, statistic and p-value."""
     from scipy.stats import chi2_contingency, fisher_exact
 
-    counts = _counts(labels, values)
+    (groups, rows), (kinds, columns) = (np.unique(one, return_inverse=True) for one in (labels, values))
+    shape = len(groups), len(kinds)
+    counts = _counts(rows, columns, shape)
     statistic, p, _, expected = chi2_contingency(counts, correction=False)
     if (expected < _EXPECTED).mean() <= _MOST_BELOW and expected.min() >= 1:
         return "chi-squared", len(labels), float(statistic), float(p)
-    if counts.shape == (2, 2):
+    if shape == (2, 2):
         odds, p = fisher_exact(counts)
         return "Fisher", len(labels), float(odds), float(p)
-    draws = np.random.default_rng(0)
-    inverse = 1 / expected
+    draws, inverse = np.random.default_rng(0), 1 / expected
     as_large = sum(
-        float((_counts(labels, draws.permutation(values)) ** 2 * inverse).sum()) - len(labels) >= statistic - 1e-9
+        float((_counts(rows, draws.permutation(columns), shape) ** 2 * inverse).sum()) - len(labels) >= statistic - 1e-9
         for _ in range(_SHUFFLES)
     )
     return "chi-squared by shuffling", len(labels), float(statistic), (1 + as_large) / (1 + _SHUFFLES)
 
 
-def _counts(labels: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Samples by group and value, of which all are there."""
-    (groups, rows), (kinds, columns) = (np.unique(one, return_inverse=True) for one in (labels, values))
-    counts = np.bincount(rows * len(kinds) + columns, minlength=len(groups) * len(kinds))
-    return counts.reshape(len(groups), len(kinds))
+def _counts(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.int64]:
+    """Samples by row and column of a table."""
+    return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def log_rank(times: NDArray[np.float64], seen: NDArray[np.bool_], groups: NDArray[np.int64]) -> tuple[float, float]:

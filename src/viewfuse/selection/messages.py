@@ -346,5 +346,5 @@ def listed(labels: list[Any]) -> str:
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any], Spell], Reason]] = {
     "batch": _batch, "continuum": _continuum, "dissolves": _dissolves, "range_end": _range_end, "outliers": _outliers,
-    "one_view": _one_view, "unequal": _unequal, "k-means": _kmeans,
+    "one_view": _one_view, "unequal": _unequal, "k-means": _kmeans, "structureless": _continuum,
 }  # fmt: skip

@@ -144,7 +144,9 @@ HIGH, NONE = 0.8, 0.5
 """Bounds of the mean chance, corrected for chance (results/trust tells what repeated fits gave above and below)."""
 DISSOLVES = 0.5
 """A cluster of which less than half is expected again dissolves (Hennig's bound)."""
-GRAVITY = ("batch", "continuum", "dissolves", "range_end", "outliers", "one_view", "unequal", "k-means")
+GRAVITY = (
+    "batch", "continuum", "structureless", "dissolves", "range_end", "outliers", "one_view", "unequal", "k-means",
+)  # fmt: skip
 """The names of the reasons, the gravest first."""
 _WHOLE_ERROR, _CLUSTER_ERROR = 1.2, 1.4
 """Of estimated logits: nine in ten sets lay within 1.1 of what repeated fits gave, clusters within 1.3
@@ -214,6 +216,10 @@ def with_reasons(trust: Trust, *found: Mapping[str, Any] | None) -> Trust:
     """Trust with more reasons, those that are None left out; one that has the name of another replaces it."""
     own = {one["name"]: one for one in (*trust.reasons, *(one for one in found if one is not None))}
     word = "some" if {"continuum", "dissolves"} & own.keys() and trust.chosen == "high" else trust.chosen
+    if "structureless" in own:
+        word = "none"
+        if "continuum" in own:  # says the same
+            del own["structureless"]
     return replace(trust, chosen=word, reasons=[own[name] for name in GRAVITY if name in own])
 
 

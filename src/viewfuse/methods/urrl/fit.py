@@ -59,6 +59,7 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
+from viewfuse.selection.structure import on_structure
 from viewfuse.utils.settings import check_choice
 
 
@@ -289,7 +290,7 @@ def trust_of(
         partitions = ours, torch.from_numpy(reference).to(ids.device)
         simple = on_kmeans(matched_share(labels, reference), *(macro_agreement(x, ids, n_clusters) for x in partitions))
     others = on_sizes(labels, n_clusters), on_views(ours, ids, model.names), on_outliers(n_outliers, len(labels))
-    return with_reasons(found, simple, *others)
+    return with_reasons(found, simple, on_structure(model.stored, labels, n_clusters), *others)
 
 
 def calibrated(model: Model, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> Model:
