@@ -46,8 +46,10 @@ function byNumber(name, values) {
   return { name, of, groups: [...groups, { name: "not known", ...GREY }], text: (i) => `${name}: ${values[i] ?? "not known"}` };
 }
 
+// What is nothing to look at is grey: beside hundreds of bright others a few outliers would not be seen.
 function byLevel({ name, levels, values }, look) {
-  const groups = [...levels.map((level, i) => ({ name: level, ...look(i) })), { name: "not known", ...GREY }];
+  const seen = (level, i) => (level === "not far from others" ? GREY : look(i));
+  const groups = [...levels.map((level, i) => ({ name: level, ...seen(level, i) })), { name: "not known", ...GREY }];
   const of = values.map((value) => value ?? levels.length);
   return { name, of, groups, text: (i) => `${name}: ${groups[of[i]].name}` };
 }

@@ -235,7 +235,7 @@ class SampleMap {
     if (this.drag && this.lasso) this.paintLasso();
   }
 
-  // Samples that look alike are painted in one go; faint ones first.
+  // Samples that look alike are painted in one go; faint ones first, those of small groups last.
   bundles() {
     const found = new Map();
     for (let i = 0; i < this.count; i++) {
@@ -244,7 +244,7 @@ class SampleMap {
       if (!found.has(key)) found.set(key, { group, full, faint, members: [] });
       found.get(key).members.push(i);
     }
-    return [...found.values()].sort((a, b) => b.faint - a.faint);
+    return [...found.values()].sort((a, b) => b.faint - a.faint || b.members.length - a.members.length);
   }
 
   // Names of clusters, above the mark that is nearest to the middle of each.
