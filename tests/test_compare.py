@@ -237,16 +237,12 @@ def test_a_comparison_of_which_nothing_is_left_fails(blobs, tmp_path, monkeypatc
         assert failed.stderr.splitlines()[-1].startswith("viewfuse: every run failed, so there is nothing to compare")
 
 
-def test_values_of_a_list_may_stand_apart():
-    args = ["a.csv", "--rates", "0", ".5", "b.csv", "--seeds", "1"]
-    assert joined(args, "--rates", lambda text: text[0] in "0.") == [
-        "a.csv",
-        "--rates",
-        "0,.5",
-        "b.csv",
-        "--seeds",
-        "1",
-    ]
+@pytest.mark.parametrize("rates", [["--rates", "0", ".5"], ["--rates", "0", "b.csv", "--rates", ".5"]])
+def test_values_of_a_list_may_stand_apart(rates):
+    args = ["a.csv", *rates, "--seeds", "1"]
+    others = [one for one in args if one in ("a.csv", "b.csv", "--seeds", "1")]
+    assert joined(args, "--rates", lambda text: text[0] in "0.") == ["--rates", "0,.5", *others]
+    assert joined(others, "--rates", lambda text: text[0] in "0.") == others
 
 
 @pytest.mark.parametrize("asked", [["mine", "nemo"], ["nemo", "mine"], ["nemo,mine"]])

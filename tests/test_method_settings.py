@@ -96,6 +96,7 @@ def test_pairs_that_do_not_fit_into_memory_are_refused(monkeypatch):
     """There are no more negative pairs of a sample than samples."""
     present = torch.ones(5, 2, dtype=torch.bool)
     assert SURE(2, n_negatives=10**9)._pairs(present, 0).shape == (5 + 25, 3)
+    assert SURE(2, n_negatives=2)._pairs(present[:, :1], 0).shape == (5 + 10, 2)  # one view has no other to draw from
     monkeypatch.setattr("viewfuse.utils.memory.available", lambda: 1000)
     with pytest.raises(NotEnoughMemory, match=r"5 negative pairs of each sample needs .* choose a smaller n_negatives"):
         SURE(2, n_negatives=10**9)._pairs(present, 0)

@@ -32,16 +32,17 @@ class _WithLists(click.Command):
 
 
 def joined(args: Sequence[str], flag: str, belongs: Callable[[str], bool]) -> list[str]:
-    """The arguments, with all that belongs to `flag` in one."""
+    """The arguments, with all that belongs to `flag` in one, also where it stands several times."""
     found: list[str] = []
+    every: list[str] = []
     rest = list(args)
     while rest:
-        found.append(rest.pop(0))
-        values = list(takewhile(belongs, rest)) if found[-1] == flag else []
-        if values:
-            found.append(",".join(values))
-            del rest[: len(values)]
-    return found
+        one = rest.pop(0)
+        values = list(takewhile(belongs, rest)) if one == flag else []
+        del rest[: len(values)]
+        every += values
+        found += [] if values else [one]
+    return [flag, ",".join(every), *found] if every else found
 
 
 def _is_number(text: str) -> bool:

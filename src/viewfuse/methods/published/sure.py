@@ -163,7 +163,7 @@ class SURE(PublishedMethod):
         memory.require(n_bytes, f"{count:,} negative pairs of each sample", "choose a smaller n_negatives")
         rng, shape = np.random.default_rng([seed, 6]), (len(rows), n_views - 1, count)
         drawn = [rng.choice(rows, count, replace=False) for _ in range(len(rows) * (n_views - 1))]
-        others = np.array(drawn, dtype=rows.dtype).reshape(shape).swapaxes(1, 2).reshape(-1, n_views - 1)
+        others = np.array(drawn, dtype=rows.dtype).reshape(shape).swapaxes(1, 2).reshape(len(rows) * count, n_views - 1)
         other = np.column_stack([np.repeat(rows, count), others, np.zeros(len(others), dtype=rows.dtype)])
         same = np.column_stack([*[rows] * n_views, np.ones_like(rows)])
         return torch.from_numpy(np.concatenate([same, other])).to(present.device)
