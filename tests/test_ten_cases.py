@@ -107,8 +107,7 @@ def test_no_sentence_of_a_fit_contradicts_another(case, tmp_path):
     names = [one["name"] for one in trust.reasons]
 
     assert trust.level in ("high", "some", "none")
-    word = f"{trust.level}: repeated"
-    assert f"Trust in these clusters: {words(trust)}.".replace(word, f"{trust.level}. Repeated") in page
+    assert f"Trust in these clusters \N{EN DASH} {words(trust)}." in page
     assert words(trust).startswith(f"{trust.level}: repeated fits put {trust.evidence['again']:.0%} of the samples")
     assert model.decisions_["confidence"]["chosen"] == pytest.approx(trust.evidence["again"], abs=1e-6)
     assert not re.search(r"stable|doubtful|thorough|reliab", said)

@@ -202,8 +202,7 @@ def how_sure(run: FinishedRun, spell: Spell) -> list[str]:
     if run.trust is None:
         return [_confidence(run)] if len(run.ids) else []
     known = [one.what for one in reasons_of(run.trust, spell)]
-    level, reason = words(run.trust, spell).split(": ", 1)
-    return [f"Trust in these clusters: {level}. {reason[0].upper()}{reason[1:]}.", *known]
+    return [f"Trust in these clusters \N{EN DASH} {words(run.trust, spell)}.", *known]
 
 
 def _confidence(run: FinishedRun) -> str:

@@ -23,7 +23,7 @@ _ROWS, _DRAWS = 400, 2
 """Samples that are looked at, and Gaussians that are drawn: scores of these differ by a tenth."""
 _CLEARER = 1.2
 """Times the score of a Gaussian, or so many times fewer neighbours that leave their cluster. 14 of 15 fits of noise had
-less, 19 of 20 real and synthetic sets more: all but Scene15 (results/trust)."""
+less, 18 of 19 real and synthetic sets more: all but Scene15 (results/trust)."""
 
 
 def on_structure(samples: Samples, labels: NDArray[np.int64], n_clusters: int) -> dict[str, Any] | None:

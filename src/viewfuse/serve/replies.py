@@ -69,9 +69,11 @@ def _judged_together(
         if (facts["question"], facts["kind"]) == ("predict", JSON):
             with suppress(Exception):  # it is found again where the request is answered
                 views[i] = _recorded(partial(_complete, fitted, limits, body))[0]
+    if not views:
+        return {}
     try:
         judged, warned = _recorded(lambda: fitted.judge(stacked(list(views.values()))))
-    except Exception:
+    except Exception:  # each is asked alone then, so that the fault of one is said to its caller only
         return {}
     ends = list(accumulate(map(len, views.values()), initial=0))
     parts = (Judged._make(said[first:last] for said in judged) for first, last in pairwise(ends))
