@@ -244,7 +244,9 @@ def test_the_strength_of_splits_is_explained(tmp_path):
 def test_the_verdict_says_how_sure_that_is(tmp_path):
     run = read_run(write_run(tmp_path / "sure"))
     (sure,) = how_sure(run, str)
-    assert sure.startswith("Trust in these clusters \N{EN DASH} high: repeated fits put 93% of the samples (83 to 98%) into the")
+    assert sure.startswith(
+        "Trust in these clusters \N{EN DASH} high: repeated fits put 93% of the samples (83 to 98%) into the"
+    )
     assert all(re.search(r"(high|low) \w+ in (rna|protein) \(", line) for line in apart_in_words(run)[0])
     doubt = {"trust": trust_of("some", again=0.7, reasons=[{"name": "range_end", "number": 3}])}
     run = read_run(write_run(tmp_path / "unsure", decisions=doubt, remarks=["view rna: 2 columns never change"]))
