@@ -48,9 +48,13 @@ def beside_classes(view, classes, codes):
 
 
 def accuracies(kind, views, classes, codes, mask, shifts, seed):
-    """Accuracy in % without batches, with them, and where they are taken out beside the true classes."""
-    k, moved = int(classes.max()) + 1, [view + codes[:, None] * own for view, own in zip(views, shifts, strict=True)]
-    plain, moved = apply_mask(views, mask), apply_mask(moved, mask)
+    """Accuracy in % without batches, with them, and where they are taken out beside the true classes.
+
+    Without batches all samples are shifted alike: counts would be reduced as counts, which those of a batch are not.
+    """
+    k, pairs = int(classes.max()) + 1, list(zip(views, shifts, strict=True))
+    plain = apply_mask([view + own for view, own in pairs], mask)
+    moved = apply_mask([view + codes[:, None] * own for view, own in pairs], mask)
     known = [beside_classes(view, classes, codes) for view in moved]
     given = Views(plain), with_batch(Views(moved), codes.astype(str)), Views(known)
     if kind == "kmeans":
