@@ -366,10 +366,7 @@ class Placing:
         sure = complete.completed[:, 0]
         chances = np.stack([np.zeros(len(sure)), sure, 1 - sure], axis=1).astype(np.float32)
         labels = np.where(np.isclose(sure, 0.7), -1, chances.argmax(axis=1))
-        return Judged(labels, chances, chances.max(axis=1) < 1 - alpha, sure, labels < 0)
-
-    def out_of_range(self, complete):
-        return complete.completed[:, 0] > 0.9
+        return Judged(labels, chances, chances.max(axis=1) < 1 - alpha, sure, labels < 0, sure > 0.9)
 
 
 def test_counts_are_added_up_over_parts(tmp_path):

@@ -17,10 +17,10 @@ from viewfuse.selection.splits import (
     agreement,
     border_gaps,
     evidence,
-    gaussian_like,
     p_value,
     splits_of,
 )
+from viewfuse.selection.structure import gaussian_like
 from viewfuse.selection.tree import Tree, cluster_tree, edges
 
 

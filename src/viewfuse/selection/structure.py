@@ -16,7 +16,6 @@ from torch import Tensor
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.scores import AGREEMENT_DEPTH, macro_agreement
-from viewfuse.selection.splits import gaussian_like
 from viewfuse.selection.tree import principal
 
 _ROWS, _DRAWS = 400, 2
@@ -45,6 +44,13 @@ def on_structure(samples: Samples, labels: NDArray[np.int64], n_clusters: int) -
     if ours >= _CLEARER * null or _CLEARER * (1.0 - ours) <= 1.0 - null:
         return None
     return {"name": "structureless", "ours": ours, "null": null}
+
+
+def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
+    """A Gaussian of the mean and covariance of a table, of the same shape: random sums of its rows."""
+    n, middle = len(table), table.double().mean(dim=0).to(table)
+    drawn = torch.randn(n, n, generator=generator, dtype=table.dtype).to(table)
+    return drawn @ (table - middle) / n**0.5 + middle
 
 
 def _score_of(table: Tensor, like: Samples, n_clusters: int) -> float:

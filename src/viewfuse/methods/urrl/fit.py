@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.data.known.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
@@ -265,6 +264,8 @@ class _Chosen(NamedTuple):
 
 def _with_known(fitted: Fitted, source: Source, known: Knowledge) -> Fitted:
     """What was fitted, with what became of hints, pairs, weights and batches among its decisions."""
+    if known is NOTHING and source.before is None:
+        return fitted
     facts = fitted.labels(), fitted.model.stored, source.reduced.ids, source.reduced.names
     found: list[Decision] = list(what_became(known, fitted.known, *facts))
     if source.before is not None:
