@@ -10,6 +10,7 @@ import torch
 
 from test_tree import samples
 from viewfuse.selection.kmeans import filled_table
+from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.splits import (
     Evidence,
     Look,
@@ -20,7 +21,6 @@ from viewfuse.selection.splits import (
     p_value,
     splits_of,
 )
-from viewfuse.selection.structure import gaussian_like
 from viewfuse.selection.tree import Tree, cluster_tree, edges
 
 

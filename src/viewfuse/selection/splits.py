@@ -27,7 +27,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.selection.structure import gaussian_like
+from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.tree import DEPTH, Tree, edges, joined_groups, nearest, neighbor_graph, small_clusters
 
 LEAST = 8

@@ -49,6 +49,7 @@ from viewfuse.selection.rules import (
     on_kmeans,
     on_outliers,
     on_sizes,
+    on_structure,
     on_views,
     with_reasons,
 )
@@ -58,7 +59,6 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
-from viewfuse.selection.structure import on_structure
 from viewfuse.utils.settings import check_choice
 
 
