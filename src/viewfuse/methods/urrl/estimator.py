@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -54,6 +54,8 @@ _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
+@takes_old_names
+@dataclass(eq=False, repr=False)
 class URRL(Updatable, NestedLevels, MultiViewClusterer):
     """Cluster samples described by several views, some of them missing (URRL-IMVC, KDD '24).
 
@@ -139,41 +141,23 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     (1, 1, True)
     """
 
-    method_builders: ClassVar[Mapping[str, BuildMethod]] = {"urrl": URRLMethod.from_saved}
+    n_clusters: int | str = "auto"
+    _: KW_ONLY
+    cluster_range: tuple[int, int] = RANGE
+    scaling: str = "auto"
+    fill: str = "neighbors"
+    reduction: str | Mapping[str, str] = "auto"
+    effort: str = Config.effort
+    outliers: str = "mark"
+    n_init: int | str = "auto"
+    config: Config | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: bool = False
+    n_jobs: int | None = None
+    checkpoint: str | PathLike[str] | None = None
 
-    @takes_old_names
-    def __init__(
-        self,
-        n_clusters: int | str = "auto",
-        *,
-        cluster_range: tuple[int, int] = RANGE,
-        scaling: str = "auto",
-        fill: str = "neighbors",
-        reduction: str | Mapping[str, str] = "auto",
-        effort: str = Config.effort,
-        outliers: str = "mark",
-        n_init: int | str = "auto",
-        config: Config | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: bool = False,
-        n_jobs: int | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.cluster_range = cluster_range
-        self.scaling = scaling
-        self.fill = fill
-        self.reduction = reduction
-        self.effort = effort
-        self.outliers = outliers
-        self.n_init = n_init
-        self.config = config
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
+    method_builders: ClassVar[Mapping[str, BuildMethod]] = {"urrl": URRLMethod.from_saved}
 
     @classmethod
     def paper(cls, n_clusters: int, **params: Any) -> Self:
