@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
-from viewfuse.distributed.shard_files import ShardProgress
+from viewfuse.engine.callbacks import ShardProgress
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.fitted.novelty import USUAL
