@@ -231,11 +231,16 @@ class Progress:
         """Show nothing in another process."""
         return Progress, ()
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether anything is shown at all."""
+        return self._has_lines or not self._bar.disable
+
     def tell(self, line: str) -> None:
-        """A line for people that stays."""
-        if self._has_lines:
+        """A line for people that stays; nothing where it is empty."""
+        if line and self._has_lines:
             tell(line)
-        elif not self._bar.disable:
+        elif line and not self._bar.disable:
             self._bar.write(line, file=sys.stderr)
 
     def end_stage(self) -> None:

@@ -142,8 +142,8 @@ def fit_models(
     early = config.early_epochs(n_samples) if scaling == "auto" else last
     take_over(searches, begun, first)
     progress.expect(sum(search.most_epochs(first) for search in searches))
-    for line in (line for search in searches if (line := search.long_wait())):
-        progress.tell(line)
+    for search in searches if progress.is_shown else ():
+        progress.tell(search.long_wait())
     ways: dict[str, Any] = {"n_jobs": n_jobs, "threads": threads, "progress": progress, "checkpoint": checkpoint}
     _pretrain([trial for search in searches for trial in search.trials], early, **ways)
     if early < first:
