@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -26,8 +27,23 @@ HANDWRITTEN = (2000, [240, 76, 216, 47, 64, 6])
 )
 def test_parameters_are_counted_exactly(widths, changes):
     config = replace(Config(), **changes)
-    network = URRLMethod(config).empty(widths)
-    assert cost.n_parameters(widths, config) == sum(one.numel() for one in network.parameters())
+    length, ratio, size, hidden = (
+        config.list_length,
+        config.feedforward_ratio,
+        config.embedding_width,
+        config.hidden_width,
+    )
+    coded = [width + length * config.distance_code for width in widths]
+    expected = config.n_clusters * size
+    for width in (*coded, size):  # query, key, value, merge, both layers of the feed-forward part; biases, two norms
+        expected += (4 + 2 * ratio) * width**2 + (9 + ratio) * width
+    for shape in [[w, hidden, hidden, size] for w in coded] + [[size, hidden, hidden, hidden, w] for w in widths]:
+        expected += sum(a * b + b for a, b in pairwise(shape)) + len(shape) - 2  # with biases and slopes
+    for choice, n, wide in [(config.neighbor_output, length, w) for w in coded] + [
+        (config.view_output, len(widths), size)
+    ]:
+        expected += (n * wide**2 + wide) * (choice == "concat")
+    assert cost.n_parameters(widths, config) == expected
 
 
 def test_neighbour_lists_are_as_deep_as_the_method_keeps_them():

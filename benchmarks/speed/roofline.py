@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import chain, coded_width, decode_widths, embed_widths, layer_outputs, products
+from viewfuse.methods.urrl.cost import coded_width, decode_widths, embed_widths, layer_outputs
 
 _PASSES = 3
 """Forward, and backward for the inputs and for the weights: three products of the same size."""
@@ -46,6 +47,16 @@ def _per_list(width: int, config: Config, asked: int) -> int:
     length, wide = config.list_length, coded_width(width, config)
     code, attention = length**2 * width, 2 * asked * length * wide
     return code + attention + asked * products(wide, config.feedforward_ratio)
+
+
+def products(width: int, ratio: int) -> int:
+    """Of a token: query, key, value and merge, and both layers of the feed-forward part."""
+    return (4 + 2 * ratio) * width**2
+
+
+def chain(widths: Sequence[int]) -> int:
+    """Weights of linear layers between the widths."""
+    return sum(wide * narrow for wide, narrow in pairwise(widths))
 
 
 def lower_bound(counts: Mapping[str, float], peaks: Mapping[str, float]) -> dict[str, float]:

@@ -1,10 +1,9 @@
-"""What a fit will cost: parameters, memory and steps, counted from the shapes. Nothing here needs torch."""
+"""What a fit will cost: parameters, memory and steps, counted from the shapes; only parameters need torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from viewfuse.methods.urrl.config import Config
 
@@ -76,22 +75,10 @@ def _step_bytes(widths: Sequence[int], config: Config, n_samples: int) -> int:
 
 
 def n_parameters(widths: Sequence[int], config: Config) -> int:
-    """Numbers that are learned, all of them."""
-    coded, size = [coded_width(width, config) for width in widths], config.embedding_width
-    blocks = sum(_block(width, config) for width in (*coded, size))
-    chains = [embed_widths(width, config) for width in coded] + [decode_widths(width, config) for width in widths]
-    layers = sum(chain(one) + sum(one[1:]) + len(one) - 2 for one in chains)  # with biases and slopes
-    outputs = sum(_output(config.neighbor_output, config.list_length, width) for width in coded)
-    return blocks + layers + outputs + _output(config.view_output, len(widths), size) + config.n_clusters * size
+    """Numbers that are learned, all of them: those of a network without memory for its weights."""
+    from viewfuse.methods.urrl.network import empty_network
 
-
-def _block(width: int, config: Config) -> int:
-    """Of a Transformer block: the matrices, their biases, and two norms."""
-    return products(width, config.feedforward_ratio) + (9 + config.feedforward_ratio) * width
-
-
-def _output(choice: str, n_tokens: int, width: int) -> int:
-    return n_tokens * width**2 + width if choice == "concat" else 0
+    return sum(weight.numel() for weight in empty_network(widths, config).parameters())
 
 
 def coded_width(width: int, config: Config) -> int:
@@ -109,11 +96,6 @@ def layer_outputs(widths: Sequence[int], config: Config) -> int:
     return 2 * config.batch_size * outputs + config.batch_size * decoded
 
 
-def products(width: int, ratio: int) -> int:
-    """Of a token: query, key, value and merge, and both layers of the feed-forward part."""
-    return (4 + 2 * ratio) * width**2
-
-
 def embed_widths(width: int, config: Config) -> list[int]:
     """Widths of the layers that map a view to a token of the view encoder."""
     return [width, config.hidden_width, config.hidden_width, config.embedding_width]
@@ -122,8 +104,3 @@ def embed_widths(width: int, config: Config) -> list[int]:
 def decode_widths(width: int, config: Config) -> list[int]:
     """Widths of the layers that map an embedding to a view."""
     return [config.embedding_width, *[config.hidden_width] * 3, width]
-
-
-def chain(widths: Sequence[int]) -> int:
-    """Weights of linear layers between the widths."""
-    return sum(wide * narrow for wide, narrow in pairwise(widths))
