@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from torch.nn import Module, Parameter
 
 from viewfuse.data.filling import EmptyCells
-from viewfuse.engine.guidance import Guidance
+from viewfuse.data.known.knowledge import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.methods import choosing_k, updating
 from viewfuse.methods.choosing_k import NewKind, _Branch, _Tested
