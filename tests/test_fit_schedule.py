@@ -197,8 +197,8 @@ def apart_of(points, members):
     for i in np.flatnonzero(members):
         far = np.linalg.norm(points - points[i], axis=1)
         far[i] = np.inf
-        shares.append(members[np.argsort(far)[: min(10, members.sum() - 1)]].mean())
-    return max((np.mean(shares) - chance) / (1 - chance), 0)
+        shares.append(members[np.argsort(far)[: min(10, max(members.sum() - 1, 1))]].mean())
+    return max((np.mean(shares) - chance) / (1 - chance), 0) if shares else 0.0
 
 
 def check_verdict(model, run, others):
