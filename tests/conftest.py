@@ -109,14 +109,31 @@ def quick_map():
         yield
 
 
-@pytest.fixture(scope="module")
-def few_starts():
-    """For the rest of a module k-means begins once or twice and ends soon: that clusters are good does not matter."""
+SEARCHED = (
+    "auto_clusters", "batch_effects", "candidates", "choosing_k", "clear_clusters", "cluster_number", "confidence",
+    "decision_rules", "decisions", "drift", "effort", "never_worse", "selection_literal", "splits", "structure",
+    "ten_cases", "thresholds", "training", "tree", "trust", "update",
+)  # fmt: skip
+"""Files about what is searched for beside a training: where clusters begin, how many there are, if there are any."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_search(request):
+    """In fast tests of other files k-means begins once or twice, and clusters are compared with one small Gaussian.
+
+    This took half of the computing of a fit that trains for an epoch or two.
+    """
+    is_searched = request.path.stem.removeprefix("test_") in SEARCHED
+    if is_searched or not request.config.getoption("markexpr").startswith("not slow"):
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("viewfuse.selection.kmeans._DRAWN_STARTS", 2)
         patch.setattr("viewfuse.selection.kmeans._STARTS_BY_K", 1)
         patch.setattr("viewfuse.selection.kmeans._ROUNDS_BY_K", 4)
         patch.setattr("viewfuse.selection.cluster_number._DRAWS", 2)
+        patch.setattr("viewfuse.selection.structure._DRAWS", 1)
+        patch.setattr("viewfuse.selection.structure._ROWS", 20)
         yield
 
 

@@ -70,7 +70,7 @@ LONG = [page for page in RUN if page in TUTORIALS or page.stem in ("performance"
 
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
 @pytest.mark.parametrize("page", [page for page in RUN if page not in LONG], ids=short)
-@pytest.mark.usefixtures("desk", "hurry", "quick_map", "few_starts")
+@pytest.mark.usefixtures("desk", "hurry", "quick_map")
 def test_code_blocks_run(page, runs):
     Reader(page, runs).follow(exact=False)
 

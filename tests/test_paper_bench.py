@@ -54,7 +54,7 @@ def coarsely(figure, save, path, **options):
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory, few_starts):
+def start(tmp_path_factory):
     """Starts the tiny plan, two trainings side by side as on a GPU, and gives the folder of its runs."""
     root = tmp_path_factory.mktemp("bench")
     write_tiny_plan(root, PLAN)

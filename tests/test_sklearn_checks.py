@@ -27,7 +27,6 @@ def small(names):
 
 
 pytestmark = [
-    pytest.mark.usefixtures("few_starts"),
     pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning"),
     pytest.mark.filterwarnings("ignore:the hints name:viewfuse.SuspiciousDataWarning"),  # all of y, and one cluster
     pytest.mark.filterwarnings("ignore:y has the label of every sample:viewfuse.SuspiciousDataWarning"),
