@@ -217,6 +217,7 @@ def test_a_worker_stops_where_its_fit_is_interrupted(tmp_path):
     assert not (tmp_path / "new").exists()  # nothing was kept
 
 
+@pytest.mark.slow
 def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(views, tmp_path, monkeypatch):
     settings = {**TINY, "scaling": "standard", "cluster_range": (2, 4), "pretrain_epochs": 3, "joint_epochs": 2}
     whole = URRL(**flat(**settings)).fit(views)

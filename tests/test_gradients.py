@@ -27,7 +27,7 @@ MODELS = {
     [
         ("URRL", torch.no_grad),
         ("URRL that chooses k", torch.inference_mode),
-        ("completer", torch.inference_mode),
+        pytest.param("completer", torch.inference_mode, marks=pytest.mark.slow),
         pytest.param("dsimvc", torch.no_grad, marks=pytest.mark.slow),
     ],
 )

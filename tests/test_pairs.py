@@ -267,6 +267,7 @@ def test_the_command_line_reads_pairs_and_weights(tmp_path):
     assert found["weights"]["evidence"]["samples"]["s1"] == pytest.approx(4 / 3)
 
 
+@pytest.mark.slow
 def test_pairs_and_weights_still_count_in_an_update():
     truth, views = groups()
     tables = {name: pd.DataFrame(table, [f"s{i}" for i in range(len(truth))]) for name, table in views.items()}

@@ -37,6 +37,7 @@ def fitted():
     return URRL(3, random_state=0, scaling="mixed", **QUICK).fit(views), views
 
 
+@pytest.mark.slow
 def test_the_network_sees_few_columns_and_finds_the_groups(fitted):
     model, _ = fitted
     assert [view.shape[1] for view in model._model.stored.values] == [10, 6]

@@ -360,6 +360,7 @@ def test_the_bytes_of_sparse_files_are_counted(wide, monkeypatch):
         source.read()
 
 
+@pytest.mark.slow
 def test_what_needs_tables_gets_them():
     rng = np.random.default_rng(0)
     group = np.repeat([0.0, 4.0], 30)[:, None]
