@@ -20,7 +20,7 @@ def pytest_collection():
     """Properties are tried on the same examples in every run; what is imported is no garbage."""
     from hypothesis import settings
 
-    settings.register_profile("steady", deadline=None, derandomize=True, max_examples=25)
+    settings.register_profile("steady", deadline=None, derandomize=True, max_examples=15)
     settings.load_profile("steady")
     gc.disable()
 

@@ -37,6 +37,7 @@ def model():
     return URRL(**flat(**TINY, learning_rate=3e-3), cluster_range=(2, 6)).fit(blobs()[0])
 
 
+@pytest.mark.slow
 def test_the_number_of_clusters_is_found(model):
     decision = model.decisions_["n_clusters"]
     assert next(iter(model.decisions_)) == "n_clusters"

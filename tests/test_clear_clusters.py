@@ -114,6 +114,7 @@ def test_merged_clusters_are_not_better():
     assert not rules.clearly_better(other, own)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_clear")
 def test_nothing_was_spared_where_there_is_one_scaling_only(blobs):
     model = URRL(3, **flat(**SMALL), scaling="standard").fit(blobs[0])

@@ -267,6 +267,7 @@ def test_columns_in_another_order_keep_their_offsets(groups):
             assert np.array_equal(model.predict_proba(Views({"a": new, "b": second})), model.soft_labels_)
 
 
+@pytest.mark.slow
 def test_every_way_to_ask_a_model_of_large_offsets(groups, tmp_path):
     """Files, one row at a time and in JSON: none rounds before the model does."""
     _, first, second, _ = groups

@@ -64,7 +64,7 @@ def runs(tmp_path_factory):
 
 
 RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.read_text()))]
-LONG = [page for page in RUN if page in TUTORIALS or page.stem in ("performance", "benchmarks")]
+LONG = [page for page in RUN if page in TUTORIALS or page.stem in ("performance", "benchmarks", "python")]
 """Those that ask for what the reference and the other pages ask for as well, of more samples."""
 
 

@@ -153,7 +153,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("case", [c if c == "all at once" else pytest.param(c, marks=pytest.mark.slow) for c in TAKEN])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "completer" else n for n in NAMES])
 def test_odd_numbers_are_taken(name, case):
     views = TAKEN[case]()
     model = small(name).fit(views)

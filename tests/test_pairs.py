@@ -182,6 +182,7 @@ def fitted(views, **known):
     return URRL(3, **flat(**TINY, checkpoint=checkpoint), random_state=0).fit(views, **known)
 
 
+@pytest.mark.slow
 def test_without_pairs_a_fit_stays_as_it_is_to_the_bit():
     _, views = groups()
     plain, same = fitted(views), fitted(views, must_link=[], cannot_link=[(1, 2)][:0])

@@ -272,6 +272,7 @@ def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copi
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
 
+@pytest.mark.slow
 def test_runs_that_were_scored_with_other_labels_are_done_again(start, copied, monkeypatch):
     load = runner.load
 

@@ -158,6 +158,7 @@ def test_columns_of_one_unit_are_divided_by_one_number(kind):
         assert whole.apply(views).arrays[0].var(axis=0).mean() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_texts_are_trained_with_one_scaling():
     rng = np.random.default_rng(0)
     topics = np.arange(60) % 2

@@ -128,6 +128,7 @@ def test_without_augmentation_there_is_no_robustness_loss_and_one_branch():
     assert torch.equal(terms, losses_of(run, torch.arange(9), seed=5))
 
 
+@pytest.mark.slow
 def test_history_has_a_row_per_epoch_and_the_loss_falls():
     settings = Config(**{**SMALL, "pretrain_epochs": 12, "joint_epochs": 3}, n_clusters=3, learning_rate=3e-3)
     history = train(stored_blobs(settings), settings, 0).history

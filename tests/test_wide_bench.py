@@ -33,6 +33,7 @@ def found(measured):
     return copy.deepcopy(measured)
 
 
+@pytest.mark.slow
 def test_every_part_is_measured_and_has_its_bars(found):
     assert list(found) == ["dense", "step", "sparse", "text", "load"]
     for part in ("dense", "sparse", "text"):
