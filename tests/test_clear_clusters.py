@@ -44,6 +44,7 @@ def always_clear(monkeypatch):
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_clear")
 @pytest.mark.parametrize("n_init", [1, 2])
 def test_pretraining_ends_where_clusters_are_clear(blobs, n_init):

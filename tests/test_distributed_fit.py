@@ -117,7 +117,6 @@ STOPS = {
 """Where a run is interrupted, in this order, each time in the call of that number."""
 
 
-@pytest.mark.slow
 def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_labels(whole, tmp_path, monkeypatch):
     data, run, _ = whole
 
