@@ -26,8 +26,8 @@ def pytest_collection():
 
 
 LONGEST = (
-    "jobs", "docs", "published_training", "step", "decisions", "digits", "estimator", "method_inputs", "sklearn_checks",
-    "golden_methods", "auto_clusters", "replicates", "distributed_fit", "cli", "checkpoint", "paper_bench",
+    "jobs", "docs", "update", "decisions", "published_training", "serve_limits", "cli", "golden_methods", "step",
+    "replicates", "estimator", "distributed_fit", "method_inputs", "ten_cases", "sharded_predict", "sklearn_checks",
 )  # fmt: skip
 """Files that take longest begin first: `make test` hands out whole files, and one of these at the end would be waited
 for by one process with all others idle."""
@@ -109,22 +109,19 @@ def quick_map():
         yield
 
 
-SEARCHED = (
-    "auto_clusters", "batch_effects", "candidates", "choosing_k", "clear_clusters", "cluster_number", "confidence",
-    "decision_rules", "decisions", "drift", "effort", "never_worse", "selection_literal", "splits", "structure",
-    "ten_cases", "thresholds", "training", "tree", "trust", "update",
+UNSEARCHED = (
+    "annotated", "cli", "demo", "docs", "empty_cells", "estimator", "formulas", "model_memory", "naming",
+    "new_samples", "novelty", "paper_bench", "persistence", "report_verb", "run_folders", "serve", "sklearn_checks",
+    "validate_verb",
 )  # fmt: skip
-"""Files about what is searched for beside a training: where clusters begin, how many there are, if there are any."""
+"""Files about what is around a fit; that clusters are good does not matter there."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _little_search(request):
-    """In fast tests of other files k-means begins once or twice, and clusters are compared with one small Gaussian.
-
-    This took half of the computing of a fit that trains for an epoch or two.
-    """
-    is_searched = request.path.stem.removeprefix("test_") in SEARCHED
-    if is_searched or not request.config.getoption("markexpr").startswith("not slow"):
+    """In fast tests of these files k-means begins once or twice, and clusters are compared with one small Gaussian."""
+    is_around = request.path.stem.removeprefix("test_") in UNSEARCHED
+    if not is_around or not request.config.getoption("markexpr").startswith("not slow"):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
