@@ -34,7 +34,6 @@ def test_a_quick_fit_trains_under_one_scaling_although_nothing_is_clear(blobs, m
     assert "others were not tried (effort='quick')" in scaling["why"]
 
 
-@pytest.mark.slow
 def test_a_thorough_fit_trains_three_networks_under_every_scaling_although_all_is_clear(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", -inf)
     measured = []
