@@ -148,6 +148,7 @@ def test_new_kinds_get_new_numbers(fitted):
     assert {members(labels, new, kind)[0] for kind in range(3)} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_kind_that_comes_in_small_portions_is_found_when_there_are_enough(fitted, tmp_path):
     first = fitted.update(drawn([0, 1, 2, 0, 1] + [3] * 5, 1, 150))
     assert (first.founded, fitted.n_clusters_) == ([], 3)
