@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,14 +33,13 @@ from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.novelty import USUAL, unseen_shares
 from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
-from viewfuse.methods.numbering import of_number, with_numbers, without_gaps
+from viewfuse.methods.enlarging import Enlarged
+from viewfuse.methods.numbering import of_number, with_numbers
 from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
-from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
@@ -62,72 +61,6 @@ _CORESET, _PER_NEW = 2_000, 4
 """Old samples that are trained on beside the new ones: as many, or four for each new one, where that is more."""
 _LOOKED = 2_500
 """Samples that are enough to look for new kinds, as for the number of clusters; at most half of them are new."""
-
-
-class Enlarged(NamedTuple):
-    """A model with new samples among those that it knows, before it is trained on them.
-
-    Attributes
-    ----------
-    model : its clusters are numbered without gaps
-    numbers : of shape (clusters,): the numbers that they have
-    labels : of shape (samples,): clusters, without gaps: those that the old samples had, and where the model places
-        the new ones
-    novel : of shape (samples,): samples that fit nowhere, new ones and those that waited
-    n_old : how many samples were there before
-    width : how many numbers the clusters had
-    """
-
-    model: Model
-    numbers: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    novel: NDArray[np.bool_]
-    n_old: int
-    width: int
-
-    @classmethod
-    def of(cls, model: Model, labels: NDArray[np.int64], waiting: NDArray[np.bool_], views: Views) -> Enlarged:
-        """Let complete samples join.
-
-        Parameters
-        ----------
-        labels : of shape (old samples,): their clusters
-        waiting : of shape (old samples,): those that fitted nowhere when they came, and have no cluster of their own
-        """
-        new, embedding = model.place(views)
-        placed = clusters(model.method, model.network, embedding).cpu().numpy()
-        unseen = unseen_shares(model.reduction, views)[:, : model.unseen.shape[1]]
-        novel = _novel(model, new, unseen, waiting)
-        values = [torch.cat(pair) for pair in zip(model.stored.values, new.values, strict=True)]
-        present = torch.cat([model.stored.present, new.present])
-        stored = index_training_set(values, present, model.method.neighbor_depth)
-        numbers = np.flatnonzero(model.in_use)
-        joined = replace(
-            without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
-            unseen=np.concatenate([model.unseen, unseen]),
-        )  # fmt: skip
-        own = np.searchsorted(numbers, np.concatenate([labels, placed]))
-        return cls(joined, numbers, own, novel, len(labels), model.method.n_clusters)
-
-    def settled(self) -> NDArray[np.int64]:
-        """Of shape (samples,): the clusters of old samples that do not wait, else -1."""
-        is_old = np.arange(len(self.labels)) < self.n_old
-        return np.where(is_old & ~self.novel, self.labels, UNKNOWN)
-
-
-def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which samples, old ones and then new ones, fit nowhere among the old ones that do not wait."""
-    known, later = model, [new]
-    if waiting.any():
-        known = model.thinned(np.flatnonzero(~waiting))
-        own = model.stored.take(torch.from_numpy(np.flatnonzero(waiting)).to(model.stored.present.device))
-        later, unseen = [own, new], np.concatenate([model.unseen[waiting], unseen])
-    values = [torch.cat(views) for views in zip(*(one.values for one in later), strict=True)]
-    samples = known.locate(values, torch.cat([one.present for one in later]))
-    found = known.surroundings.novelty(samples, unseen) > USUAL
-    before = np.zeros(len(waiting), dtype=bool)
-    before[waiting] = found[: waiting.sum()]
-    return np.concatenate([before, found[waiting.sum() :]])
 
 
 @with_gradients
