@@ -1,10 +1,10 @@
 """How many clusters there are in the data: one short pre-training, which knows no number, and a tested tree.
 
-And which new kinds came later: groups of novel samples that are as clearly apart as the clusters of a model are. In a
-tree of samples, most of which the model knows, a new kind is a branch that is mostly novel (`viewfuse.fitted.novelty`),
-far more than by chance. The branch and the cluster next to it are tested as any split of a tree
-(`viewfuse.selection.splits`); it must be as strong as the splits between the clusters that there are. Then the splits
-within the branch are tested: several new kinds may have come at once.
+And which new kinds came later: groups of novel samples (`viewfuse.fitted.novelty`) that are as clearly apart as the
+clusters of a model are. Novel samples hold together where they share more neighbours with each other than with any
+cluster, for their sizes; others are strays of known kinds. Those that do and the cluster next to them are tested as any
+split of a tree (`viewfuse.selection.splits`): it must be as strong as the splits between the clusters that there are.
+Then the splits among them are tested: several new kinds may have come at once.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def new_kinds(
 
 
 class _Tested:
-    """A tree of samples, and the splits that were tested."""
+    """Samples with their neighbours, and the splits that were tested."""
 
     def __init__(
         self, look: Look, labels: NDArray[np.int64], novel: NDArray[np.bool_], names: Sequence[str], seed: int

@@ -15,7 +15,7 @@ from viewfuse.engine.batches import clusters
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import USUAL, unseen_shares
 from viewfuse.methods.numbering import without_gaps
-from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
+from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_rows, index_training_set
 from viewfuse.reduction.frontend import Reduction
 from viewfuse.reduction.new_words import with_new_words
 from viewfuse.selection.splits import LEAST
@@ -61,10 +61,11 @@ class Enlarged(NamedTuple):
             new = model.locate(*model.tensors(views))
         values = [torch.cat(pair) for pair in zip(model.stored.values, new.values, strict=True)]
         present = torch.cat([model.stored.present, new.present])
-        stored = index_training_set(values, present, model.method.neighbor_depth)
+        rows = index_rows(values, present)
+        stored = _with_former_neighbors(index_training_set(values, present, model.method.neighbor_depth), rows, model)
         numbers = np.flatnonzero(model.in_use)
         joined = replace(
-            without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
+            without_gaps(model, numbers), stored=stored, row_index=rows,
             unseen=np.concatenate([model.unseen, unseen]),
         )  # fmt: skip
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
@@ -74,6 +75,16 @@ class Enlarged(NamedTuple):
         """Of shape (samples,): the clusters of old samples that do not wait, else -1."""
         is_old = np.arange(len(self.labels)) < self.n_old
         return np.where(is_old & ~self.novel, self.labels, UNKNOWN)
+
+
+def _with_former_neighbors(stored: Samples, rows: RowIndex, model: Model) -> Samples:
+    """Samples of which the first are those of a model, and keep their neighbours: else some of them would move.
+
+    Equal samples have those of the first of them.
+    """
+    neighbor_ids = torch.cat([model.stored.neighbor_ids, stored.neighbor_ids[len(model.stored) :]])
+    first = find_rows(rows, stored.values, stored.present, stored.values, stored.present)
+    return replace(stored, neighbor_ids=neighbor_ids[first])
 
 
 def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:

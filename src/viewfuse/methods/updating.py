@@ -1,10 +1,11 @@
 """New samples join a fitted model: its clusters keep their numbers, and new kinds of samples get new ones.
 
-What fills, reduces and scales stays as it was fitted. The new samples join those among which neighbours are found, and
-the joint stage continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that
-old samples had are hints, so that these move only where much speaks for it; pairs and weights of the fit still count,
-and new samples by 1. Then `new_kinds` looks for clusters among the samples that fit nowhere; where there are any, it
-continues with their centres.
+What fills, reduces and scales stays as it was fitted, but for words that no fitted sample has
+(`viewfuse.reduction.new_words`). The new samples join those among which neighbours are found, and the joint stage
+continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that old samples had
+are hints, and old samples keep their neighbours; the training counts as far as nearly all of them stay where they were.
+Pairs and weights of the fit still count, and new samples by 1. Then `new_kinds` looks for clusters among the samples
+that fit nowhere; where there are any, it continues with their centres.
 """
 
 from __future__ import annotations
@@ -55,8 +56,15 @@ _USUAL, _FOUNDING = 8, 4
 _MOST_RATE = 1.8e-3
 """Of learning: that of a small set's joint stage, the largest of any fit. A set that has grown beyond a small one would
 have the rate of small sets and the factor of large ones."""
+_ROUNDS = 4
+"""At most so often, until the samples of new clusters are in these: a new cluster is far from where a network put its
+samples, and a small network learns slowly."""
 _LEARNED = 0.95
 """Of the samples whose clusters are known must be in these after new ones were learned; else there are no new ones."""
+_STAY = 0.995
+"""Of the samples whose clusters are known should be in these after the usual training: half a percent may move."""
+_STEPS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""How much of a training counts: the first at which enough samples stay. Without any of it all do."""
 _CORESET, _PER_NEW = 2_000, 4
 """Old samples that are trained on beside the new ones: as many, or four for each new one, where that is more."""
 _LOOKED = 2_500
@@ -74,7 +82,9 @@ def trained_on(
     run.known = Guidance.of(Knowledge.from_records(decisions, ids), run.device)
     epochs, rows = _plan(given)
     labels = given.labels
+    before = copy.deepcopy(run.network.state_dict())
     _train(run, given.settled(), epochs[0], rows)
+    _hold_back(run, before, given.settled())
     kinds = _new_kinds(given, run, seed)
     if kinds:
         labels, kinds = _founded(given, run, kinds, epochs[1], rows)
@@ -118,6 +128,27 @@ def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor)
     check_diverged([run])
 
 
+def _hold_back(run: TrainState, before: Mapping[str, Tensor], known: NDArray[np.int64]) -> None:
+    """Go from former weights towards those of the network only as far as samples stay; else to where the most do.
+
+    A training on border samples moves many of them for nothing, and may dissolve a small cluster.
+    """
+    after, at = copy.deepcopy(run.network.state_dict()), known != UNKNOWN
+
+    def share(step: float) -> float:
+        """Of the known samples that are where they should be, with that part of the training."""
+        run.network.load_state_dict({name: torch.lerp(own, after[name], step) for name, own in before.items()})
+        found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+        return float((found == known)[at].mean()) if at.any() else 1.0
+
+    shares = dict[float, float]()
+    for step in _STEPS:
+        shares[step] = share(step)
+        if shares[step] >= _STAY:
+            return
+    share(max(shares, key=lambda step: shares[step]))
+
+
 def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
     """New kinds of samples, among the novel ones and enough others."""
     n = len(given.labels)
@@ -140,8 +171,11 @@ def _founded(
         labels[kind.rows] = known[kind.rows] = number
     count, embedding = len(given.numbers) + len(kinds), embed_stored(run)
     _set_centers(run, _centers(embedding, labels, run.network.centers.detach(), count))
-    _train(run, known, epochs, rows)
-    found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+    for _ in range(_ROUNDS):
+        _train(run, known, epochs, rows)
+        found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+        if all((found == known)[kind.rows].mean() >= _LEARNED for kind in kinds):
+            break
     if (found == known)[known != UNKNOWN].mean() >= _LEARNED:
         return labels, kinds
     _set_centers(run, weights["centers"])

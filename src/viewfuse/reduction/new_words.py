@@ -33,13 +33,13 @@ def with_new_words(
     novel : of shape (samples,): which of them look like nothing that is known
     known : reduced rows of known samples, of shape (known samples, components)
     """
+    if front_end.how != "words" or not novel.any() or not len(known):
+        return front_end
     fresh = ((front_end.high <= 0) & ~front_end.axes.any(axis=1)).astype(np.float64)
 
     def parts() -> Iterator[Values]:
         return (times_columns(front_end.transform.apply(part), fresh) for part in parts_of(values, novel))
 
-    if front_end.how != "words" or not novel.any() or not len(known):
-        return front_end
     found = fit_components(parts, 1, centred=False)
     loadings = found.axes[:, 0] / np.sqrt(found.kept)
     axes = front_end.axes + np.outer(loadings, _least_used(known.astype(np.float64)))
