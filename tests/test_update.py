@@ -172,7 +172,7 @@ def test_numbers_without_a_cluster_stay_empty(fitted, monkeypatch):
     fitted._take_over(found.model, embedding, found.history, found.objectives, found.decisions)
     assert (set(fitted.labels_.tolist()), fitted.n_clusters_) == ({0, 2, 3}, 4)
     made = fitted.update(drawn([0, 1] * 5 + [3] * 20, 1, 150))
-    assert (epochs[0], set(epochs[1:])) == (40 / 8, {40 / 4})
+    assert (epochs[0], set(epochs[1:])) == (5, {10})
     assert 2 <= len(epochs) <= 5
     assert made.empty == [1]
     assert "cluster 1 is empty" in words(made)

@@ -217,6 +217,10 @@ def test_new_samples_are_at_most_half_of_those_that_are_looked_at(monkeypatch):
     assert np.array_equal(seen["labels"], labels[rows])
     assert np.array_equal(seen["novel"], novel[rows])
     assert kind.rows.tolist() == rows[[0, 2, 2499]].tolist()
+    seen.clear()
+    assert updating._new_kinds(enlarged(labels, np.arange(6000) < 7, 3000, model=model), None, 5) == []
+    assert not seen  # seven novel samples are too few to look at
+    assert updating._new_kinds(enlarged(labels, np.arange(6000) < 8, 3000, model=model), None, 5)
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,6 @@ def new_kinds(
     novel : of shape (samples,): those that fit nowhere
     names : of the views
     """
-    if novel.sum() < LEAST:
-        return []
     return sorted(_Tested(look, labels, novel, names, seed).kinds(), key=lambda kind: -len(kind.rows))
 
 

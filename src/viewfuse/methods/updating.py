@@ -46,6 +46,7 @@ from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
 from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import clustering_weight
+from viewfuse.selection.splits import LEAST
 from viewfuse.selection.tree import centers_of
 
 _HINT_WEIGHT = 3.0
@@ -151,6 +152,8 @@ def _hold_back(run: TrainState, before: Mapping[str, Tensor], known: NDArray[np.
 
 def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
     """New kinds of samples, among the novel ones and enough others."""
+    if given.novel.sum() < LEAST:
+        return []
     n = len(given.labels)
     draws = np.random.default_rng([seed, 6])
     is_late = given.novel | (np.arange(n) >= given.n_old)
