@@ -103,7 +103,9 @@ def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDA
 
 
 def _with_new_words(model: Model, views: Views, novel: NDArray[np.bool_], settled: NDArray[np.bool_]) -> Reduction:
-    """What reduces views of words, with the new words of novel samples; rows of the fit stay as they are.
+    """What reduces views of words, with the new words of novel samples.
+
+    Samples of the fit have none of these, and stay as they are; those that joined since stay as if they had none.
 
     Parameters
     ----------
