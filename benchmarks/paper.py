@@ -37,7 +37,6 @@ from viewfuse.utils.version import __version__
 ROOT = RESULTS.parent
 TEXT = ROOT / "docs" / "paper" / "paper.typ"
 OUT = ROOT / "build" / "paper"
-REAL = ("3sources_partial", "miniacc_partial")
 _SAMPLES = CATALOGUE["handwritten"].n
 _RATES = table2.MORE_RATES
 _HOW = "the paper is set by typst: install it (`pip install typst`, or https://typst.app), then call `make paper` again"
@@ -210,15 +209,12 @@ def tests(runs: table2.Runs) -> list[list[str]]:
 
 
 def real() -> list[dict[str, Any]]:
-    """Sets with real gaps; empty before they were measured."""
-    path = RESULTS / "real" / "decisions.csv"
-    if not path.exists():
-        return []
-    records, found = read_records(path), []
-    for dataset in REAL:
-        own = [one for one in records if one.dataset == dataset and (one.method != "urrl" or one.condition == AUTO)]
+    """Sets with real gaps, all methods."""
+    records, found = read_records(RESULTS / "real" / "table2.csv"), []
+    for dataset in table2.REAL_SETS:
+        own = [one for one in records if one.dataset == dataset]
         rows = []
-        for method in dict.fromkeys(one.method for one in own):
+        for method in table2.METHODS:
             alike = [one for one in own if one.method == method]
             by_views = [json.loads(one.by_views) for one in alike]
             cells = [f"{mean(one[number][1] for one in by_views):.1f}" for number in by_views[0]]

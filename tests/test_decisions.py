@@ -33,6 +33,7 @@ from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.neighbors.samples import MultiViewIndex
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection import messages, rules, scores
+from viewfuse.selection.confidence import apart_shares
 from viewfuse.selection.kmeans import initial_centers
 from viewfuse.selection.rules import best_of_each
 from viewfuse.selection.scores import Candidate, Merit, candidate_scores, macro_agreement, neighbor_agreement, stability
@@ -457,7 +458,8 @@ def test_the_verdict_compares_the_training_that_was_kept_with_all_starts(monkeyp
     model = URRL(4, **flat(pretrain_epochs=1, joint_epochs=0, **SMALL | {"batch_size": 64}), random_state=0).fit(data)
     shares = stability(model.labels_, [run.clusters.numpy() for run in runs])
     wanted = [(shares[model.labels_ == c].mean() - 0.25) / 0.75 for c in range(4)]
-    assert model._model.calibration.again == pytest.approx(wanted, abs=1e-6)
+    apart = apart_shares(torch.from_numpy(model.embedding_), torch.from_numpy(model.labels_), 4)
+    assert model._model.calibration.again == pytest.approx(wanted * apart, abs=1e-6)
 
 
 def test_a_scaling_that_diverges_is_left_out(monkeypatch):

@@ -19,8 +19,8 @@ from viewfuse.missing import Gaps
 HOLED = DataSet(
     "holed", "Holed", 30, (5, 3, 4), 3, 0, in_paper=False, gaps=Gaps(30, 3, complete=16, missing=18, patterns=5)
 )
-PLAN = plans.Plan("own", "Own", ("holed",), (0.25, 0.5), 2, ("default",),
-                  (plans.Condition("raw", method="kmeans-mean"), plans.Condition(method="sure", views=2)))  # fmt: skip
+CONDITIONS = (plans.Condition("raw", method="kmeans-mean"), plans.Condition("two", method="kmeans-mean", views=2))
+PLAN = plans.Plan("own", "Own", ("holed",), (0.25, 0.5), 2, ("default",), CONDITIONS)
 
 
 @pytest.fixture
@@ -47,13 +47,27 @@ def known(monkeypatch):
 
 def test_a_set_with_gaps_runs_once_with_its_own_mask(file, known):
     data = load(file.parent, HOLED)
-    runs = plans.expand(PLAN, HOLED, methods=["all"])
+    runs = plans.expand(PLAN, HOLED, conditions=["raw"])
     assert [(run.method, run.missing_rate, run.seed) for run in runs] == [("kmeans-mean", 0.47, s) for s in (0, 1)]
     with np.load(file) as stored:
         for run in runs:
             shown = runner.masked(run, data.views, data.mask)
             assert np.array_equal(shown.mask, stored["mask"].astype(bool))
     assert data.checksum() != data._replace(mask=~data.mask).checksum()
+
+
+def test_a_method_for_two_views_leaves_out_who_has_neither(file, known):
+    data = load(file.parent, HOLED)
+    runs = plans.expand(PLAN, HOLED, conditions=["two"])
+    with np.load(file) as stored:
+        there = stored["mask"][:, :2].any(axis=1)
+    assert 0 < (~there).sum() < 5
+    for run, outcome in zip(runs, runner.run_group(runs, data, torch.device("cpu")), strict=True):
+        assert np.array_equal(runner.masked(run, data.views, data.mask).mask, data.mask[there, :2])
+        assert np.array_equal(outcome.arrays["found"] == HOLED.classes, ~there)
+        assert set(outcome.arrays["found"][there]) == {0, 1, 2}
+        labelled = data.labels >= 0
+        assert outcome.scores["acc"] == slow(data.labels[labelled], outcome.arrays["found"][labelled])[0]
 
 
 def test_a_set_with_other_gaps_is_refused(file):
@@ -66,7 +80,7 @@ def test_a_set_with_other_gaps_is_refused(file):
 
 def test_runs_and_tables_have_the_accuracy_by_number_of_views(file, known, tmp_path):
     data = load(file.parent, HOLED)
-    runs = plans.expand(PLAN, HOLED, methods=["kmeans-mean"])
+    runs = plans.expand(PLAN, HOLED, conditions=["raw"])
     for run, outcome in zip(runs, runner.run_group(runs, data, torch.device("cpu")), strict=True):
         write_run(tmp_path / "runs" / run.folder, run.facts(), outcome, {})
         mark_done(tmp_path / "runs" / run.folder, "whole")

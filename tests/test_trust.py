@@ -60,7 +60,21 @@ def literal_logit(model, i, again):
     neighbors = [j for view in stored.neighbor_ids[i].tolist() for j in view if j >= 0]
     chance = np.mean(model.labels_ == own)
     near = (np.mean([model.labels_[j] == own for j in neighbors]) - chance) / (1 - chance)
-    return -0.25 + max(near, 0) * (3 * margin + 2 * max(again[own], 0))
+    return -0.25 + max(near, 0) * (1.5 * margin + 2.75 * max(again[own], 0)) + shift_of(model, own)
+
+
+def shift_of(model, own):
+    """What is known of a cluster as a whole, one sample after the other."""
+    members, n = np.flatnonzero(model.labels_ == own), len(model.labels_)
+    chance = len(members) / n
+    z, stored = model.embedding_.astype(np.float64), model._model.stored
+    near, held = [], []
+    for i in members:
+        ids = [j for view in stored.neighbor_ids[i].tolist() for j in view if j >= 0]
+        near.append(max((np.mean(model.labels_[ids] == own) - chance) / (1 - chance), 0))
+        far = [(sum((z[i] - z[j]) ** 2), j) for j in range(n) if j != i]
+        held.append(np.mean([model.labels_[j] == own for _, j in sorted(far)[: min(10, len(members) - 1)]]))
+    return 0.75 * np.mean(near) * max((np.mean(held) - chance) / (1 - chance), 0)
 
 
 def test_confidence_by_a_literal_reference(noise, clear):
@@ -79,7 +93,7 @@ def test_the_logit_of_a_chance_in_numbers():
     ids = torch.tensor([[[0, 1]], [[3, 0]], [[1, 2]]])
     found = confidence.sample_logits(known, points, centers, torch.tensor([0, 1, 1]), ids)
     margins, near = (0.6, 0.8, 0.6), (1.0, (0.5 - 0.25) / 0.75, 0.0)  # never less than chance
-    wanted = [-0.25 + n * (3 * m + 2 * again) for n, m, again in zip(near, margins, (0.5, 0.0, 0.0), strict=True)]
+    wanted = [-0.25 + n * (1.5 * m + 2.75 * again) for n, m, again in zip(near, margins, (0.5, 0.0, 0.0), strict=True)]
     assert found.tolist() == pytest.approx(wanted)
 
 
@@ -91,6 +105,43 @@ def test_what_is_found_again_is_matched_one_to_one_and_corrected_for_chance():
     assert confidence.chance_corrected_again(labels, others, 3) == pytest.approx(wanted)
     assert confidence.chance_corrected_again(labels, others, 4)[3] == 0.0  # an empty cluster
     assert confidence.chance_corrected_again(np.zeros(3, dtype=np.int64), [], 1).tolist() == [1.0]
+
+
+def test_how_far_clusters_lie_apart_by_a_literal_reference(monkeypatch):
+    rng = np.random.default_rng(3)
+    labels = np.repeat([0, 1, 3], [40, 15, 8])
+    points = rng.normal(size=(63, 4)) * [1, 2, 3, 4] + labels[:, None] * [0.5, 2, 0, 0] + 100
+    points[:5] = points[0]  # ties
+    wanted = []
+    for c in range(4):
+        members, chance = np.flatnonzero(labels == c), np.mean(labels == c)
+        own = []
+        for i in members:
+            far = np.linalg.norm(points - points[i], axis=1)
+            far[i] = np.inf
+            own.append(np.mean(labels[np.argsort(far, kind="stable")[: min(10, len(members) - 1)]] == c))
+        wanted.append(max((np.mean(own) - chance) / (1 - chance), 0) if len(members) else 0.0)
+    found = confidence.apart_shares(torch.tensor(points), torch.tensor(labels), 4)
+    assert found == pytest.approx(wanted)
+    assert confidence.apart_shares(torch.tensor(points[:12]), torch.zeros(12, dtype=torch.int64), 1).tolist() == [1.0]
+    monkeypatch.setattr(confidence, "_MOST_APART", 32)  # of more samples every second one
+    rows = np.linspace(0, 62, 32).round().astype(int)
+    fewer = confidence.apart_shares(torch.tensor(points), torch.tensor(labels), 4)
+    assert np.array_equal(fewer, confidence.apart_shares(torch.tensor(points[rows]), torch.tensor(labels[rows]), 4))
+
+
+def test_what_is_known_of_a_cluster_as_a_whole():
+    """Two clusters of unequal sizes; the second is found again by half, and one neighbour of its samples is outside."""
+    labels, other = np.repeat([0, 1], [9, 3]), np.repeat([0, 1, 0], [9, 2, 1])
+    points = torch.tensor(np.where(labels == 0, 0.0, 50.0) + np.arange(12.0))[:, None]
+    ids = torch.tensor([[[1, -1]]] * 9 + [[[0, 10]]] * 3)
+    known = confidence.Calibration.of(labels, [other], points, ids, 2)
+    chance = np.array([0.75, 0.25])
+    again = (np.array([1.0, 2 / 3]) - chance) / (1 - chance)
+    near = np.array([1.0, (0.5 - 0.25) / 0.75])
+    assert known.again == pytest.approx(again)  # both lie apart
+    assert known.shifts == pytest.approx(0.75 * near)
+    assert known.labels.tolist() == labels.tolist()
 
 
 def test_margins_do_not_depend_on_directions_in_which_centres_agree():

@@ -275,8 +275,6 @@ def expand(
             continue
         if conditions and condition.name not in conditions:
             continue
-        if entry.gaps and condition.views:  # a part of the views leaves samples without any
-            continue
         # Methods by others have one setting: they run once.
         for setting in (settings or plan.settings) if condition.method == OURS else ("",):
             runs += [_run(plan, entry, number, setting, rate, seed) for rate, seed in places]

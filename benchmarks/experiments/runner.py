@@ -166,18 +166,33 @@ def run_group(group: Sequence[PlannedRun], data: Loaded, device: torch.device) -
     sets = [masked(run, data.views, data.mask) for run in group]
     found = (_trained if group[0].method == OURS else _by_others)(group, sets, device)
     seconds = (time.perf_counter() - began) / len(group)
-    return [
-        RunOutcome({**scored(data.labels, one.arrays["found"], data.mask), "seconds": round(seconds, 3)}, one.history,
-                {**one.arrays, "known": data.labels}, one.decisions)
-        for one in found
-    ]  # fmt: skip
+    outcomes = []
+    for run, one in zip(group, found, strict=True):
+        arrays = {name: _of_all(run, values, data.mask) for name, values in one.arrays.items()}
+        scores = {**scored(data.labels, arrays["found"], data.mask), "seconds": round(seconds, 3)}
+        outcomes.append(RunOutcome(scores, one.history, {**arrays, "known": data.labels}, one.decisions))
+    return outcomes
 
 
 def masked(run: PlannedRun, views: Sequence[NDArray[np.float32]], mask: NDArray[np.bool_] | None = None) -> Views:
-    """The views of a run; what its mask hides, drawn where the set has none, is gone before anything else sees them."""
+    """The views of a run; what its mask hides, drawn where the set has none, is gone before anything else sees them.
+
+    Samples that have none of the run's views are left out: a method for two views cannot place them.
+    """
     if mask is None:
         mask = paper_mask(len(views[0]), run.n_views, run.missing_rate, run.missing_number, random_state=run.seed)
-    return Views(apply_mask(list(views[: run.n_views]), mask))
+    mask = mask[:, : run.n_views]
+    there = mask.any(axis=1)
+    return Views(apply_mask([view[there] for view in views[: run.n_views]], mask[there]))
+
+
+def _of_all(run: PlannedRun, values: NDArray[Any], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
+    """What was found, for all samples: those that were left out by `masked` are a group beyond the last cluster."""
+    if mask is None or mask[:, : run.n_views].any(axis=1).all():
+        return values
+    whole = np.full((len(mask), *values.shape[1:]), run.n_clusters, dtype=values.dtype)
+    whole[mask[:, : run.n_views].any(axis=1)] = values
+    return whole
 
 
 class _Found(NamedTuple):

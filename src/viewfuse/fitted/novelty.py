@@ -22,7 +22,7 @@ from torch import Tensor
 from viewfuse.data.views import Views
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.reduction.frontend import Reduction
+from viewfuse.reduction.frontend import SPARSE, Reduction
 from viewfuse.reduction.transforms import Values, column_sums, filled, parts_of, row_sums, times_columns
 from viewfuse.reduction.transforms import stored as stored_values
 from viewfuse.reduction.transforms import with_stored as with_values
@@ -170,7 +170,7 @@ def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
 
     Of shape (samples, 0) where no view holds words.
     """
-    words = [one.how == "words" for one in reduction.front_ends]
+    words = [one.how in SPARSE for one in reduction.front_ends]
     if not any(words):
         return np.empty((len(views), 0))
     alone = [_in_one_row(x, views.mask[:, v]) if words[v] else np.empty(0, bool) for v, x in enumerate(views.arrays)]
@@ -188,7 +188,7 @@ def _in_one_row(values: Values, present: NDArray[np.bool_]) -> NDArray[np.bool_]
 def _shares(reduction: Reduction, views: Views, columns: list[NDArray[np.bool_]]) -> NDArray[np.float64]:
     found = np.full(views.mask.shape, np.nan)
     for v, (front_end, own) in enumerate(zip(reduction.front_ends, columns, strict=True)):
-        if front_end.how == "words":
+        if front_end.how in SPARSE:
             parts = [_share(part, own) for part in parts_of(views.arrays[v], views.mask[:, v])]
             found[views.mask[:, v], v] = np.concatenate(parts) if parts else []
     return found

@@ -211,7 +211,7 @@ def _judged(given: Enlarged, run: TrainState, before: NDArray[np.int64], ids: ND
     method = of_number(run.method, len(run.network.centers))
     model = replace(given.model, network=run.network, method=method)
     if old is not None:
-        model = calibrated(model, clusters(run.method, run.network, embedding).cpu().numpy(), [before])
+        model = calibrated(model, embedding, clusters(run.method, run.network, embedding).cpu().numpy(), [before])
         known = model.calibration
         assert known is not None
         again, shifts, count = known.again.copy(), known.shifts.copy(), len(given.numbers)

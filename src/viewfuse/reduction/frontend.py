@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -31,9 +31,14 @@ from viewfuse.reduction.transforms import (
 )
 from viewfuse.utils.settings import Setting, check_choice, wrong
 
-HOW = ("auto", "none", "pca", "standard", "log1p", "counts", "words")
-_NOT_BELOW_ZERO = ("log1p", "counts", "words")
-_OF_KIND = {"measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words"}
+SPARSE = ("words", "links")
+"""Ways for views of mostly zeros: rows of length 1 on singular vectors."""
+HOW = ("auto", "none", "pca", "standard", "log1p", "counts", *SPARSE)
+_NOT_BELOW_ZERO = ("log1p", "counts", *SPARSE)
+_OF_KIND = {
+    "measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words",
+    "links": "links",
+}  # fmt: skip
 _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
 _NARROW = 256
@@ -109,9 +114,11 @@ class FrontEnd:
         if self.how == "none":
             return _dense(reduced)
         values = np.zeros((len(reduced), len(self.mean)), np.float32)
+        lengths = np.square(self.axes.astype(np.float64)).sum(axis=0)  # 1, unless components are weighed
+        back = (self.axes / np.where(lengths > 0, lengths, 1.0)).T
         for rows in part_slices(values):
             scores = reduced[rows].astype(np.float64) * (self.length or 1.0)
-            full = self.transform.undo(scores @ self.axes.T.astype(np.float64) + self.mean)
+            full = self.transform.undo(scores @ back + self.mean)
             values[rows] = np.clip(full, self.low, self.high)
         return values
 
@@ -164,9 +171,11 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     how : "none" leaves the view as it is, and "pca" projects it on its principal components; "standard" does so after
         every column was divided by its deviation; "log1p" after log(1 + x) was taken of every value; "counts" after
         every row was given the same sum, and then log(1 + x) taken; "words" takes log(1 + x) times idf (no idf where
-        values are not whole numbers), rows of length 1, singular vectors, and rows of length 1 again; "auto" leaves a
-        view of at most 256 columns as it is (of at most 50, where it holds words), and else takes what suits its
-        kind. There are then as many columns as the root of the number of samples, from 10 to 50
+        values are not whole numbers), rows of length 1, singular vectors, and rows of length 1 again; "links" divides
+        by the roots of the sums of row and column, takes singular vectors, weighs each by the square of its singular
+        value, as two steps of a walk from samples to their links and back do, and rows of length 1; "auto" leaves a
+        view of at most 256 columns as it is (of at most 50, where it holds words or links), and else takes what suits
+        its kind. There are then as many columns as the root of the number of samples, from 10 to 50
     """
     check_choice("how", how, HOW)
     kind = kind_of(values, present)
@@ -175,7 +184,7 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
         return _untouched(values.shape[1], kind)
     if chosen in _NOT_BELOW_ZERO and kind.least < 0:
         raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
-    if chosen in ("counts", "words") and values.shape[1] == 1:
+    if chosen in ("counts", *SPARSE) and values.shape[1] == 1:
         raise DataError(f"{how!r} would leave nothing of a view of one column; use 'log1p'")
     return _fitted(values, present, chosen, kind)
 
@@ -187,14 +196,15 @@ def _suited(kind: Kind, width: int) -> str:
     whose deviations lie far apart are of different units.
     """
     usual = _OF_KIND[kind.name]
-    if width <= (_MOST if usual == "words" else _NARROW):
+    if width <= (_MOST if usual in SPARSE else _NARROW):
         return "none"
     return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
 
 
 def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind) -> FrontEnd:
     words = "terms" if kind.whole == 1 else "weighted"
-    names = {"pca": "none", "standard": "standard", "log1p": "log1p", "counts": "log", "words": words}
+    names = {"pca": "none", "standard": "standard", "log1p": "log1p", "counts": "log", "words": words,
+             "links": "links"}  # fmt: skip
     transform = fit_transform(values, present, names[how])
 
     def parts() -> Iterator[Values]:
@@ -204,11 +214,19 @@ def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind) ->
     if not present.any():
         found = Components(np.zeros(values.shape[1]), np.zeros((values.shape[1], 1)), 1.0)
     else:
-        found = fit_components(parts, _rank(len(present)), centred=how != "words")
+        found = fit_components(parts, _rank(len(present)), centred=how not in SPARSE)
+        if how == "links":
+            found = replace(found, axes=found.axes * _energy(parts, found))
         low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
-    length = _typical_length(parts, found) if how == "words" else 0.0
+    length = _typical_length(parts, found) if how in SPARSE else 0.0
     mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
     return FrontEnd(how, kind, transform, mean, axes, found.kept, length, low, high)
+
+
+def _energy(parts: Any, found: Components) -> NDArray[np.float64]:
+    """The squares of the singular values over the largest, of shape (components,)."""
+    squares = np.sum([np.square(project(part, found)).sum(axis=0) for part in parts()], axis=0)
+    return np.asarray(squares / max(float(squares.max()), 1e-300))
 
 
 def _rank(n_samples: int) -> int:
@@ -255,7 +273,7 @@ class Reduction:
 
         Words beside other kinds of views are treated as components: made small, they would not be heard.
         """
-        only_words = all(one.how == "words" for one in self.front_ends)
+        only_words = all(one.how in SPARSE for one in self.front_ends)
         return tuple(_unit(one, only_words=only_words) for one in self.front_ends)
 
     def apply(self, views: Views) -> Views:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import canonical, is_sparse, with_data
 
-NAMES = ("none", "standard", "log1p", "log", "terms", "weighted")
-WEIGHTED = ("standard", "terms")
+NAMES = ("none", "standard", "log1p", "log", "terms", "weighted", "links")
+WEIGHTED = ("standard", "terms", "links")
 """Those with a weight per column."""
 _SMALLEST = 1 / float(np.finfo(np.float32).max)
 _NO_WEIGHTS = np.zeros(0, np.float32)
@@ -25,8 +25,10 @@ _CELLS_AT_A_TIME = 8_000_000
 """As float64 64 MB."""
 _ROUNDING = 1e-7
 """Of the mean: what float32 cannot tell from none."""
-KINDS = ("measurements", "counts", "words", "intensities", "binary")
+KINDS = ("measurements", "counts", "words", "links", "intensities", "binary")
 _SPARSE = 0.9
+_NEARLY_ONE = 1.1
+"""Mean of the cells that are not zero up to which they tell that something is there, and hardly how often."""
 _LONGEST_TEXT = 500
 """Different words of a usual text; a sequenced cell shows more genes than that."""
 _MANY_ZEROS = 0.5
@@ -47,10 +49,12 @@ class Transform:
     ----------
     name : "none"; "standard": columns to deviation 1; "log1p": log(1 + x); "log": rows to one sum, then log(1 + x);
         "terms": log(1 + x), times the rarity of the column (idf), rows to length 1; "weighted": the same without
-        idf, for values that are weighted already
-    typical : the median row's sum ("log") or length ("terms", "weighted") among present rows
-    weights : what every column is multiplied by, of shape (columns,): idf ("terms") or one over its deviation
-        ("standard"), else empty
+        idf, for values that are weighted already; "links": divided by the roots of the sums of row and column, each
+        and the mean one, so that neither a hub nor a row of one link decides
+    typical : the median row's sum ("log") or length ("terms", "weighted"), or the mean row's sum ("links"), among
+        present rows
+    weights : what every column is multiplied by, of shape (columns,): idf ("terms"), one over its deviation
+        ("standard") or over the root of its sum and the mean one ("links"), else empty
     """
 
     name: str
@@ -68,6 +72,9 @@ class Transform:
             return _log(part)
         if self.name == "log":
             return _log(times_rows(part, self.typical * _inverse(row_sums(part))))
+        if self.name == "links":
+            part = with_stored(part, np.maximum(stored(part), 0))
+            return times_rows(times_columns(part, self.weights.astype(np.float64)), self._of_rows(row_sums(part)))
         weighted = _weighted(part, self.weights)
         return times_rows(weighted, _inverse(row_lengths(weighted)))
 
@@ -79,8 +86,14 @@ class Transform:
             return rows / self.weights
         if self.name in ("log1p", "log"):
             return np.expm1(rows)
+        if self.name == "links":
+            return rows / self.weights / self._of_rows(np.array(self.typical))
         rows = np.maximum(rows, 0) * self.typical
         return np.expm1(rows / self.weights if len(self.weights) else rows)
+
+    def _of_rows(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What rows of such sums are multiplied by ("links")."""
+        return 1 / np.sqrt(sums + self.typical)
 
 
 def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Transform:
@@ -95,6 +108,10 @@ def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Tran
         return Transform(name, weights=_inverse(varying).astype(np.float32))
     if name == "log":
         return Transform(name, _middle([row_sums(part) for part in parts_of(values, present)]))
+    if name == "links":
+        sums = np.sum([column_sums(part) for part in parts_of(values, present)], axis=0)
+        whole = max(float(sums.sum()), 1.0)
+        return Transform(name, whole / present.sum(), (1 / np.sqrt(sums + whole / len(sums))).astype(np.float32))
     weights = _rarity(values, present) if name == "terms" else _NO_WEIGHTS
     lengths = [row_lengths(_weighted(part, weights)) for part in parts_of(values, present)]
     return Transform(name, _middle(lengths), weights)
@@ -239,10 +256,10 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
     """Look at the present rows of a view of shape (samples, columns).
 
     A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
-    with fewer than 500 other cells in the median row; "counts" are whole numbers, the largest of which is
+    with fewer than 500 other cells in the median row, and "links" are such whole numbers of which nearly all are 1 (who
+    cites whom, who has which word); "counts" are whole numbers, the largest of which is
     more than 10 times the mean of those that are not zero (3 times, where more than half are zero), or fractions with
     100 for 10; all else are "intensities".
-    Binary views as sparse as words are words.
     """
     cells = int(present.sum()) * values.shape[1]
     looks = [_look(part) for part in parts_of(values, present)]
@@ -284,7 +301,7 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
     if least < 0 or largest == 0:
         return "measurements"
     if zeros >= _SPARSE and per_row < _LONGEST_TEXT:
-        return "words"
+        return "links" if whole == 1 and largest <= _NEARLY_ONE * tail else "words"
     if whole == 1 and largest == 1:
         return "binary"
     if whole == 1:

@@ -1,18 +1,22 @@
 """Confidence: the chance that a sample is in its cluster again if the fit were repeated.
 
-Repeated: on other samples of the same kind, with another seed, and with the views that the sample has. Three things
+Repeated: on other samples of the same kind, with another seed, and with the views that the sample has. Four things
 that every fit knows tell most of it, and none of them needs another training:
 
 - **margin**: how much nearer the sample is to its own centre than to the next one, among the directions in which the
   centres differ: (next - own) / (next + own) of the distances;
 - **near**: the share of its neighbours, in the views that it has, that are in its cluster, corrected for chance;
 - **again**: the share of its cluster that the other networks of the fit, and the same one before the joint stage, put
-  together, corrected for chance.
+  together, corrected for chance;
+- **apart**: the share of the neighbours in the embedding that are in the same cluster, corrected for chance, mean of
+  its cluster. It sees long clusters, of which centres tell little, and doubts what was found again only because the
+  joint stage changed nothing.
 
 Margin and again count as much as neighbours agree: training moves clusters apart in noise, too. A logistic function of
-near x (3 margin + 2 again) - 1/4 is the chance. Its constants were fitted to whole fits that were repeated on 80 % of
-the samples of 15 real sets, and of synthetic ones on which fits fail (results/trust). `validate` repeats the fit and
-adds to each cluster what makes its mean the frequency that was measured.
+near x (3/2 margin + 11/4 again x apart) + 3/4 (mean near of the cluster) x apart - 1/4 is the chance. Its constants
+were fitted to whole fits that were repeated on 80 % of the samples of 15 real sets, and of synthetic ones
+(results/trust). `validate` repeats the fit, and what it adds to each cluster, instead of the third term, makes its mean
+the frequency that was measured.
 
 The soft assignment of each sample is raised to the power that makes its largest entry the chance, so no label changes.
 
@@ -37,8 +41,12 @@ from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import MeanConfidence
 from viewfuse.selection.scores import stability
 
-OFFSET, MARGIN, AGAIN = -0.25, 3.0, 2.0
-"""Of the logistic function: fitted as -0.24, 3.3 and 1.9, and rounded, at no cost (results/trust)."""
+OFFSET, MARGIN, AGAIN, WHOLE = -0.25, 1.5, 2.75, 0.75
+"""Of the logistic function: fitted as -0.24, 1.51, 2.75 and 0.83, and rounded, at no cost (results/trust)."""
+_AROUND = 10
+"""Neighbours in the embedding; for a sample of a smaller cluster as many as the others of the cluster are."""
+_MOST_APART = 2_000
+"""Samples whose neighbours in the embedding are looked for: of more, as many at even distances; means need no more."""
 _MOST = 0.995
 """Nothing is certain."""
 _ELSEWHERE = 0.15
@@ -57,8 +65,9 @@ class Calibration:
     Attributes
     ----------
     labels : int32 tensor of shape (training samples,): their clusters
-    again : float64 array of shape (clusters,): the share that was found again, corrected for chance
-    shifts : float64 array of shape (clusters,): what is added to the logits, by `validate`; 0 before
+    again : float64 array of shape (clusters,): the share that was found again, corrected for chance, times how far the
+        cluster lies apart
+    shifts : float64 array of shape (clusters,): what is added to the logits of a cluster as a whole
     """
 
     labels: Tensor
@@ -66,10 +75,22 @@ class Calibration:
     shifts: NDArray[np.float64]
 
     @classmethod
-    def of(cls, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]], n_clusters: int) -> Calibration:
-        """From the clusters of the training samples, and what other trainings made of the same samples."""
-        again = chance_corrected_again(labels, others, n_clusters)
-        return cls(torch.from_numpy(labels.astype(np.int32)), again, np.zeros(n_clusters))
+    def of(
+        cls, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]], embedding: Tensor, neighbor_ids: Tensor,
+        n_clusters: int,
+    ) -> Calibration:  # fmt: skip
+        """From the clusters of the training samples, and what other trainings made of the same samples.
+
+        Parameters
+        ----------
+        embedding : of shape (training samples, embedding)
+        neighbor_ids : see `sample_logits`
+        """
+        own = torch.from_numpy(labels).to(embedding.device)
+        near = near_shares(own, neighbor_ids, own, n_clusters).clamp(min=0).cpu().numpy()
+        apart = apart_shares(embedding, own, n_clusters)
+        again = chance_corrected_again(labels, others, n_clusters) * apart
+        return cls(own.int(), again, WHOLE * apart * _means(near, labels, n_clusters))
 
     def to(self, device: torch.device) -> Calibration:
         """The same on `device`."""
@@ -82,7 +103,7 @@ class Calibration:
     def validated(
         self, logits: NDArray[np.float64], labels: NDArray[np.int64], frequencies: NDArray[np.float64]
     ) -> Calibration:
-        """With the shifts that make each cluster's mean chance the frequency that was measured.
+        """With shifts that make each cluster's mean chance the frequency that was measured.
 
         Parameters
         ----------
@@ -99,10 +120,33 @@ def chance_corrected_again(
 ) -> NDArray[np.float64]:
     """Per cluster the share of its samples that other partitions put together, 0 by chance; 0 where it is empty."""
     shares = stability(labels, others) if others else np.ones(len(labels))
-    sizes = np.bincount(labels, minlength=n_clusters)
-    means = np.bincount(labels, weights=shares, minlength=n_clusters) / np.maximum(sizes, 1)
+    sizes, means = np.bincount(labels, minlength=n_clusters), _means(shares, labels, n_clusters)
     chance = sizes / len(labels)
     return np.where((sizes > 0) & (chance < 1), (means - chance) / np.maximum(1 - chance, 1e-9), sizes > 0)
+
+
+def _means(values: NDArray[np.floating], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
+    """Of shape (clusters,); 0 where one is empty."""
+    sizes = np.bincount(labels, minlength=n_clusters)
+    return np.asarray(np.bincount(labels, weights=values, minlength=n_clusters) / np.maximum(sizes, 1))
+
+
+def apart_shares(embedding: Tensor, labels: Tensor, n_clusters: int) -> NDArray[np.float64]:
+    """Per cluster the share of its samples' neighbours in the embedding that it holds, 0 by chance or less.
+
+    1 where there is but one cluster, 0 where it is empty.
+    """
+    rows = torch.linspace(0, len(labels) - 1, min(len(labels), _MOST_APART), device=labels.device).round().long()
+    labels, points = labels[rows], embedding[rows].double()
+    far = torch.cdist(points, points).fill_diagonal_(torch.inf)
+    around = far.topk(min(_AROUND, len(rows) - 1), largest=False).indices
+    sizes = torch.bincount(labels, minlength=n_clusters)
+    looked_at = (sizes[labels] - 1).clamp(1, around.shape[1])
+    within = torch.arange(around.shape[1], device=labels.device) < looked_at[:, None]
+    same = ((labels[around] == labels[:, None]) & within).sum(dim=1) / looked_at
+    shares = _means(same.double().cpu().numpy(), labels.cpu().numpy(), n_clusters)
+    chance = sizes.cpu().numpy() / len(rows)
+    return np.where(chance < 1, np.maximum(shares - chance, 0) / np.maximum(1 - chance, 1e-9), 1.0)
 
 
 def _shift(logits: NDArray[np.float64], share: float) -> float:

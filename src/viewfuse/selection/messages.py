@@ -66,7 +66,8 @@ def _(decision: kinds.CellFilling, spell: Spell = str) -> str:
 _STEPS = {
     "none": "principal components", "standard": "principal components of standardised columns",
     "log1p": "logarithms, principal components", "log": "equal row sums, logarithms, principal components",
-    "terms": "tf-idf, unit length, singular vectors", "weighted": "logarithms, unit length, singular vectors",
+    "terms": "tf-idf, unit length, singular vectors", "links": "even sums, weighted singular vectors",
+    "weighted": "logarithms, unit length, singular vectors",
 }  # fmt: skip
 
 

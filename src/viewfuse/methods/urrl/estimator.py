@@ -74,7 +74,7 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         What stands in empty cells (NaN) of rows that have other values: the mean of the five nearest rows of the same
         view, or the median of the column where no row can help; always the median; or nothing, and an error. The
         same for new samples, from training samples. At most 30 % of a view may be empty, and 80 % of a row or column.
-    reduction : {"auto", "none", "pca", "standard", "log1p", "counts", "words"} or dict of these by view, default "auto"
+    reduction : {"auto", "none", "pca", "standard", "log1p", "counts", "words", "links"} or dict by view, default "auto"
         How wide and sparse views become narrow dense ones (:mod:`viewfuse.reduction`). "auto" looks at each view and
         leaves narrow ones alone, "none" leaves all alone.
     effort : {"quick", "auto", "thorough"}, default "auto"

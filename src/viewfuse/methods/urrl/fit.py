@@ -242,7 +242,7 @@ class _Chosen(NamedTuple):
         trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
         clusters = trial.conclude(labels[best], embedding, [*self.found, trial.found])
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
-        model = calibrated(trial.model(), _placed(trial, embedding), others)
+        model = calibrated(trial.model(), embedding, _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
         around = Surroundings.of(model.stored, model.unseen)  # not the model's own, which would be kept with it
         outliers = around.outliers(model.names, trial.prepared.source.reduced.ids)
@@ -293,16 +293,18 @@ def trust_of(
     return with_reasons(found, simple, on_structure(model.stored, labels, n_clusters), *others)
 
 
-def calibrated(model: Model, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> Model:
+def calibrated(
+    model: Model, embedding: Tensor, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]
+) -> Model:
     """The model with soft assignments that are chances, unless they are to stay the paper's.
 
     Parameters
     ----------
-    labels : of the training samples
+    embedding, labels : of the training samples
     others : what other trainings, or this one at other times, made of them
     """
     assert isinstance(model.method, URRLMethod)
     if not model.method.config.calibration:
         return model
-    known = Calibration.of(labels, others, model.method.n_clusters).to(model.stored.present.device)
+    known = Calibration.of(labels, others, embedding, model.stored.neighbor_ids, model.method.n_clusters)
     return replace(model, calibration=known)
