@@ -27,7 +27,7 @@ from viewfuse.selection.decisions import (
     ViewReduction,
 )
 from viewfuse.selection.messages import label, records, restored, words
-from viewfuse.selection.scores import Candidate, Merit, matched_kappa
+from viewfuse.selection.scores import Candidate, Merit, best_start, matched_kappa
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_scalings_weights_and_verdicts_are_those_of_the_documents():
 )
 def test_the_start_is_that_of_the_literal_rule(scores, squares, best):
     merits = [Merit(own, 0.0, 1.0) for own in scores]
-    assert rules.best_start(merits, squares) == literal.best_start(scores, squares) == best
+    assert best_start(merits, squares) == literal.best_start(scores, squares) == best
 
 
 def test_of_equal_trainings_the_one_with_the_least_finite_loss_is_kept():

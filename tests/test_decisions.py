@@ -36,7 +36,15 @@ from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.confidence import apart_shares
 from viewfuse.selection.kmeans import initial_centers
 from viewfuse.selection.rules import best_of_each
-from viewfuse.selection.scores import Candidate, Merit, candidate_scores, macro_agreement, neighbor_agreement, stability
+from viewfuse.selection.scores import (
+    Candidate,
+    Merit,
+    best_start,
+    candidate_scores,
+    macro_agreement,
+    neighbor_agreement,
+    stability,
+)
 
 pytestmark = pytest.mark.usefixtures("never_still")
 
@@ -511,7 +519,7 @@ def test_samples_under_other_scalings_are_gone_when_the_joint_stage_begins(monke
     ],
 )
 def test_the_start_is_consistent_and_has_a_small_sum_of_squares(scores, squares, best):
-    assert rules.best_start([Merit(own, own, 1.0) for own in scores], squares) == best
+    assert best_start([Merit(own, own, 1.0) for own in scores], squares) == best
 
 
 @pytest.mark.parametrize("n", [20, 300])  # of more than 1000 samples small groups are clustered

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from viewfuse.engine.batches import stack, unstack
-from viewfuse.nn.dense import MLP, BatchNorm, start_weights
-from viewfuse.nn.layers import LayerNorm, PReLU, linear, times
+from viewfuse.nn.dense import MLP, BatchNorm
+from viewfuse.nn.layers import LayerNorm, PReLU, linear, start_weights, times
 
 N_REPLICATES, N_ROWS, WIDTH = 3, 5, 2
 SHOWN = [[True, False, True, True, False], [False, False, True, False, False], [False] * 5]

@@ -321,9 +321,11 @@ def test_a_long_wait_is_told_in_minutes_of_all_trainings(monkeypatch):
     asked, search = [], search_of(seeds=(5, 6))
     seconds = iter([30.0, 30.1, 120.0])
     monkeypatch.setattr(trials, "fit_seconds", lambda *args: asked.append(args) or next(seconds))
-    words = "training takes up to about {} minutes on 2 CPU cores"
+    monkeypatch.setattr(trials, "measured_step", lambda *args: asked.append(args) or 0.125)
+    words = "training takes up to about {} minutes on this CPU"
     assert [search.long_wait() for _ in range(3)] == ["", words.format(2), words.format(4)]
-    assert asked[0] == (60, search.source.reduced.widths, search.config, 3)
+    widths, config = search.source.reduced.widths, search.config
+    assert asked[:2] == [(widths, config, 60), (60, widths, config, 3, 0.125)]
 
 
 def test_a_training_that_would_be_repeated_is_taken_over():

@@ -15,8 +15,7 @@ from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.data.known.hints import UNKNOWN, Hints
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
-from viewfuse.engine.guidance import Guidance
+from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
 from viewfuse.methods.urrl import losses, trials
 from viewfuse.methods.urrl.hints import class_centers, class_numbers, doubtful, known_centers, set_aside, share_of_hints

@@ -56,8 +56,8 @@ def test_labels_and_predictions_line_by_line(tmp_path):
         header, "b,1,0.7000,0,0.0000,0,rna protein", "'=a,-1,0.5000,1,0.3333,1,protein",
     ]  # fmt: skip
     far = [np.array([False, True]), np.array([True])]
-    three = [(*part, one) for part, one in zip(PARTS, far, strict=True)]
-    writers.write_predictions(tmp_path / "predictions.csv", three)
+    parts = [(views, judged._replace(far=one)) for (views, judged), one in zip(PARTS, far, strict=True)]
+    writers.write_predictions(tmp_path / "predictions.csv", parts)
     assert (tmp_path / "predictions.csv").read_text().splitlines() == [
         f"{header},out_of_range", "b,1,0.7000,0,0.0000,0,rna protein,0", "'=a,-1,0.5000,1,0.3333,1,protein,1",
         "c,0,0.5000,1,0.0000,0,rna,1",

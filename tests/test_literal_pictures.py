@@ -110,7 +110,7 @@ def test_patterns_of_one_marker_differ_in_colour_for_all_eyes(complete, n_patter
     mask = np.array(
         [[int(bit) for bit in f"{number:04b}"] for number in range(15, 15 - n_patterns - 1, -1)], dtype=bool
     )
-    groups = pictures._patterns(mask if complete else mask[1:], list("abcd"))
+    groups = pictures.patterns_of(mask if complete else mask[1:], list("abcd"))
     seen = seen_by_all(np.array([to_rgb(color) for color in groups.colors]))
     for i, j in itertools.combinations(range(len(groups.names)), 2):
         if groups.markers[i] == groups.markers[j]:
@@ -265,7 +265,7 @@ def test_each_dot_of_a_notebook_has_the_colour_of_its_sample(ax):
     ax.clear()
     model.plot_map("missing", ax=ax)
     _, _, of_sample = find_patterns(MASK)
-    shades = [to_hex((0.6, 0.6, 0.6)), *(as_hex(one) for one in distinct_colors(8))]
+    shades = [to_hex("0.75"), *(as_hex(one) for one in distinct_colors(8))]
     assert dots_of(ax) == {at(place): (shades[of_sample[row]], True) for place, row in enumerate(ROWS)}
     sure = model.soft_labels_.max(axis=1)
     for name, values in (("confidence", sure), ("novelty", np.arange(N) / N), (np.arange(N) * 2, np.arange(N) * 2.0)):

@@ -71,6 +71,8 @@ def test_a_kind_says_what_the_rows_that_are_there_say(monkeypatch, make, cells, 
      ((0.5, 1, 0, 50, 10, 9), "intensities"), ((0.5, 1, 0, 50, 10.1, 9), "counts"),
      ((0.51, 1, 0, 50, 3, 9), "intensities"), ((0.51, 1, 0, 50, 3.1, 9), "counts"),
      ((0.5, 0.9, 0, 50, 100, 9), "intensities"), ((0.5, 0.9, 0, 50, 100.1, 9), "counts"),
+     ((0.99, 1, 0, 1, 1, 9), "links"), ((0.99, 1, 0, 2.2, 2, 499), "links"), ((0.99, 1, 0, 2.3, 2, 9), "words"),
+     ((0.99, 0.9, 0, 1, 1, 9), "words"), ((0.99, 1, 0, 1, 1, 500), "binary"),
      ((0.95, 1, -1, 5, 0, 9), "measurements"), ((1.0, 0, 0, 0, 0, 0), "measurements")],
 )  # fmt: skip
 def test_kinds_have_the_bounds_that_are_written(facts, name):
@@ -135,6 +137,13 @@ def literal_transform(rows, there, name):
     if name == "log":
         typical = median(sum(row) for row in there.tolist() if sum(row) > 0)
         return [[math.log1p(x * typical / (sum(row) or 1)) for x in row] for row in rows], typical
+    if name == "links":
+        typical, usual = there.sum() / len(there), there.sum() / there.shape[1]
+        sums = there.sum(axis=0).tolist()
+        return [
+            [max(x, 0) / math.sqrt(c + usual) / math.sqrt(sum(row) + typical) for x, c in zip(row, sums, strict=True)]
+            for row in rows
+        ], typical
     having = [sum(x != 0 for x in column) for column in there.T.tolist()]
     idf = [1 + math.log((1 + len(there)) / (1 + h)) if name == "terms" else 1.0 for h in having]
     weighted = [[math.log1p(x) * w for x, w in zip(row, idf, strict=True)] for row in rows]
@@ -148,7 +157,7 @@ def literal_transform(rows, there, name):
 
 @BOTH
 @PARTS
-@pytest.mark.parametrize("name", ["standard", "log1p", "log", "terms", "weighted"])
+@pytest.mark.parametrize("name", ["standard", "log1p", "log", "terms", "weighted", "links"])
 def test_transforms_are_what_their_names_say(monkeypatch, make, cells, name):
     monkeypatch.setattr(transforms, "_CELLS_AT_A_TIME", cells)
     values, present = counts(), hidden(14)
@@ -162,6 +171,8 @@ def test_transforms_are_what_their_names_say(monkeypatch, make, cells, name):
     sums, lengths = values.sum(axis=1, keepdims=True), 1.0
     if name == "log":
         lengths = typical / np.where(sums > 0, sums, 1)
+    if name == "links":
+        lengths = np.sqrt(2 * typical / (sums + typical))
     if name in ("terms", "weighted"):
         return  # the length of a row is lost; see the next test
     np.testing.assert_allclose(fitted.undo(found), values * lengths, rtol=1e-6, atol=1e-6)
@@ -218,7 +229,7 @@ def test_directions_along_which_no_row_differs_are_left_out():
 
 @BOTH
 @PARTS
-@pytest.mark.parametrize("how", ["pca", "standard", "log1p", "counts", "words"])
+@pytest.mark.parametrize("how", ["pca", "standard", "log1p", "counts", "words", "links"])
 def test_front_ends_project_transformed_rows_and_bring_them_back(monkeypatch, make, cells, how):
     values, present = counts(30, 12), hidden(30)
     values[~present] = 99
@@ -228,19 +239,21 @@ def test_front_ends_project_transformed_rows_and_bring_them_back(monkeypatch, ma
     rows = np.array(rows)
     monkeypatch.setattr(frontend, "_rank", lambda n: 4)
     found = fit_front_end(make(values), present, how)
-    mean = np.zeros(12) if how == "words" else rows[present].mean(axis=0)
-    axes = np.linalg.svd(rows[present] - mean, full_matrices=False)[2][:4]
-    axes = np.array([axis * np.sign((axis**3).sum()) for axis in axes])
-    scores = (rows - mean) @ axes.T
+    sparse = how in ("words", "links")
+    mean = np.zeros(12) if sparse else rows[present].mean(axis=0)
+    _, sizes, axes = np.linalg.svd(rows[present] - mean, full_matrices=False)
+    axes = np.array([axis * np.sign((axis**3).sum()) for axis in axes[:4]])
+    weights = (sizes[:4] / sizes[0]) ** 2 if how == "links" else np.ones(4)
+    scores = (rows - mean) @ axes.T * weights
     lengths = np.linalg.norm(scores, axis=1, keepdims=True)
-    if how == "words":
+    if sparse:
         assert found.length == pytest.approx(median(lengths[present].ravel().tolist()), rel=1e-5)
         scores = scores / np.where(lengths > 0, lengths, 1)
     expected = np.where(present[:, None], scores, 0)
     reduced = found.apply(make(values), present)
     np.testing.assert_allclose(reduced, expected, atol=2e-4)
     np.testing.assert_allclose(found.apply(make(values))[~present], scores[~present], atol=2e-3)
-    full = found.transform.undo((reduced * (found.length or 1)) @ axes + mean)
+    full = found.transform.undo((reduced * (found.length or 1) / weights) @ axes + mean)
     low, high = values[present].min(axis=0), values[present].max(axis=0)
     np.testing.assert_allclose(found.invert(reduced), np.clip(full, low, high), rtol=1e-3, atol=1e-3)
 

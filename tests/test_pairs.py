@@ -16,9 +16,8 @@ from test_hints import TINY, groups, partly
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.data.known.hints import UNKNOWN, Hints
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
 from viewfuse.data.known.pairs import Pairs, PairTable
-from viewfuse.engine.guidance import Guidance
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.io.labels import read_pairs
 from viewfuse.methods.urrl import losses

@@ -17,7 +17,7 @@ from viewfuse.reduction.frontend import FrontEnd, fit_front_end
 from viewfuse.reduction.transforms import kind_of
 
 WIDE = 300
-REDUCING = ("pca", "standard", "log1p", "counts", "words")
+REDUCING = ("pca", "standard", "log1p", "counts", "words", "links")
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -59,7 +59,20 @@ def long_tails(n: int = 60, seed: int = 0) -> np.ndarray:
     return (source.lognormal(2, 1, size=(3, WIDE))[np.arange(n) % 3] * source.lognormal(0, 0.1, (n, WIDE))).astype("f4")
 
 
-TABLES = {"pca": low_rank, "standard": mixed_units, "log1p": long_tails, "counts": gene_counts, "words": texts}
+def links(n: int = 60, seed: int = 0) -> np.ndarray:
+    """Who cites whom among three groups: all cite the hub of their group, and one or two others."""
+    source = rng(seed)
+    values = np.zeros((n, WIDE), np.float32)
+    values[np.arange(n), np.arange(n) % 3] = 1
+    for row, count in enumerate(source.integers(1, 3, n)):
+        values[row, source.choice(np.arange(3, 40), count, replace=False, p=np.arange(1, 38) / 703)] = 1
+    return values
+
+
+TABLES = {
+    "pca": low_rank, "standard": mixed_units, "log1p": long_tails, "counts": gene_counts, "words": texts,
+    "links": links,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -74,6 +87,7 @@ TABLES = {"pca": low_rank, "standard": mixed_units, "log1p": long_tails, "counts
         (rng().lognormal(0, 3, size=(60, WIDE)), "counts"),
         ((rng().random((60, WIDE)) < 0.3), "binary"),
         ((rng().random((60, WIDE)) < 0.03), "words"),
+        (links(), "links"),
         (np.zeros((60, WIDE)), "measurements"),
         (rng().poisson(rng(1).lognormal(-5, 2.5, 15_000), size=(60, 15_000)), "counts"),
     ],
@@ -87,6 +101,7 @@ TABLES = {"pca": low_rank, "standard": mixed_units, "log1p": long_tails, "counts
         "per-million",
         "yes-no",
         "tags",
+        "citations",
         "zeros",
         "cells",
     ],
@@ -378,7 +393,7 @@ def test_cells_stored_twice_count_once():
 def test_bad_settings_are_refused():
     values = low_rank()
     with pytest.raises(
-        SettingError, match="how must be one of auto, none, pca, standard, log1p, counts, words; got 'tsne'"
+        SettingError, match="how must be one of auto, none, pca, standard, log1p, counts, words, links; got 'tsne'"
     ):
         fit_front_end(values, everyone(values), "tsne")
     with pytest.raises(DataError, match="'words' is for values of at least 0"):

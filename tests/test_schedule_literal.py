@@ -67,7 +67,7 @@ def test_epochs_looks_files_and_progress_of_a_fit(events, told, tmp_path):
     expected = [("pre-training", epoch, 1.0) for epoch in range(3)] + ["pre-training-3-0", ("look", 3)]
     for epoch in range(3, 15):
         expected += [("joint", epoch, joint), *([("look", epoch + 1)] if epoch + 1 in looks else [])]
-    assert events == [*expected, "joint-15-0-best-15", "joint-15-0"]
+    assert events == [*expected, "joint-15-0"]
     assert model.history_["epoch"] == [*range(1, 16)]
     assert model.history_["stage"] == ["pre-training"] * 3 + ["joint"] * 12
     assert model.decisions_["joint_stage"]["chosen"] == 12

@@ -12,8 +12,8 @@ import reference_selection as literal
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import kmeans, scores, tree
 from viewfuse.selection.kmeans import filled_table, partitions
+from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.scores import Candidate, candidate_scores, macro_agreement, merits
-from viewfuse.selection.splits import gaussian_like
 from viewfuse.selection.tree import principal
 
 

@@ -22,9 +22,9 @@ from viewfuse.distributed import label_files, row_buckets, sharded_predict, shar
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.pass_zero import ColumnFacts, run_pass_zero
 from viewfuse.distributed.row_buckets import BucketReader, Buckets, hashed_ids, lowest, parts_of
-from viewfuse.distributed.shard_files import ShardProgress, _spelled
 from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
 from viewfuse.distributed.shards import Shards
+from viewfuse.engine.callbacks import ShardProgress, _spelled
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
 from viewfuse.io.writers import NO_NAMES, Judged
 from viewfuse.utils.atomic import sealed
@@ -366,10 +366,7 @@ class Placing:
         sure = complete.completed[:, 0]
         chances = np.stack([np.zeros(len(sure)), sure, 1 - sure], axis=1).astype(np.float32)
         labels = np.where(np.isclose(sure, 0.7), -1, chances.argmax(axis=1))
-        return Judged(labels, chances, chances.max(axis=1) < 1 - alpha, sure, labels < 0)
-
-    def out_of_range(self, complete):
-        return complete.completed[:, 0] > 0.9
+        return Judged(labels, chances, chances.max(axis=1) < 1 - alpha, sure, labels < 0, sure > 0.9)
 
 
 def test_counts_are_added_up_over_parts(tmp_path):

@@ -10,6 +10,7 @@ import torch
 
 from test_tree import samples
 from viewfuse.selection.kmeans import filled_table
+from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.splits import (
     Evidence,
     Look,
@@ -17,7 +18,6 @@ from viewfuse.selection.splits import (
     agreement,
     border_gaps,
     evidence,
-    gaussian_like,
     p_value,
     splits_of,
 )

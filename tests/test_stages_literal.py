@@ -16,7 +16,8 @@ from test_random_numbers import splitmix
 from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.training import Stage, Training, TrainState
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.dense import MLP, start_weights
+from viewfuse.nn.dense import MLP
+from viewfuse.nn.layers import start_weights
 
 SEEDS, N, RATE = (3, 11), 9, 0.25
 

@@ -10,10 +10,10 @@ from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection import rules, structure
+from viewfuse.selection import rules
 from viewfuse.selection.kmeans import filled_kmeans
 from viewfuse.selection.messages import reasons_of
-from viewfuse.selection.structure import on_structure
+from viewfuse.selection.rules import on_structure
 
 
 def made(kind, n=260, seed=0):
@@ -57,20 +57,20 @@ def test_two_groups_along_one_line_are_clearer_as_hardly_any_neighbour_leaves():
 
 
 def test_a_few_of_many_samples_are_looked_at(monkeypatch):
-    monkeypatch.setattr(structure, "_ROWS", 60)
-    sizes, real = [], structure.index_training_set
-    monkeypatch.setattr(structure, "index_training_set", lambda v, p, d: sizes.append(len(p)) or real(v, p, d))
+    monkeypatch.setattr(rules, "_ROWS", 60)
+    sizes, real = [], rules.index_training_set
+    monkeypatch.setattr(rules, "index_training_set", lambda v, p, d: sizes.append(len(p)) or real(v, p, d))
     samples, groups = made("groups")
     assert on_structure(samples, groups, 3) is None
     assert sizes == [60] * 3  # the samples, and two Gaussians
-    monkeypatch.setattr(structure, "_ROWS", 3)
+    monkeypatch.setattr(rules, "_ROWS", 3)
     assert on_structure(samples, groups, 3) is None
     assert len(sizes) == 3
 
 
 def test_gaussians_lack_the_views_that_samples_lack(monkeypatch):
-    drawn, real = [], structure.index_training_set
-    monkeypatch.setattr(structure, "index_training_set", lambda v, p, d: drawn.append((v, p)) or real(v, p, d))
+    drawn, real = [], rules.index_training_set
+    monkeypatch.setattr(rules, "index_training_set", lambda v, p, d: drawn.append((v, p)) or real(v, p, d))
     samples, groups = made("normal")
     on_structure(samples, groups, 3)
     filled = torch.cat(list(samples.values), dim=1)[samples.present.all(dim=1)]

@@ -20,7 +20,7 @@ from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.selection import rules, scores
+from viewfuse.selection import scores
 from viewfuse.selection.scores import Merit
 
 pytestmark = pytest.mark.usefixtures("never_still")
@@ -199,7 +199,7 @@ def test_agreement_is_the_mean_over_the_others():
 
 
 def test_a_sum_of_squares_that_is_half_a_percent_larger_is_larger():
-    assert rules.best_start([Merit(0.5, 0.5, 1.0), Merit(0.6, 0.6, 1.0)], [10.0, 10.05]) == 0
+    assert scores.best_start([Merit(0.5, 0.5, 1.0), Merit(0.6, 0.6, 1.0)], [10.0, 10.05]) == 0
 
 
 def test_further_trainings_have_seeds_of_their_own():

@@ -12,7 +12,7 @@ import torch
 from torch.nn import Module, Parameter
 
 from viewfuse.data.filling import EmptyCells
-from viewfuse.engine.guidance import Guidance
+from viewfuse.data.known.knowledge import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.methods import enlarging, updating
 from viewfuse.methods.choosing_k import NewKind

@@ -8,7 +8,7 @@ from viewfuse.engine.training import check_diverged
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import init_state, planned_epochs, pretrain, train_jointly
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.nn.dense import start_weights
+from viewfuse.nn.layers import start_weights
 
 
 def drawn(layer):

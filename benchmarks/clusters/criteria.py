@@ -14,7 +14,7 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 from viewfuse.selection.kmeans import partitions
-from viewfuse.selection.splits import gaussian_like
+from viewfuse.selection.rules import gaussian_like
 
 OTHERS = ("silhouette", "Calinski-Harabasz", "BIC", "gap")
 _REFERENCES = 3

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import chain, decode_widths, embed_widths, layer_outputs, multiply_adds, products
+from viewfuse.methods.urrl.cost import coded_width, decode_widths, embed_widths, layer_outputs
 
 _PASSES = 3
 """Forward, and backward for the inputs and for the weights: three products of the same size."""
@@ -28,6 +29,34 @@ def counted(widths: Sequence[int], settings: Config) -> dict[str, Any]:
         "megabytes": 4 * (_WEIGHT_TRAFFIC * weights(widths, settings) + _traffic(widths, settings)) / 1e6,
         "weights": weights(widths, settings),
     }
+
+
+def multiply_adds(widths: Sequence[int], config: Config, asked: int) -> int:
+    """Of the matrix products of one forward pass over both branches; `asked` outputs of each neighbour list."""
+    rows, size = 2 * config.batch_size, config.embedding_width
+    per_sample = sum(_per_list(width, config, asked) for width in widths)
+    per_sample += products(size, config.feedforward_ratio) * len(widths) + 2 * len(widths) ** 2 * size
+    embed = sum(chain(embed_widths(coded_width(width, config), config)) for width in widths)
+    decode = sum(chain(decode_widths(width, config)) for width in widths)
+    distances = (config.batch_size + config.n_clusters) * size
+    return rows * (per_sample + embed) + config.batch_size * (decode + distances)
+
+
+def _per_list(width: int, config: Config, asked: int) -> int:
+    """One neighbour list: distance code, attention, feed-forward part."""
+    length, wide = config.list_length, coded_width(width, config)
+    code, attention = length**2 * width, 2 * asked * length * wide
+    return code + attention + asked * products(wide, config.feedforward_ratio)
+
+
+def products(width: int, ratio: int) -> int:
+    """Of a token: query, key, value and merge, and both layers of the feed-forward part."""
+    return (4 + 2 * ratio) * width**2
+
+
+def chain(widths: Sequence[int]) -> int:
+    """Weights of linear layers between the widths."""
+    return sum(wide * narrow for wide, narrow in pairwise(widths))
 
 
 def lower_bound(counts: Mapping[str, float], peaks: Mapping[str, float]) -> dict[str, float]:

@@ -12,6 +12,7 @@ Whatever is done already is not done again: a lost process costs no more than an
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +28,7 @@ from viewfuse.distributed.pass_zero import ColumnFacts, changed_shard, read_cont
 from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
 from viewfuse.distributed.processes import Processes, joined, was_restarted
 from viewfuse.distributed.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.shard_files import check_apart
-from viewfuse.distributed.shards import Shards
+from viewfuse.distributed.shards import Shards, found_shards, given_paths
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.batches import clusters, replicate_seeds
 from viewfuse.engine.callbacks import Progress
@@ -96,7 +96,7 @@ def fit_large(
     params : other parameters of `URRL`, for the fit on the bank, such as ``config=Config(...)``
     """
     with joined(device) as processes:
-        check_apart(paths, Path(out))
+        _check_apart(paths, Path(out))
         shards = Shards(paths, id_column, blocks)
         job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, trust_unchanged, verbose)
         job.size(bank, steps, batch_size)
@@ -107,6 +107,20 @@ def fit_large(
                 progress.tell(f"{out} is finished already, by the same call; nothing is done again")
                 return done
             return job.run(progress)
+
+
+def _check_apart(paths: Any, out: Path) -> None:
+    """Refuse results among the shards, where the next call would read its own labels, and around the shards."""
+    place = Path(os.path.realpath(out))
+    for folder in filter(Path.is_dir, given_paths(paths)):
+        if Path(os.path.realpath(folder)) in (place, *place.parents):
+            raise CannotWrite(
+                f"{out} is in {folder}, all files of which are read, so its labels would be read next time; "
+                "give an --out elsewhere"
+            )
+    for file in found_shards(paths):
+        if place in Path(os.path.realpath(file)).parents:
+            raise CannotWrite(f"{out} holds {file}, which is read; give another --out")
 
 
 @dataclass

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.filling import Filled
 from viewfuse.data.views import Views
-from viewfuse.distributed.shard_files import ShardProgress
+from viewfuse.engine.callbacks import ShardProgress
 from viewfuse.errors import BadModelFile, CannotWrite, DataError
 from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.fitted.novelty import USUAL
@@ -293,14 +293,14 @@ class Placed:
     out_of_range: int = 0
     novel: int = 0
 
-    def add(self, judged: Judged, far: NDArray[np.bool_]) -> None:
+    def add(self, judged: Judged) -> None:
         """Count some more samples."""
         inside = judged.labels[judged.labels != OUTLIER]
         self.cluster_sizes += np.bincount(inside, minlength=len(self.cluster_sizes))
-        self.samples += len(far)
+        self.samples += len(judged.labels)
         self.uncertain += int(judged.uncertain.sum())
         self.outliers += int(judged.outlier.sum())
-        self.out_of_range += int(far.sum())
+        self.out_of_range += int(judged.far.sum())
         self.novel += int((judged.novelty > USUAL).sum())
 
     def facts(self) -> dict[str, Any]:
@@ -319,11 +319,10 @@ def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) 
     """
     placed = Placed(np.zeros(len(fitted.cluster_centers_), dtype=np.int64), Filled(fitted))
 
-    def place(views: Views) -> tuple[Views, Judged, NDArray[np.bool_]]:
-        complete = placed.filled.complete(views)
-        judged, far = fitted.judge(complete, alpha), fitted.out_of_range(complete)
-        placed.add(judged, far)
-        return views, judged, far
+    def place(views: Views) -> tuple[Views, Judged]:
+        judged = fitted.judge(placed.filled.complete(views), alpha)
+        placed.add(judged)
+        return views, judged
 
     write_predictions(out, map(place, parts), fitted.cluster_names_)
     return placed

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from glob import glob, has_magic
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.distributed.row_buckets import hashed_ids
-from viewfuse.distributed.shard_files import found_shards
 from viewfuse.errors import DataError
 from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths, nth
 from viewfuse.io.readers.text import Blocks, pick_columns
@@ -239,6 +239,39 @@ class Shards:
         v = next(v for v, place in enumerate(self.layout.slices) if column < place.stop)
         name = self.layout.columns[v][column - self.layout.slices[v].start]
         return f"{path}, view {self.layout.names[v]!r}, column {name!r}"
+
+
+def given_paths(paths: Any) -> list[Path]:
+    """One path, or several, as a list."""
+    return [Path(one) for one in ([paths] if isinstance(paths, (str, PathLike)) else paths)]
+
+
+def found_shards(paths: Any) -> list[Path]:
+    """The files that are meant, in the order of their names."""
+    files: list[Path] = []
+    for one in given_paths(paths):
+        files += _inside(one) if one.is_dir() else [one] if one.exists() else _matching(one)
+    if not files:
+        raise DataError("no file was given; give a folder of Parquet files, a pattern, or the files")
+    return sorted({path.absolute() for path in files})
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The shards in a folder and below, but for hidden ones."""
+    parts = {path: path.relative_to(folder).parts for path in folder.rglob("*.parquet")}
+    found = [path for path, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
+    if not found:
+        raise DataError(f"{folder} is a folder without .parquet files; give the folder that has them")
+    return found
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """The files that a pattern means."""
+    found = [Path(name) for name in glob(str(pattern))]
+    if not found:
+        wrong = "means no file; check the pattern" if has_magic(str(pattern)) else "does not exist; check the path"
+        raise DataError(f"{pattern} {wrong}")
+    return found
 
 
 def _check_alike(paths: Sequence[Path], schemas: Sequence[Mapping[str, Any]]) -> None:

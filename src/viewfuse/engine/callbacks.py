@@ -1,10 +1,10 @@
-"""What watches a training: early stopping of the joint stage, and progress for the user."""
+"""What watches a training: early stopping of the joint stage; and progress for the user, also over many files."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from types import TracebackType
@@ -25,6 +25,8 @@ _LESS_PURE = 0.05
 _MERGED = 0.01
 _PATIENCE = 3
 _STILL = 0.0075
+_SECONDS_BETWEEN = 30.0
+"""Between two lines about files, where there is no bar."""
 
 
 @dataclass
@@ -229,11 +231,16 @@ class Progress:
         """Show nothing in another process."""
         return Progress, ()
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether anything is shown at all."""
+        return self._has_lines or not self._bar.disable
+
     def tell(self, line: str) -> None:
-        """A line for people that stays."""
-        if self._has_lines:
+        """A line for people that stays; nothing where it is empty."""
+        if line and self._has_lines:
             tell(line)
-        elif not self._bar.disable:
+        elif line and not self._bar.disable:
             self._bar.write(line, file=sys.stderr)
 
     def end_stage(self) -> None:
@@ -242,6 +249,55 @@ class Progress:
             seconds = time.perf_counter() - self._began
             self.tell(f"{self._stage}: {self.epochs} epochs in {seconds:.0f} s")
         self._stage = ""
+
+
+class ShardProgress:
+    """Shows files, rows per second and the time left; used as a context manager.
+
+    How many rows files have is not known before they are opened, so the time left follows from their bytes.
+
+    Parameters
+    ----------
+    sizes : bytes of every file that is to be done
+    shown : whether anything is shown at all
+    """
+
+    def __init__(self, sizes: Sequence[int], *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        has_bar = shown and is_live()
+        form = "predicting {percentage:3.0f}%|{bar}| {desc}"
+        self._bar = tqdm(total=sum(sizes), disable=not has_bar, leave=False, delay=1e-9, bar_format=form)
+        self._has_lines = shown and not has_bar
+        self._files, self._all_files, self._all_bytes = 0, len(sizes), sum(sizes)
+        self._rows = self._bytes = 0
+        self._clock, self._began = clock, clock()
+        self._shown_at = self._began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self._bar.close()
+
+    def advance(self, rows: int, n_bytes: int, files: int = 0) -> None:
+        """So many more are done."""
+        self._rows, self._bytes, self._files = self._rows + rows, self._bytes + n_bytes, self._files + files
+        self._bar.set_description_str(str(self), refresh=False)
+        self._bar.update(n_bytes)
+        if self._has_lines and self._clock() - self._shown_at >= _SECONDS_BETWEEN:
+            self._shown_at = self._clock()
+            tell(self)
+
+    def __str__(self) -> str:
+        seconds = max(self._clock() - self._began, 1e-9)
+        left = seconds * (self._all_bytes - self._bytes) / max(self._bytes, 1)
+        files = f"{self._files} of {self._all_files} files, {self._rows:,} rows"
+        return f"{files}, {self._rows / seconds:,.0f} rows/s, {_spelled(left)} left"
+
+
+def _spelled(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 SILENT = Progress()

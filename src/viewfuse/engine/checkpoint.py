@@ -3,7 +3,7 @@
 All that is random follows from seeds and epoch numbers, and all that comes before training is repeated in the same way.
 So weights, the moments of Adam and what was recorded are enough: a resumed fit ends with the same numbers as one
 that was never interrupted, to the bit on a CPU with as many threads. Each stage of each training is one file, which is
-replaced as a whole; the best weights of a joint stage lie beside it.
+replaced as a whole.
 """
 
 from __future__ import annotations
@@ -176,34 +176,19 @@ class KeptStage:
         """Write where the trainings stand after an epoch: if it is time, or the last one of the stage."""
         if self._path is not None and (last or self._checkpoint.is_due):
             self._checkpoint.begin()
-            best = self._keep_best(self._path)
-            tensors, facts = self._tensors(epoch), json.dumps(self._facts(epoch))
-            _write(self._path, tensors, {"facts": facts, "checksum": _checksum(tensors, facts)})
-            for old in set(self._path.parent.glob(f"{self._path.stem}-best-*")) - {best}:
-                old.unlink()
+            _write(self._path, self._tensors(epoch), json.dumps(self._facts(epoch)))
             self._checkpoint.written()
 
-    def _keep_best(self, path: Path) -> Path:
-        """The best weights are a file of their own, which is written when there are better ones."""
-        found = {f"{i}.{name}": x for i, watch in enumerate(self._watches) for name, x in watch.best_weights.items()}
-        best = self._best_file(path, [run.joint_stage.kept for run in self._runs])
-        if self._watches and not best.exists():
-            tensors = _on_cpu(found)
-            _write(best, tensors, {"checksum": _checksum(tensors)})
-        return best
-
-    def _best_file(self, path: Path, kept: Sequence[int]) -> Path:
-        """The file of the weights after these epochs."""
-        return path.with_name(f"{path.stem}-best-{_short(kept)}.safetensors")
-
     def _tensors(self, epoch: int) -> dict[str, Tensor]:
-        """Weights, the clusters that were judged last, and the moments of Adam unless the stage is over."""
+        """Weights, the best ones, the clusters that were judged last, and Adam's moments unless the stage is over."""
         found = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
-        found |= {f"labels.{i}": watch.labels for i, watch in enumerate(self._watches) if watch.labels is not None}
+        for i, watch in enumerate(self._watches):
+            found |= {f"best.{i}.{name}": x for name, x in watch.best_weights.items()}
+            found |= {} if watch.labels is None else {f"labels.{i}": watch.labels}
         if epoch < self._end:
             for i, state in self._learner.adam.state_dict()["state"].items():
                 found |= {f"adam.{i}.{name}": x for name, x in state.items()}
-        return _on_cpu(found)
+        return {name: x.detach().cpu().contiguous().clone() for name, x in found.items()}
 
     def _facts(self, epoch: int) -> dict[str, Any]:
         runs = [
@@ -233,28 +218,18 @@ class KeptStage:
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
             _recall(run.joint_stage, known["joint_stage"])
-        self._recall_best(facts["watches"], below("labels", tensors))
-        self.epoch = facts["epoch"]
-
-    def _recall_best(self, counters: Sequence[Mapping[str, float]], labels: Mapping[str, Tensor]) -> None:
-        if not self._watches or self._path is None:
-            return
-        weights = _read_tensors(self._best_file(self._path, [run.joint_stage.kept for run in self._runs]))[0]
         device = self._runs[0].device
-        for i, (watch, known) in enumerate(zip(self._watches, counters, strict=True)):
-            own = {name: x.to(device) for name, x in below(str(i), weights).items()}
-            judged = labels.get(str(i))
-            watch.recall(known, own, None if judged is None else judged.to(device))
+        for i, (watch, counters) in enumerate(zip(self._watches, facts["watches"], strict=True)):
+            best = {name: x.to(device) for name, x in below(f"best.{i}", tensors).items()}
+            labels = tensors.get(f"labels.{i}")
+            watch.recall(counters, best, None if labels is None else labels.to(device))
+        self.epoch = facts["epoch"]
 
 
 def differences(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """What was other when a fit began, in words; nothing where all is the same."""
     names = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
     return "; ".join(f"{name} was {known.get(name)}, is {facts.get(name)}" for name in names)
-
-
-def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
 
 
 def _short(numbers: Sequence[int]) -> str:
@@ -279,7 +254,7 @@ def is_ours(folder: Path) -> bool:
     return (folder / FACTS).is_file() or not any(folder.iterdir())
 
 
-def _checksum(tensors: Mapping[str, Tensor], facts: str = "null") -> str:
+def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
     """Of names, kinds, shapes, numbers and facts: a fit is not resumed from a file whose bits were changed."""
     found = zlib.crc32(facts.encode())
     for name in sorted(tensors):
@@ -289,14 +264,14 @@ def _checksum(tensors: Mapping[str, Tensor], facts: str = "null") -> str:
     return f"{found:08x}"
 
 
-def _write(path: Path, tensors: dict[str, Tensor], facts: dict[str, str]) -> None:
-    """Put tensors and facts at `path`."""
+def _write(path: Path, tensors: dict[str, Tensor], facts: str) -> None:
+    """Put tensors and facts at `path`, with a checksum."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     with writing(path) as temporary:
         try:
-            save_file(tensors, temporary, facts)
+            save_file(tensors, temporary, {"facts": facts, "checksum": _checksum(tensors, facts)})
         except SafetensorError as error:  # a full disk, for which others have an OSError
             raise OSError(str(error).partition("I/O error: ")[2] or str(error)) from None
 

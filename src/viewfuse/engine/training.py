@@ -20,10 +20,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from viewfuse.data.known.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
 from viewfuse.engine.callbacks import SILENT, EarlyStopping, JointStage, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores

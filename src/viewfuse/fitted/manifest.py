@@ -203,41 +203,22 @@ def _decoded(name: Any) -> Any:
     return np.int64(value).view(np.dtype(f"={kind}"))
 
 
-def _timestamp(value: Sequence[Any]) -> Any:
-    from pandas import Timestamp
+def _pandas() -> Any:
+    """Pandas, which those have who use its labels."""
+    import pandas
 
+    return pandas
+
+
+def _timestamp(value: Sequence[Any]) -> Any:
     when, unit, zone = value
-    found = Timestamp(when).as_unit(unit)
+    found = _pandas().Timestamp(when).as_unit(unit)
     return found if zone is None else found.tz_localize("UTC").tz_convert(zone)
 
 
 def _timestamp_facts(when: Any) -> list[Any]:
     plain = when if when.tz is None else when.tz_convert("UTC").tz_localize(None)
     return [plain.isoformat(), when.unit, None if when.tz is None else str(when.tz)]
-
-
-def _timedelta(value: Sequence[Any]) -> Any:
-    from pandas import Timedelta
-
-    return Timedelta(value[0]).as_unit(value[1])
-
-
-def _interval(value: Sequence[Any]) -> Any:
-    from pandas import Interval
-
-    return Interval(_decoded(value[0]), _decoded(value[1]), value[2])
-
-
-def _period(value: Sequence[str]) -> Any:
-    from pandas import Period
-
-    return Period(value[0], freq=value[1])
-
-
-def _nothing(value: str) -> Any:
-    import pandas
-
-    return {"NaT": pandas.NaT, "NA": pandas.NA}[value]
 
 
 _WAYS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -249,11 +230,14 @@ _WAYS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "time": (time_of_day.isoformat, time_of_day.fromisoformat),
     "timedelta": (lambda d: [d.days, d.seconds, d.microseconds], lambda v: timedelta(*v)),
     "Timestamp": (_timestamp_facts, _timestamp),
-    "Timedelta": (lambda d: [d.isoformat(), d.unit], _timedelta),
-    "Interval": (lambda i: [_encoded(i.left), _encoded(i.right), i.closed], _interval),
-    "Period": (lambda p: [str(p), p.freqstr], _period),
-    "NaTType": (lambda _: "NaT", _nothing),
-    "NAType": (lambda _: "NA", _nothing),
+    "Timedelta": (lambda d: [d.isoformat(), d.unit], lambda v: _pandas().Timedelta(v[0]).as_unit(v[1])),
+    "Interval": (
+        lambda i: [_encoded(i.left), _encoded(i.right), i.closed],
+        lambda v: _pandas().Interval(_decoded(v[0]), _decoded(v[1]), v[2]),
+    ),
+    "Period": (lambda p: [str(p), p.freqstr], lambda v: _pandas().Period(v[0], freq=v[1])),
+    "NaTType": (lambda _: "NaT", lambda _: _pandas().NaT),
+    "NAType": (lambda _: "NA", lambda _: _pandas().NA),
     "frozenset": (lambda s: [_encoded(part) for part in s], lambda v: frozenset(map(_decoded, v))),
 }
 """Per kind of name how it is written, and how it is read again."""

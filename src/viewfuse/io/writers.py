@@ -82,14 +82,12 @@ def named_rows(
     return (*header[: place + 1], "name", *header[place + 1 :]), named
 
 
-def write_predictions(
-    path: Path, parts: Iterable[tuple[Views, Judged, NDArray[np.bool_]]], names: Names = NO_NAMES
-) -> None:
+def write_predictions(path: Path, parts: Iterable[tuple[Views, Judged]], names: Names = NO_NAMES) -> None:
     """As `write_labels`, a few samples at a time, and whether these are far outside of what the model was fitted on."""
     rows = (
         (*row, int(is_far))
-        for views, judged, far in parts
-        for row, is_far in zip(_labels(views, judged), far, strict=True)
+        for views, judged in parts
+        for row, is_far in zip(_labels(views, judged), judged.far, strict=True)
     )
     _write_rows(path, *named_rows((*_LABEL_COLUMNS, "out_of_range"), rows, names))
 

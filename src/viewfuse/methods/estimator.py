@@ -27,8 +27,7 @@ from viewfuse.fitted.model import Source, scaled_tensors, warn_of_empty_clusters
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
 from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
-from viewfuse.nn.dense import start_weights
-from viewfuse.nn.layers import with_gradients
+from viewfuse.nn.layers import start_weights, with_gradients
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.messages import records
 from viewfuse.utils import memory

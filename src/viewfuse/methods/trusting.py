@@ -24,12 +24,10 @@ from viewfuse.fitted.drift import Drift, drift
 from viewfuse.fitted.manifest import check_names
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import OUTLIER, Judged
-from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.confidence import bounds, label_sets
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import on_number, with_reasons
-from viewfuse.selection.tree import coarser
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
 from viewfuse.utils.settings import wrong
@@ -109,41 +107,6 @@ def with_names(known: Mapping[int, str], names: Mapping[Any, Any], n_clusters: i
                 f"clusters {first[name]} and {label} cannot both be called {name!r}; give each its own name"
             )
     return dict(sorted(found.items()))
-
-
-class NestedLevels:
-    """What a fitted estimator says of coarser levels."""
-
-    _model: Model
-    n_clusters_: int
-    labels_: NDArray[np.int64]
-    embedding_: NDArray[np.float32]
-    soft_labels_: NDArray[np.float32]
-    decisions_: dict[str, dict[str, Any]]
-
-    def cut(self, n_clusters: int) -> NDArray[np.int64]:
-        """Labels of the training samples in fewer clusters: the nearest of the fitted ones are joined.
-
-        Parameters
-        ----------
-        n_clusters : 1 to ``n_clusters_``
-        """
-        check_is_fitted(self)
-        if not 1 <= n_clusters <= self.n_clusters_:
-            raise wrong("n_clusters", f"1 to {self.n_clusters_}, which were fitted", n_clusters)
-        ids = self._model.stored.neighbor_ids
-        if len(ids) != len(self.labels_):  # the model was thinned
-            ids = ids.new_full((len(self.labels_), 1, 1), NO_NEIGHBOR)
-        known = np.unique(self.soft_labels_.argmax(axis=1), return_inverse=True)[1]  # without those that are empty
-        found = coarser(known, self.embedding_, ids, n_clusters)
-        return np.where(self.labels_ == OUTLIER, OUTLIER, found)
-
-    @property
-    def levels_(self) -> dict[int, NDArray[np.int64]]:
-        """By number of clusters nested labels: of coarser levels that hold as well, and of the fit."""
-        check_is_fitted(self)
-        held = self.decisions_.get("n_clusters", {}).get("levels", [])
-        return {k: self.cut(k) for k in [*(one for one in held if one < self.n_clusters_), self.n_clusters_]}
 
 
 ALPHA = 0.1

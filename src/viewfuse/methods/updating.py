@@ -26,10 +26,9 @@ from torch.nn import Parameter
 from viewfuse.data.alignment import check_written, checked_ids, only_counted
 from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.known.hints import UNKNOWN
-from viewfuse.data.known.knowledge import Knowledge
+from viewfuse.data.known.knowledge import Guidance, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, replicate_seeds
-from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives

@@ -15,14 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
 _BYTES_PER_CHUNK = 8_000_000
 """Of distances held at a time: few enough for the cache of a CPU; a GPU holds four times as many."""
-_BLOCK = 8
-"""Columns of distances that are compared at once; every so many-th column is in the same block."""
 _SPARE_CANDIDATES = 4
 _GRAIN = 1e-11
 """Differences of squared distances below this share of the largest square are rounding."""
@@ -61,18 +58,14 @@ class Points(NamedTuple):
 
     Attributes
     ----------
-    n_rows : of the pool
     centre : of the pool, of shape (columns,)
-    points : float64, less their centre, of shape (rows, columns); zeros fill the last block
-    squares : of every point, of shape (rows,); infinite where a point only fills the last block
-    largest : square of a row of the pool
+    points : float64, less their centre, of shape (rows, columns)
+    squares : of every point, of shape (rows,)
     """
 
-    n_rows: int
     centre: Tensor
     points: Tensor
     squares: Tensor
-    largest: Tensor
 
     @classmethod
     def of(cls, pool: Tensor) -> Points:
@@ -80,19 +73,15 @@ class Points(NamedTuple):
         # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
         exact = pool.double()
         centre = exact.mean(dim=0)
-        points = functional.pad(exact - centre, (0, 0, 0, -len(pool) % _BLOCK))
-        squares = points.square().sum(dim=1)
-        largest = squares.max()
-        squares[len(pool) :] = torch.inf
-        return cls(len(pool), centre, points, squares, largest)
+        return cls(centre, exact - centre, (exact - centre).square().sum(dim=1))
 
 
 def nearest_points(queries: Tensor, pool: Points, ties: TieKeys, count: int, *, same: bool) -> Tensor:
     """As `nearest`, for a pool that is kept."""
-    found, device = min(count, pool.n_rows - same), pool.points.device
+    n, device = len(pool.points), pool.points.device
+    found, largest = min(count, n - same), pool.squares.max()
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=device)
-    ties = ties.padded(len(pool.points))
-    step = max(1, _BYTES_PER_CHUNK * (4 if pool.points.is_cuda else 1) // (8 * pool.n_rows))
+    step = max(1, _BYTES_PER_CHUNK * (4 if pool.points.is_cuda else 1) // (8 * n))
     for start in range(0, len(queries), step):
         rows = slice(start, start + step)
         points = queries[rows].double() - pool.centre
@@ -101,7 +90,7 @@ def nearest_points(queries: Tensor, pool: Points, ties: TieKeys, count: int, *, 
         if same:
             distances.scatter_(1, torch.arange(start, start + len(points), device=device)[:, None], torch.inf)
         distances.add_(squares)
-        neighbor_ids[rows, :found] = _closest(distances, grain(pool.largest, squares), ties.take(rows), found)
+        neighbor_ids[rows, :found] = _closest(distances, grain(largest, squares), ties.take(rows), found)
     return neighbor_ids
 
 
@@ -113,10 +102,11 @@ def _closest(distances: Tensor, grain: Tensor, ties: TieKeys, count: int) -> Ten
 
     Parameters
     ----------
-    distances : float64 tensor of shape (rows, columns), the latter a multiple of `_BLOCK`; it is written over
+    distances : float64 tensor of shape (rows, columns); it is written over
     grain : what distances are rounded to, of shape (rows, 1)
     """
-    smallest, columns = _smallest(distances, min(count + _SPARE_CANDIDATES, distances.shape[1]))
+    likely = min(count + _SPARE_CANDIDATES, distances.shape[1])
+    smallest, columns = distances.topk(likely, dim=1, largest=False, sorted=False)
     ranks, columns = ranked((smallest / grain).round_(), columns, ties)
     best, last = columns[:, :count], ranks[:, count - 1 : count]
     tied = ranks[:, -1] <= last.squeeze(1)
@@ -137,8 +127,7 @@ def _filled_up(best: Tensor, nearer: Tensor, equal: Tensor, ties: TieKeys) -> Te
     equal : the columns of which some are drawn, of shape (rows, columns)
     """
     count = best.shape[1]
-    drawn, columns = _smallest(torch.where(equal, ties.of_all(), torch.inf), count)
-    columns = columns.gather(1, drawn.argsort(dim=1))
+    columns = torch.where(equal, ties.of_all(), torch.inf).topk(count, dim=1, largest=False).indices
     places = torch.arange(count, device=best.device) - nearer
     return torch.where(places < 0, best, columns.gather(1, places.clamp(min=0)))
 
@@ -154,23 +143,6 @@ def ranked(ranks: Tensor, columns: Tensor, ties: TieKeys) -> tuple[Tensor, Tenso
         places = by_key.gather(1, equal.gather(1, by_key).argsort(dim=1, stable=True))
         columns[tied] = some.gather(1, places)
     return ranks, columns
-
-
-def _smallest(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` smallest distances of each row with their columns, in any order.
-
-    They lie in the `count` blocks of columns with the smallest minima, which are found in one pass over the memory.
-    """
-    n_blocks = distances.shape[1] // _BLOCK
-    if n_blocks <= 2 * count:
-        smallest, columns = distances.topk(count, dim=1, largest=False, sorted=False)
-        return smallest, columns
-    minima = distances.view(len(distances), _BLOCK, n_blocks).amin(dim=1)
-    blocks = minima.topk(count, dim=1, largest=False, sorted=False).indices
-    firsts = n_blocks * torch.arange(_BLOCK, device=distances.device)
-    columns = (blocks[:, None, :] + firsts[None, :, None]).flatten(1)
-    smallest, places = distances.gather(1, columns).topk(count, dim=1, largest=False, sorted=False)
-    return smallest, columns.gather(1, places)
 
 
 def grain(largest: Tensor | float, squares: Tensor) -> Tensor:
@@ -189,10 +161,6 @@ class TieKeys(NamedTuple):
 
     queries: Tensor
     rows: Tensor
-
-    def padded(self, length: int) -> TieKeys:
-        """With rows of no meaning up to `length`."""
-        return TieKeys(self.queries, functional.pad(self.rows, (0, length - len(self.rows))))
 
     def take(self, some: Tensor | slice) -> TieKeys:
         """Those of some queries."""

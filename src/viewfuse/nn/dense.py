@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from viewfuse.nn.layers import Linear
@@ -98,19 +98,3 @@ class MLP(nn.Module):
             if self.training and self.dropout and i < self.n_hidden and dropout is not None:
                 x = x * dropout(tuple(x.shape), self.dropout)
         return x
-
-
-@torch.no_grad()
-def start_weights(network: nn.Module, generator: Generator) -> None:
-    """Every kind of layer and its start: linear ones uniform within 1/sqrt(in), normalisation 1 and 0; buffers 0."""
-    for buffer in network.buffers():
-        buffer.zero_()
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            bound = module.in_features**-0.5
-            module.weight.uniform_(-bound, bound, generator=generator)
-            module.bias.uniform_(-bound, bound, generator=generator)
-        elif isinstance(module, BatchNorm):
-            module.weight.fill_(1.0)
-            module.bias.zero_()
-            module.variance.fill_(1.0)

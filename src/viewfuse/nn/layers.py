@@ -22,7 +22,7 @@ from inspect import unwrap
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Generator, Tensor, nn, optim
 from torch.autograd import Function
 from torch.nn import functional
 
@@ -128,6 +128,24 @@ class LayerNorm(nn.LayerNorm):
         normed = _by_replicate(functional.layer_norm(x, self.normalized_shape, eps=self.eps), len(self.weight))
         scaled: Tensor = _StackedScale.apply(normed, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return scaled.view_as(x)
+
+
+@torch.no_grad()
+def start_weights(network: nn.Module, generator: Generator) -> None:
+    """Every kind of layer and its start: linear ones uniform within 1/sqrt(in), PReLU 0.25, norms 1 and 0."""
+    for name, buffer in network.named_buffers():
+        buffer.fill_(1.0 if name.endswith("variance") else 0.0)
+    layers: list[Any] = list(network.modules())
+    for module in layers:
+        if isinstance(module, nn.Linear):
+            bound = module.in_features**-0.5
+            module.weight.uniform_(-bound, bound, generator=generator)
+            module.bias.uniform_(-bound, bound, generator=generator)
+        elif isinstance(module, nn.PReLU):
+            module.weight.fill_(0.25)
+        elif isinstance(getattr(module, "weight", None), nn.Parameter):
+            module.weight.fill_(1.0)
+            module.bias.zero_()
 
 
 class Adam(optim.Adam):

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
 from viewfuse.io.writers import NO_NAMES, OUTLIER, Judged
-from viewfuse.plots.pictures import draw_tree
-from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
+from viewfuse.plots.pictures import Groups, draw_groups, draw_tree, patterns_of
+from viewfuse.plots.places import Places, find_patterns, place_samples
 from viewfuse.plots.style import distinct_colors, distinct_markers
 from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import wrong
@@ -52,8 +52,9 @@ class FittedPlots(ABC):
         check_is_fitted(self)
         ax, places = _axes(ax), self._placed()
         values, title = self._coloring(color)
-        if isinstance(values, tuple):
-            _draw_groups(ax, places, values, title)
+        if isinstance(values, Groups):
+            all_full = np.ones(places.n, dtype=bool)
+            draw_groups(ax, places.xy, values, places.rows, all_full, title=title, most=_MOST_GROUPS)
         else:
             dots = ax.scatter(*places.xy, c=values[places.rows], s=12, cmap="viridis", linewidths=0)
             ax.figure.colorbar(dots, ax=ax, label=title)
@@ -123,7 +124,7 @@ class FittedPlots(ABC):
         return [self.cluster_names_.get(label, str(label)) for label in range(self.soft_labels_.shape[1])]
 
     def _coloring(self, color: Any) -> tuple[Any, str]:
-        """Numbers of shape (samples,), or groups as a tuple of (group per sample, names, colours); and a title."""
+        """Numbers of shape (samples,), or groups; and a title."""
         if isinstance(color, str):
             return self._own_coloring(color), {"missing": "missing views"}.get(color, color)
         given = np.asarray(color)
@@ -134,21 +135,20 @@ class FittedPlots(ABC):
         if given.dtype.kind in "fiu":
             return given.astype(float), "the given values"
         names, of_sample = np.unique(given.astype(str), return_inverse=True)
-        return (of_sample, names.tolist(), distinct_colors(len(names))), "the given groups"
+        return _groups(of_sample, names.tolist(), [*distinct_colors(len(names))]), "the given groups"
 
     def _own_coloring(self, name: str) -> Any:
         n_clusters = self.soft_labels_.shape[1]
         if name == "cluster":
             names, shades = self._called(), [*distinct_colors(n_clusters)]
             without = ["outliers"] * bool((self.labels_ == OUTLIER).any())
-            return np.where(self.labels_ == OUTLIER, n_clusters, self.labels_), names + without, [*shades, _GREY]
+            of_sample = np.where(self.labels_ == OUTLIER, n_clusters, self.labels_)
+            return _groups(of_sample, names + without, [*shades, *[_GREY] * len(without)])
         if name == "outliers":
             marked = self.judge().outlier.astype(np.int64)
-            return marked, ["not far from others", "outlier"], [_GREY, distinct_colors(1)[0]]
+            return _groups(marked, ["not far from others", "outlier"], [_GREY, distinct_colors(1)[0]])
         if name == "missing":
-            present, _, of_sample = find_patterns(self._present())
-            colors = [_GREY, *distinct_colors(len(present))] if present[0].all() else distinct_colors(len(present))
-            return of_sample, [lacking(one, self.view_names_) for one in present], colors
+            return patterns_of(self._present(), self.view_names_)
         if name not in ("confidence", "novelty"):
             raise wrong("color", "'cluster', 'confidence', 'novelty', 'outliers', 'missing' or an array", name)
         return self.soft_labels_.max(axis=1) if name == "confidence" else self.judge().novelty
@@ -186,25 +186,9 @@ def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], n
     return f"<table><thead><tr>{header}</tr></thead><tbody>{cells}</tbody></table>{more}"
 
 
-def _draw_groups(
-    ax: Any, places: Places, groups: tuple[NDArray[np.int64], Sequence[str], Sequence[Any]], title: str
-) -> None:
-    """Dots by group, and a legend; `groups` are the group of every sample, and per group a name and a colour."""
-    of_sample, names, colors = groups
-    shown, markers = of_sample[places.rows], distinct_markers(len(names))
-    counts = np.bincount(of_sample, minlength=len(names))
-    order = np.argsort(-counts, kind="stable") if len(names) > _MOST_GROUPS else np.arange(len(names))
-    for group in order.tolist():
-        inside = shown == group
-        words = f"{names[group]} (n={counts[group]:,})" if counts[group] else None
-        x, y = places.xy[:, inside]
-        ax.scatter(x, y, s=12, color=[colors[group]], marker=markers[group], linewidths=0, label=words)
-    handles, listed = ax.get_legend_handles_labels()
-    more = len(listed) > _MOST_GROUPS
-    ax.legend(
-        handles[:_MOST_GROUPS], listed[:_MOST_GROUPS], fontsize=8, frameon=False, loc="upper left",
-        bbox_to_anchor=(1.01, 1), title=f"{title}; the {_MOST_GROUPS} largest of {len(listed)}" if more else title,
-    )  # fmt: skip
+def _groups(of_sample: NDArray[np.int64], names: Sequence[str], colors: Sequence[Any]) -> Groups:
+    sizes = np.bincount(of_sample, minlength=len(names)).tolist()
+    return Groups(of_sample, names, sizes, colors, distinct_markers(len(names)))
 
 
 def _axes(ax: Any) -> Any:

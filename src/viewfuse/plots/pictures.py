@@ -92,7 +92,7 @@ def why_not_drawn(draw: Callable[..., object], *given: Any, **named: Any) -> str
     return None
 
 
-class _Groups(NamedTuple):
+class Groups(NamedTuple):
     """What dots are coloured by: a group per sample, and per group its name, size, colour and marker."""
 
     of_sample: NDArray[np.int64]
@@ -130,33 +130,33 @@ def draw_map(
     with picture(path, "maps", size, style=style) as figure:
         panels = figure.subplots(*shape, squeeze=False).ravel()
         clusters = _clusters(labels, tags)
-        _draw_groups(panels[0], xy, clusters, chosen, np.asarray(mask.all(axis=1)))
+        draw_groups(panels[0], xy, clusters, chosen, np.asarray(mask.all(axis=1)))
         _draw_tags(panels[0], xy, clusters, chosen)
         words = caption or f"colour and {'number' if len(clusters.names) <= _MOST_TAGS else 'marker'}: cluster"
         hollow = f"{words};{chr(10) if style.columns else ' '}hollow: some views missing"  # columns are narrow
         panels[0].set_xlabel(words if whole else hollow)
         if not whole:
-            _draw_groups(panels[1], xy, _patterns(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
+            draw_groups(panels[1], xy, patterns_of(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
             panels[1].set_xlabel("colour: which views are missing")
         shown = f"; {len(chosen):,} of {n:,} samples are shown" if len(chosen) < n else ""
         if not style.columns:
             figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
 
 
-def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> _Groups:
+def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> Groups:
     found, of_sample, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     without = ["outliers"] * bool(found[0] == OUTLIER)
     names = without + [str(label) if tags is None else tags[label] for label in found[len(without) :].tolist()]
     n = len(found) - len(without)
     colors, markers = ["0.6"] * len(without) + [*distinct_colors(n)], ["o"] * len(without) + distinct_markers(n)
-    return _Groups(of_sample, names, sizes.tolist(), colors, markers)
+    return Groups(of_sample, names, sizes.tolist(), colors, markers)
 
 
 def _others(count: int) -> list[str]:
     return [f"{count} other pattern{'s' if count > 1 else ''}"] * bool(count)
 
 
-def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:
+def patterns_of(mask: NDArray[np.bool_], view_names: Sequence[str]) -> Groups:
     """Samples by the views that they lack: all views first, in grey, then the most frequent patterns.
 
     Markers differ, as green and pink are grey, too, for those who confuse red and green.
@@ -168,40 +168,46 @@ def _patterns(mask: NDArray[np.bool_], view_names: Sequence[str]) -> _Groups:
     colors: list[Any] = list(distinct_colors(n_kept)) + ["0.45"] * bool(n_rest)
     if present[0].all():
         colors = ["0.75", *colors[: n_kept - 1], *colors[n_kept:]]
-    return _Groups(
-        np.minimum(of_sample, n_kept), names, counts, colors, ["o", *MARKERS][:n_kept] + ["o"] * bool(n_rest)
-    )
+    return Groups(np.minimum(of_sample, n_kept), names, counts, colors, ["o", *MARKERS][:n_kept] + ["o"] * bool(n_rest))
 
 
-def _draw_groups(
-    axes: Any, places: NDArray[np.float32], groups: _Groups, chosen: NDArray[np.int64], whole: NDArray[np.bool_]
-) -> None:
-    """Dots of the chosen samples, hollow where they are not whole, and a legend with the size of every group."""
+def draw_groups(
+    axes: Any, places: NDArray[np.float32], groups: Groups, chosen: NDArray[np.int64], whole: NDArray[np.bool_],
+    *, title: str = "", most: int | None = None,
+) -> None:  # fmt: skip
+    """Dots of the chosen samples, hollow where they are not whole, and a legend with the size of every group.
+
+    Parameters
+    ----------
+    title : of the legend
+    most : groups that the legend lists; of more the largest
+    """
     shown, is_whole = groups.of_sample[chosen], whole[chosen]
     scale = min(1.0, axes.get_window_extent().height / axes.figure.dpi / _FULL_HEIGHT)
     for group, (color, marker) in enumerate(zip(groups.colors, groups.markers, strict=True)):
         for filled in (True, False):
             x, y = places[:, (shown == group) & (is_whole == filled)]
-            face = {"color": color, "s": 14} if filled else {"facecolors": "none", "edgecolors": [color], "s": 18}
+            face = {"color": [color], "s": 14} if filled else {"facecolors": "none", "edgecolors": [color], "s": 18}
             face["s"] *= scale**2
             axes.scatter(x, y, marker=marker, linewidths=0 if filled else 0.8 * scale, **face)
-    largest = sorted(range(len(groups.names)), key=lambda group: -groups.sizes[group])[:_MOST_LISTED]
+    found = [group for group, size in enumerate(groups.sizes) if size]
+    largest = sorted(found, key=lambda group: -groups.sizes[group])[: _MOST_LISTED if most is None else most]
     dots, listed = [], []
     for group in sorted(largest):
         style = {"color": groups.colors[group], "marker": groups.markers[group], "linestyle": "none", "markersize": 5}
         dots += axes.plot([], [], **style)
         listed.append(f"{groups.names[group]} (n={groups.sizes[group]:,})")
-    more = len(groups.names) - len(largest)
+    words = [title] * bool(title) + [f"the {len(listed)} largest of {len(found)}"] * (len(found) > len(listed))
     axes.legend(
         dots, listed, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize="small", frameon=False,
         ncols=-(-len(listed) // _PER_COLUMN), columnspacing=1, title_fontsize="small", handletextpad=0.2,
-        title=f"the {len(listed)} largest of {len(groups.names)}" if more else None,
+        title="; ".join(words) or None,
     )  # fmt: skip
     axes.set(xticks=[], yticks=[])
     axes.margins(0.08)
 
 
-def _draw_tags(axes: Any, places: NDArray[np.float32], groups: _Groups, chosen: NDArray[np.int64]) -> None:
+def _draw_tags(axes: Any, places: NDArray[np.float32], groups: Groups, chosen: NDArray[np.int64]) -> None:
     shown = groups.of_sample[chosen]
     found = np.unique(shown).tolist()
     style = {**_NAME_TAG, "fontsize": "medium" if len(found) <= 15 else "x-small"}

@@ -27,8 +27,9 @@ _ROUNDING = 1e-7
 """Of the mean: what float32 cannot tell from none."""
 KINDS = ("measurements", "counts", "words", "links", "intensities", "binary")
 _SPARSE = 0.9
-_NEARLY_ONE = 1.1
-"""Mean of the cells that are not zero up to which they tell that something is there, and hardly how often."""
+_SPARSER, _NEARLY_ONE = 0.99, 1.1
+"""Zeros among which two rows seldom share a column; mean of the other cells up to which these tell that something is
+there, and hardly how often."""
 _LONGEST_TEXT = 500
 """Different words of a usual text; a sequenced cell shows more genes than that."""
 _MANY_ZEROS = 0.5
@@ -74,7 +75,8 @@ class Transform:
             return _log(times_rows(part, self.typical * _inverse(row_sums(part))))
         if self.name == "links":
             part = with_stored(part, np.maximum(stored(part), 0))
-            return times_rows(times_columns(part, self.weights.astype(np.float64)), self._of_rows(row_sums(part)))
+            even = 1 / np.sqrt(row_sums(part) + self.typical)
+            return times_rows(times_columns(part, self.weights.astype(np.float64)), even)
         weighted = _weighted(part, self.weights)
         return times_rows(weighted, _inverse(row_lengths(weighted)))
 
@@ -87,13 +89,9 @@ class Transform:
         if self.name in ("log1p", "log"):
             return np.expm1(rows)
         if self.name == "links":
-            return rows / self.weights / self._of_rows(np.array(self.typical))
+            return rows * np.sqrt(2 * self.typical) / self.weights
         rows = np.maximum(rows, 0) * self.typical
         return np.expm1(rows / self.weights if len(self.weights) else rows)
-
-    def _of_rows(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What rows of such sums are multiplied by ("links")."""
-        return 1 / np.sqrt(sums + self.typical)
 
 
 def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Transform:
@@ -256,8 +254,8 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
     """Look at the present rows of a view of shape (samples, columns).
 
     A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
-    with fewer than 500 other cells in the median row, and "links" are such whole numbers of which nearly all are 1 (who
-    cites whom, who has which word); "counts" are whole numbers, the largest of which is
+    with fewer than 500 other cells in the median row, and "links" are 99 % zeros and nearly all
+    others 1 (who cites whom); "counts" are whole numbers, the largest of which is
     more than 10 times the mean of those that are not zero (3 times, where more than half are zero), or fractions with
     100 for 10; all else are "intensities".
     """
@@ -301,7 +299,7 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
     if least < 0 or largest == 0:
         return "measurements"
     if zeros >= _SPARSE and per_row < _LONGEST_TEXT:
-        return "links" if whole == 1 and largest <= _NEARLY_ONE * tail else "words"
+        return "links" if zeros >= _SPARSER and whole == 1 and largest <= _NEARLY_ONE * tail else "words"
     if whole == 1 and largest == 1:
         return "binary"
     if whole == 1:

@@ -22,8 +22,7 @@ from torch.nn import functional
 
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples, neighbor_lists
-from viewfuse.selection.rules import best_start
-from viewfuse.selection.scores import Merit, merits
+from viewfuse.selection.scores import Merit, best_start, merits
 from viewfuse.utils.settings import Setting
 
 _ROWS_AT_A_TIME = 65_536

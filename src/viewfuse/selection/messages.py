@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from functools import singledispatch
-from itertools import starmap
 from typing import Any, NamedTuple
 
 from viewfuse.data.filling import in_words as cells_in_words
@@ -60,7 +59,7 @@ def _(decision: kinds.CellFilling, spell: Spell = str) -> str:
     if not decision.evidence:
         return "none"
     source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[decision.chosen]
-    return f"filled {source}; " + "; ".join(starmap(cells_in_words, decision.evidence.items()))
+    return f"filled {source}; " + "; ".join(cells_in_words(*pair) for pair in decision.evidence.items())
 
 
 _STEPS = {

@@ -27,6 +27,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.tree import DEPTH, Tree, edges, joined_groups, nearest, neighbor_graph, small_clusters
 
 LEAST = 8
@@ -86,13 +87,6 @@ class Look:
         widths = [*(view.shape[1] for view in self.values), self.embedding.shape[1]]
         *views, embedding = torch.split(gaussian_like(parts, generator), widths, dim=1)
         return Look(embedding, self.hidden[:0], views, self.present, self.table[:, :0])
-
-
-def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
-    """A Gaussian of the mean and covariance of a table, of the same shape: random sums of its rows."""
-    n, middle = len(table), table.double().mean(dim=0).to(table)
-    drawn = torch.randn(n, n, generator=generator, dtype=table.dtype).to(table)
-    return drawn @ (table - middle) / n**0.5 + middle
 
 
 class OneView(NamedTuple):

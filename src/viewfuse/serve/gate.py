@@ -7,7 +7,7 @@ import binascii
 import hmac
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from time import perf_counter
 from typing import Any
@@ -145,33 +145,20 @@ class Metrics:
 
     def text(self, taken: int, places: int, model: str) -> str:
         """All of it; `model` is the version of the model."""
+        requests = [(f'{{path="{path}",status="{status}"}}', n) for (path, status), n in sorted(self._requests.items())]
         lines = [
-            "# TYPE viewfuse_info gauge",
-            f'viewfuse_info{{version="{__version__}",model="{model}"}} 1',
-            "# HELP viewfuse_places_taken Requests that are read, wait or run.",
-            "# TYPE viewfuse_places_taken gauge",
-            f"viewfuse_places_taken {taken}",
-            "# TYPE viewfuse_places gauge",
-            f"viewfuse_places {places}",
-            "# HELP viewfuse_rows_total Samples that were placed, filled or explained.",
-            "# TYPE viewfuse_rows_total counter",
-            f"viewfuse_rows_total {self._rows}",
-            "# TYPE viewfuse_requests_total counter",
+            *_metric("info", "gauge", [(f'{{version="{__version__}",model="{model}"}}', 1)]),
+            *_metric("places_taken", "gauge", [("", taken)], "Requests that are read, wait or run."),
+            *_metric("places", "gauge", [("", places)]),
+            *_metric("rows_total", "counter", [("", self._rows)], "Samples that were placed, filled or explained."),
+            *_metric("requests_total", "counter", requests),
         ]
-        for (path, status), n in sorted(self._requests.items()):
-            lines.append(f'viewfuse_requests_total{{path="{path}",status="{status}"}} {n}')
-        return "\n".join([*lines, *self._predictions(), *self._histogram(), ""])
-
-    def _predictions(self) -> list[str]:
-        """What was said of samples that were placed."""
-        lines = []
-        for name, text in _SUMS.items():
-            lines += [f"# HELP viewfuse_{name}_total {text}", f"# TYPE viewfuse_{name}_total counter"]
-            lines.append(f"viewfuse_{name}_total {self._sums[name]:g}")
+        for name, words in _SUMS.items():
+            lines += _metric(f"{name}_total", "counter", [("", f"{self._sums[name]:g}")], words)
         for name, counts, key in (("predicted", self._labels, "label"), ("missing", self._missing, "views")):
-            lines.append(f"# TYPE viewfuse_{name}_total counter")
-            lines += [f'viewfuse_{name}_total{{{key}="{_escaped(own)}"}} {n}' for own, n in sorted(counts.items())]
-        return lines
+            found = [(f'{{{key}="{_escaped(own)}"}}', n) for own, n in sorted(counts.items())]
+            lines += _metric(f"{name}_total", "counter", found)
+        return "\n".join([*lines, *self._histogram(), ""])
 
     def _histogram(self) -> list[str]:
         name = "viewfuse_request_seconds"
@@ -184,6 +171,12 @@ class Metrics:
             lines.append(f'{name}_sum{{path="{path}"}} {self._seconds[path]:.6f}')
             lines.append(f'{name}_count{{path="{path}"}} {below}')
         return lines
+
+
+def _metric(name: str, kind: str, samples: Iterable[tuple[str, object]], words: str = "") -> list[str]:
+    """The lines of a metric: what it means, its kind, and per set of labels its value."""
+    said = [f"# HELP viewfuse_{name} {words}"] if words else []
+    return [*said, f"# TYPE viewfuse_{name} {kind}", *(f"viewfuse_{name}{labels} {value}" for labels, value in samples)]
 
 
 def _escaped(text: str) -> str:

@@ -25,7 +25,8 @@ from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, rows_to_learn_from, view_errors
 from viewfuse.methods.published.safe_imputation import Found, Rates, TwoLevels, fill_gaps
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.dense import MLP, start_weights
+from viewfuse.nn.dense import MLP
+from viewfuse.nn.layers import start_weights
 
 _LONGEST = 3**0.5
 """Of a feature."""

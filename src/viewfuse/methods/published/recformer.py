@@ -16,8 +16,7 @@ from viewfuse.errors import SettingError
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.dense import start_weights
-from viewfuse.nn.layers import Linear
+from viewfuse.nn.layers import Linear, start_weights
 
 _HIDDEN_LOGIT = -1e9
 _EPSILON = 1e-6
@@ -212,9 +211,6 @@ class RecFormer(PublishedMethod):
         for module in network.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight, generator=generator)
-            elif isinstance(module, _Norm):
-                module.weight.fill_(1.0)
-                module.bias.zero_()
 
     def schedule(self, training: Training) -> Iterator[Stage]:
         """Recover, then refine."""

@@ -12,8 +12,8 @@ from torch.func import functional_call
 
 from viewfuse.engine.batches import generator_for_start, stack
 from viewfuse.engine.training import Training
-from viewfuse.nn.dense import MLP, start_weights
-from viewfuse.nn.layers import Adam
+from viewfuse.nn.dense import MLP
+from viewfuse.nn.layers import Adam, start_weights
 
 DONORS = 3
 _HIDDEN = 100

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from math import ceil
 from numbers import Integral, Real
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from viewfuse.utils.settings import check_choice, checked_count, wrong
 
-Init = TypeVar("Init", bound=Callable[..., None])
+T = TypeVar("T")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SCHEDULES = ("default", "paper")
 EFFORTS = ("quick", "auto", "thorough")
@@ -304,15 +304,17 @@ def with_old_names(config: Config | None, old: Mapping[str, Any]) -> Config | No
     return found
 
 
-def takes_old_names(init: Init) -> Init:
-    """An ``__init__`` that takes parameters of version 0.2 as well, in this version only; its signature is without."""
+def takes_old_names(cls: type[T]) -> type[T]:
+    """A class whose ``__init__`` takes parameters of version 0.2 as well, in this version only; not its signature."""
+    init: Any = cls.__init__
 
     @wraps(init)
     def taken(self: Any, *args: Any, config: Config | None = None, **params: Any) -> None:
         old = {name: params.pop(name) for name in list(params) if name in OLD_NAMES}
         init(self, *args, config=with_old_names(config, old), **params)
 
-    return cast(Init, taken)
+    cls.__init__ = taken  # type: ignore[method-assign]
+    return cls
 
 
 _POSITIVE_INTEGERS = (

@@ -1,21 +1,16 @@
-"""What a fit will cost: parameters, operations, memory and time, counted from the shapes. Nothing here needs torch."""
+"""What a fit will cost: parameters, memory and steps, counted from the shapes; only parameters need torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from viewfuse.methods.urrl.config import Config
 
-CORES = 2
-"""CPU cores that `fit_seconds` stands for."""
 _PASSES = 3
 """Forward, and backward for the inputs and for the weights: three products of the same size."""
-_SECONDS_PER_STEP, _SECONDS_PER_VIEW = 1e-3, 5e-4
-_OPERATIONS_PER_SECOND, _PARAMETERS_PER_SECOND = 1e11, 5e8
-"""What no shape explains, matrix products, and updates of Adam. Set by hand: from CPU seconds of steps with one thread
-on a busy machine, and so that Handwritten comes to two minutes; no timing of two free cores is behind them."""
+_OPERATIONS_PER_SECOND = 1e11
+"""Of the search for neighbours, roughly: a processor of two cores, set by hand."""
 _EVALUATIONS = 10
 """Passes over all samples besides the steps: after each stage, and while the joint stage is watched."""
 _EXACT_ROWS = 30_000
@@ -33,19 +28,16 @@ _COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
 """Neighbour lists as they are, with noise and coded, and their draws; outputs of layers with their gradients."""
 
 
-def fit_seconds(
-    n_samples: int, widths: Sequence[int], config: Config, n_scalings: int = 3, step: float | None = None
-) -> float:
-    """Seconds that a fit takes at most on two CPU cores, roughly: the constants are set by hand.
+def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scalings: int, step: float) -> float:
+    """Seconds that a fit takes at most on a CPU, roughly.
 
     Parameters
     ----------
     widths : columns per view, after reduction
     n_scalings : how many scalings are tried; 1 where the user names one
-    step : seconds of a step, where they were measured
+    step : seconds of a step, as they were measured
     """
     config, size = config.sized(n_samples), min(n_samples, config.batch_size)
-    step = step_seconds(widths, replace(config, batch_size=size)) if step is None else step
     steps, passes = n_steps(n_samples, config, n_scalings), n_samples / size * (n_scalings + _EVALUATIONS) / _PASSES
     search = 2 * n_samples * min(n_samples, _EXACT_ROWS) * sum(widths) * n_scalings / _OPERATIONS_PER_SECOND
     return (steps + passes) * step + search
@@ -56,13 +48,6 @@ def n_steps(n_samples: int, config: Config, n_scalings: int = 3) -> int:
     trial, (first, second) = config.trial_epochs(n_samples), config.epochs(n_samples)
     per_epoch = max(1, n_samples // config.batch_size)
     return per_epoch * (n_scalings * trial + first - trial + second)
-
-
-def step_seconds(widths: Sequence[int], config: Config) -> float:
-    """Seconds of one step on two CPU cores."""
-    operations = _PASSES * 2 * multiply_adds(widths, config, asked=1)
-    fixed = _SECONDS_PER_STEP + _SECONDS_PER_VIEW * len(widths)
-    return fixed + operations / _OPERATIONS_PER_SECOND + n_parameters(widths, config) / _PARAMETERS_PER_SECOND
 
 
 def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: int = 0) -> int:
@@ -90,59 +75,25 @@ def _step_bytes(widths: Sequence[int], config: Config, n_samples: int) -> int:
 
 
 def n_parameters(widths: Sequence[int], config: Config) -> int:
-    """Numbers that are learned, all of them."""
-    coded, size = [_coded(width, config) for width in widths], config.embedding_width
-    blocks = sum(_block(width, config) for width in (*coded, size))
-    chains = [embed_widths(width, config) for width in coded] + [decode_widths(width, config) for width in widths]
-    layers = sum(chain(one) + sum(one[1:]) + len(one) - 2 for one in chains)  # with biases and slopes
-    outputs = sum(_output(config.neighbor_output, config.list_length, width) for width in coded)
-    return blocks + layers + outputs + _output(config.view_output, len(widths), size) + config.n_clusters * size
+    """Numbers that are learned, all of them: those of a network without memory for its weights."""
+    from viewfuse.methods.urrl.network import empty_network
+
+    return sum(weight.numel() for weight in empty_network(widths, config).parameters())
 
 
-def _block(width: int, config: Config) -> int:
-    """Of a Transformer block: the matrices, their biases, and two norms."""
-    return products(width, config.feedforward_ratio) + (9 + config.feedforward_ratio) * width
-
-
-def _output(choice: str, n_tokens: int, width: int) -> int:
-    return n_tokens * width**2 + width if choice == "concat" else 0
-
-
-def _coded(width: int, config: Config) -> int:
+def coded_width(width: int, config: Config) -> int:
+    """Columns of a view with its distance code, where it has one."""
     return width + config.list_length if config.distance_code else width
-
-
-def multiply_adds(widths: Sequence[int], config: Config, asked: int) -> int:
-    """Of the matrix products of one forward pass over both branches; `asked` outputs of each neighbour list."""
-    rows, size = 2 * config.batch_size, config.embedding_width
-    per_sample = sum(_per_list(width, config, asked) for width in widths)
-    per_sample += products(size, config.feedforward_ratio) * len(widths) + 2 * len(widths) ** 2 * size
-    embed = sum(chain(embed_widths(_coded(width, config), config)) for width in widths)
-    decode = sum(chain(decode_widths(width, config)) for width in widths)
-    distances = (config.batch_size + config.n_clusters) * size
-    return rows * (per_sample + embed) + config.batch_size * (decode + distances)
-
-
-def _per_list(width: int, config: Config, asked: int) -> int:
-    """One neighbour list: distance code, attention, feed-forward part."""
-    length, wide = config.list_length, _coded(width, config)
-    code, attention = length**2 * width, 2 * asked * length * wide
-    return code + attention + asked * products(wide, config.feedforward_ratio)
 
 
 def layer_outputs(widths: Sequence[int], config: Config) -> int:
     """Numbers that the layers hand on in one forward pass over both branches."""
-    coded = [_coded(width, config) for width in widths]
+    coded = [coded_width(width, config) for width in widths]
     per_token = 5 + config.feedforward_ratio  # query, key, mixture, merged, output, and inside the feed-forward part
     outputs = per_token * (sum(coded) + len(widths) * config.embedding_width)
     outputs += sum(sum(embed_widths(width, config)[1:]) for width in coded)
     decoded = sum(sum(decode_widths(width, config)[1:]) for width in widths)
     return 2 * config.batch_size * outputs + config.batch_size * decoded
-
-
-def products(width: int, ratio: int) -> int:
-    """Of a token: query, key, value and merge, and both layers of the feed-forward part."""
-    return (4 + 2 * ratio) * width**2
 
 
 def embed_widths(width: int, config: Config) -> list[int]:
@@ -153,8 +104,3 @@ def embed_widths(width: int, config: Config) -> list[int]:
 def decode_widths(width: int, config: Config) -> list[int]:
     """Widths of the layers that map an embedding to a view."""
     return [config.embedding_width, *[config.hidden_width] * 3, width]
-
-
-def chain(widths: Sequence[int]) -> int:
-    """Weights of linear layers between the widths."""
-    return sum(wide * narrow for wide, narrow in pairwise(widths))

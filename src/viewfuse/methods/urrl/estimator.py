@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -25,10 +25,11 @@ from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
+from viewfuse.io.writers import OUTLIER
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.choosing_k import Choice, choose_n_clusters
 from viewfuse.methods.numbering import FormerLabels, renumbered
-from viewfuse.methods.trusting import NestedLevels, with_number
+from viewfuse.methods.trusting import with_number
 from viewfuse.methods.updating import Updatable
 from viewfuse.methods.urrl.config import (
     OF_ESTIMATOR,
@@ -43,9 +44,11 @@ from viewfuse.methods.urrl.config import (
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
+from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
+from viewfuse.selection.tree import coarser
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
 from viewfuse.utils.settings import Field, check_choice, checked_range, wrong
@@ -54,7 +57,9 @@ _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers
 """Parameters that do not change what is learned, or are known more exactly."""
 
 
-class URRL(Updatable, NestedLevels, MultiViewClusterer):
+@takes_old_names
+@dataclass(eq=False, repr=False)
+class URRL(Updatable, MultiViewClusterer):
     """Cluster samples described by several views, some of them missing (URRL-IMVC, KDD '24).
 
     Parameters
@@ -139,41 +144,23 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
     (1, 1, True)
     """
 
-    method_builders: ClassVar[Mapping[str, BuildMethod]] = {"urrl": URRLMethod.from_saved}
+    n_clusters: int | str = "auto"
+    _: KW_ONLY
+    cluster_range: tuple[int, int] = RANGE
+    scaling: str = "auto"
+    fill: str = "neighbors"
+    reduction: str | Mapping[str, str] = "auto"
+    effort: str = Config.effort
+    outliers: str = "mark"
+    n_init: int | str = "auto"
+    config: Config | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: bool = False
+    n_jobs: int | None = None
+    checkpoint: str | PathLike[str] | None = None
 
-    @takes_old_names
-    def __init__(
-        self,
-        n_clusters: int | str = "auto",
-        *,
-        cluster_range: tuple[int, int] = RANGE,
-        scaling: str = "auto",
-        fill: str = "neighbors",
-        reduction: str | Mapping[str, str] = "auto",
-        effort: str = Config.effort,
-        outliers: str = "mark",
-        n_init: int | str = "auto",
-        config: Config | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: bool = False,
-        n_jobs: int | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.cluster_range = cluster_range
-        self.scaling = scaling
-        self.fill = fill
-        self.reduction = reduction
-        self.effort = effort
-        self.outliers = outliers
-        self.n_init = n_init
-        self.config = config
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
+    method_builders: ClassVar[Mapping[str, BuildMethod]] = {"urrl": URRLMethod.from_saved}
 
     @classmethod
     def paper(cls, n_clusters: int, **params: Any) -> Self:
@@ -243,15 +230,9 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint, known)
                 config = replace(config, n_clusters=number.chosen)
-            ways = {
-                **self._ways(seeds, views),
-                "begun": begun,
-                "progress": progress,
-                "checkpoint": checkpoint,
-                "known": known,
-            }
+            ways = {**self._ways(seeds, views), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
-            fitted = fit_models([views], config, self.scaling, [seeds], device, **ways)[0]
+            fitted = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)[0]
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
@@ -280,6 +261,30 @@ class URRL(Updatable, NestedLevels, MultiViewClusterer):
         self._model, self.soft_labels_, decisions = validated(self, config, n_refits, **ways)
         self.decisions_ = {**self.decisions_, **decisions}
         return self
+
+    def cut(self, n_clusters: int) -> NDArray[np.int64]:
+        """Labels of the training samples in fewer clusters: the nearest of the fitted ones are joined.
+
+        Parameters
+        ----------
+        n_clusters : 1 to ``n_clusters_``
+        """
+        check_is_fitted(self)
+        if not 1 <= n_clusters <= self.n_clusters_:
+            raise wrong("n_clusters", f"1 to {self.n_clusters_}, which were fitted", n_clusters)
+        ids = self._model.stored.neighbor_ids
+        if len(ids) != len(self.labels_):  # the model was thinned
+            ids = ids.new_full((len(self.labels_), 1, 1), NO_NEIGHBOR)
+        known = np.unique(self._clusters(), return_inverse=True)[1]  # without those that are empty
+        found = coarser(known, self.embedding_, ids, n_clusters)
+        return np.where(self.labels_ == OUTLIER, OUTLIER, found)
+
+    @property
+    def levels_(self) -> dict[int, NDArray[np.int64]]:
+        """By number of clusters nested labels: of coarser levels that hold as well, and of the fit."""
+        check_is_fitted(self)
+        held = self.decisions_.get("n_clusters", {}).get("levels", [])
+        return {k: self.cut(k) for k in [*(one for one in held if one < self.n_clusters_), self.n_clusters_]}
 
     def choose(self, X: Any) -> dict[str, Any]:
         """How many clusters the samples have, without a fit: what ``decisions_["n_clusters"]`` would be.

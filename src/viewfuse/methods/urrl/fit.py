@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.data.known.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
@@ -50,6 +49,7 @@ from viewfuse.selection.rules import (
     on_kmeans,
     on_outliers,
     on_sizes,
+    on_structure,
     on_views,
     with_reasons,
 )
@@ -59,7 +59,6 @@ from viewfuse.selection.scores import (
     macro_agreement,
     matched_share,
 )
-from viewfuse.selection.structure import on_structure
 from viewfuse.utils.settings import check_choice
 
 
@@ -143,8 +142,8 @@ def fit_models(
     early = config.early_epochs(n_samples) if scaling == "auto" else last
     take_over(searches, begun, first)
     progress.expect(sum(search.most_epochs(first) for search in searches))
-    for line in (line for search in searches if (line := search.long_wait())):
-        progress.tell(line)
+    for search in searches if progress.is_shown else ():
+        progress.tell(search.long_wait())
     ways: dict[str, Any] = {"n_jobs": n_jobs, "threads": threads, "progress": progress, "checkpoint": checkpoint}
     _pretrain([trial for search in searches for trial in search.trials], early, **ways)
     if early < first:
@@ -265,6 +264,8 @@ class _Chosen(NamedTuple):
 
 def _with_known(fitted: Fitted, source: Source, known: Knowledge) -> Fitted:
     """What was fitted, with what became of hints, pairs, weights and batches among its decisions."""
+    if known is NOTHING and source.before is None:
+        return fitted
     facts = fitted.labels(), fitted.model.stored, source.reduced.ids, source.reduced.names
     found: list[Decision] = list(what_became(known, fitted.known, *facts))
     if source.before is not None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Generator, Tensor
 
+from viewfuse.engine.training import Training
 from viewfuse.methods.urrl import losses
 from viewfuse.methods.urrl.augment import draws_per_sample, empty_batch, members_of, plain_batch, two_branches
 from viewfuse.methods.urrl.config import Config
@@ -20,6 +21,8 @@ from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 TERMS = ("reconstruction", "robustness", "clustering")
 HINTS, PAIRS = "hints", "pairs"
+_PAIRS_PER_STEP = 16
+"""Drawn for each step beside its batch of 64 samples: half as many samples, of which nothing is rebuilt."""
 Number = TypeVar("Number", Tensor, float)
 
 
@@ -193,3 +196,30 @@ class URRLMethod:
         whole = network.fuse(tokens, given.view_mask)
         moved = torch.stack([(whole - without(v)).norm(dim=1) for v in range(len(batch.tokens))], dim=1)
         return moved.masked_fill(~batch.valid.any(dim=2), -torch.inf)
+
+
+def known_of(training: Training) -> list[Tensor | None]:
+    """The classes and weights of the samples of each network, of shape (replicates, samples); None where unknown."""
+    both = zip(*((run.known.followed, run.known.weights) for run in training.runs), strict=True)
+    return [torch.stack(one) if all(own is not None for own in one) else None for one in both]
+
+
+def pair_loss_of(training: Training) -> Callable[[], Tensor] | None:
+    """From nothing to the loss of pairs that are drawn anew for each step; None without pairs, which all runs share.
+
+    A batch of the step would seldom hold both samples of a pair.
+    """
+    method, known = training.runs[0].method, training.runs[0].known
+    if known.pairs is None or known.together is None:
+        return None
+    all_pairs, together, count = known.pairs, known.together, min(_PAIRS_PER_STEP, len(known.pairs))
+    per_sample, view_dropout = method.draws_per_sample(training.pooled), training.number("view_dropout").view(-1, 1, 1)
+
+    def loss() -> Tensor:
+        drawn = (training.random.uniform(count) * len(all_pairs)).long().clamp(max=len(all_pairs) - 1)
+        rows = all_pairs[drawn].mT.flatten(1)
+        draws = torch.unflatten(training.random.uniform(rows.shape[1] * per_sample), 1, (rows.shape[1], -1))
+        batch = method.prepare(training.pooled, rows + training.first_rows, view_dropout, draws)
+        return method.pair_loss(training.network, batch, together[drawn])
+
+    return loss

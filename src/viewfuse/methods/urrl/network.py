@@ -13,7 +13,7 @@ from torch.nn import Parameter, functional
 from viewfuse.errors import SettingError
 from viewfuse.methods.urrl.augment import Batch
 from viewfuse.methods.urrl.config import ORDINALS, Config
-from viewfuse.nn.layers import LayerNorm, Linear, PReLU, linear, map_views, times
+from viewfuse.nn.layers import LayerNorm, Linear, PReLU, linear, map_views, start_weights, times
 
 _HIDDEN = -1e30
 """Stands for minus infinity: it hides a key as well, and a row in which every key is hidden stays finite."""
@@ -283,7 +283,8 @@ def build_network(widths: Sequence[int], config: Config, generator: Generator) -
     """A network on the CPU, its weights drawn from `generator` alone."""
     with torch.device("cpu"):
         network = _float32_network(widths, config)
-    init_weights(network, generator)
+    start_weights(network, generator)
+    network.centers.data.zero_()  # until they are placed in the embedding
     return network
 
 
@@ -297,27 +298,3 @@ def _float32_network(widths: Sequence[int], config: Config) -> Network:
     """A network whose weights are not drawn yet, whatever the global kind of numbers is."""
     network = Network(widths, config)
     return network if torch.get_default_dtype() == torch.float32 else network.to(torch.float32)
-
-
-@torch.no_grad()
-def init_weights(network: Network, generator: Generator) -> None:
-    """Every kind of layer and its start.
-
-    | layer     | weight                     | bias                       |
-    |-----------|----------------------------|----------------------------|
-    | Linear    | uniform within 1/sqrt(in)  | uniform within 1/sqrt(in)  |
-    | LayerNorm | 1                          | 0                          |
-    | PReLU     | 0.25                       |                            |
-    | centres   | 0 until they are initialised from the embedding         |
-    """
-    network.centers.zero_()
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            bound = module.in_features**-0.5
-            module.weight.uniform_(-bound, bound, generator=generator)
-            module.bias.uniform_(-bound, bound, generator=generator)
-        elif isinstance(module, nn.LayerNorm):
-            module.weight.fill_(1.0)
-            module.bias.zero_()
-        elif isinstance(module, nn.PReLU):
-            module.weight.fill_(0.25)

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from viewfuse.data.known.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.callbacks import SILENT, EarlyStopping, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.guidance import UNGUIDED, Guidance
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import known_centers, known_of, pair_loss_of
-from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod
+from viewfuse.methods.urrl.hints import known_centers
+from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, known_of, pair_loss_of
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength

@@ -12,19 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
-from viewfuse.engine.guidance import Guidance
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import CORES, fit_bytes, fit_seconds
+from viewfuse.methods.urrl.cost import fit_bytes, fit_seconds
 from viewfuse.methods.urrl.hints import class_centers, class_numbers
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.training import embed_stored, init_state
+from viewfuse.methods.urrl.training import embed_stored, init_state, measured_step
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
 from viewfuse.selection.scores import Candidate, matched_kappa, merits
@@ -221,11 +220,13 @@ class Search:
 
     def long_wait(self) -> str:
         """How long a fit on a CPU may take, in words; empty where that is no more than a minute or on a GPU."""
-        views = self.source.reduced
-        seconds = fit_seconds(len(views), views.widths, self.config, self._most_scalings) * len(self.seeds)
-        if self.device.type == "cuda" or seconds <= _LONG:
+        if self.device.type == "cuda":
             return ""
-        return f"training takes up to about {max(2, round(seconds / 60))} minutes on {CORES} CPU cores"
+        views, config = self.source.reduced, self.config
+        step = measured_step(views.widths, config, len(views))
+        seconds = fit_seconds(len(views), views.widths, config, self._most_scalings, step) * len(self.seeds)
+        minutes = max(2, round(seconds / 60))
+        return f"training takes up to about {minutes} minutes on this CPU" if seconds > _LONG else ""
 
     @property
     def _most_scalings(self) -> int:
