@@ -166,25 +166,34 @@ def agreement(labels, neighbor_ids):
     return weighted(found, view_weights(neighbor_ids))
 
 
-def view_macro(labels, neighbor_ids, v, k):
-    """The mean over clusters of what their members keep of their neighbours; None where a view tells nothing."""
+def kept_by(labels, neighbor_ids, v, c):
+    """What the members of a cluster keep of their neighbours in a view; None where that tells nothing."""
     lists = near(neighbor_ids, v)
     members = [i for i, own in enumerate(lists) if own]
-    if len({labels[i] for i in members}) < 2:
+    own = [i for i in members if labels[i] == c]
+    if not own or len(own) == len(members):
+        return None
+    pairs = [labels[j] == c for i in own for j in lists[i]]
+    share, n = sum(pairs) / len(pairs), len(own)
+    bound = (share + 1 / (2 * n) - math.sqrt(share * (1 - share) / n + 1 / (4 * n * n))) / (1 + 1 / n)
+    chance = (n - 1) / (len(members) - 1)
+    return (bound - chance) / (1 - chance)
+
+
+def view_macro(labels, neighbor_ids, v, k):
+    """The mean over clusters of what their members keep of their neighbours; None where a view tells nothing."""
+    if len({labels[i] for i, own in enumerate(near(neighbor_ids, v)) if own}) < 2:
         return None
     found = []
     for c in range(k):
-        own = [i for i in members if labels[i] == c]
-        if not own and c in labels:
-            continue  # it has samples, but none that has the view
-        if not own:
+        by_view = [kept_by(labels, neighbor_ids, other, c) for other in range(neighbor_ids.shape[1])]
+        known = [one for one in by_view if one is not None]
+        if by_view[v] is not None:
+            found.append(by_view[v])
+        elif known:
+            found.append(sum(known) / len(known))  # it has samples, but none that has the view
+        elif c not in labels:
             found.append(0.0)
-            continue
-        pairs = [labels[j] == c for i in own for j in lists[i]]
-        share, n = sum(pairs) / len(pairs), len(own)
-        bound = (share + 1 / (2 * n) - math.sqrt(share * (1 - share) / n + 1 / (4 * n * n))) / (1 + 1 / n)
-        chance = (n - 1) / (len(members) - 1)
-        found.append((bound - chance) / (1 - chance))
     return sum(found) / len(found)
 
 
@@ -211,7 +220,7 @@ def macro_over(labels, graphs, k):
     """The score over the neighbours of several scalings: those that give a view the same ones count once there."""
     scores = []
     for v in range(graphs[0].shape[1]):
-        different = list({str(ids[:, v].tolist()): ids for ids in graphs}.values())
+        different = list({str(ids[:, v].tolist()): ids for ids in reversed(graphs)}.values())  # the first of equals
         found = [view_macro(labels, ids, v, k) for ids in different]
         scores.append(None if None in found else sum(found) / len(found))
     weights = [view_weights(ids) for ids in graphs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 from flat import flat
 from test_explanation import run
@@ -12,7 +13,7 @@ from viewfuse import URRL, Views, load
 from viewfuse.data.known.batches import with_batch
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.fitted import batches
-from viewfuse.fitted.batches import batch_effects, fit_batches, two_way
+from viewfuse.fitted.batches import batch_effects, beside, fit_batches, groups_of, mixture
 from viewfuse.metrics import clustering_accuracy
 
 SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=15, joint_epochs=5, scaling="standard")
@@ -70,6 +71,14 @@ def test_new_samples_are_corrected_as_their_batch_was(fitted, tmp_path):
             one.predict([view[:2] for view in views], batch=["plate 1", "plate 3"])
 
 
+def effects_of(values, codes, *, there=None):
+    """Shift of the columns of one table in each batch, and stretch."""
+    there = np.ones(len(codes), dtype=bool) if there is None else there
+    own = np.eye(codes.max() + 1)[codes]
+    groups = groups_of([batches.BatchTable.of(values, there)], own)
+    return beside(groups[there], values[there] - values[there].mean(axis=0), own[there])
+
+
 def test_effects_beside_groups_are_found():
     """Values are the sum of a group and a batch, stretched; batches have other shares of the groups."""
     rng = np.random.default_rng(0)
@@ -77,31 +86,90 @@ def test_effects_beside_groups_are_found():
     code = (rng.random(500) < np.array([0.3, 0.8])[group]).astype(np.int64)
     effect, stretch = np.array([[0, 0, 0], [2.0, -3, 1]]), np.array([1, 2.0])
     values = 8 * group[:, None] * [1, 1, -1] + rng.normal(size=(500, 3)) * stretch[code][:, None] + effect[code]
-    found, factor = two_way((values - values.mean(axis=0)) / values.std(axis=0), code, 2)
-    assert (found[1] - found[0]) * values.std(axis=0) == pytest.approx(effect[1], abs=0.3)
-    assert factor[1] / factor[0] == pytest.approx(np.full(3, 2.0), rel=0.25)
+    found, factor = effects_of(values, code)
+    assert found[1] - found[0] == pytest.approx(effect[1], abs=0.3)
+    assert factor[1] / factor[0] == pytest.approx([2.0], rel=0.25)
     alone = np.array([values[code == 1].mean(axis=0) - values[code == 0].mean(axis=0)])
     assert np.abs(alone - effect[1]).min() > 3  # means of batches would take the groups out
 
 
+def two_tables(seed=0):
+    """Two views in their own units, each missing of a quarter; three overlapping groups, unlike shares in batches."""
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat([0, 1, 2], [90, 70, 50]))
+    code = (rng.random(210) < np.array([0.15, 0.5, 0.85])[group]).astype(np.int64)
+    shifts = [rng.choice([-30.0, 30], 6), rng.choice([-0.3, 0.3], 4)]
+    arrays = [50 + 10 * (rng.normal(size=(210, 6)) + 2.5 * np.eye(6)[group]) + code[:, None] * shifts[0],
+              0.1 * (rng.normal(size=(210, 4)) + 2.5 * np.eye(4)[group]) + code[:, None] * shifts[1]]  # fmt: skip
+    there = rng.random((210, 2)) < 0.75
+    there[~there.any(axis=1), 0] = True
+    tables = [batches.BatchTable.of(array, own) for array, own in zip(arrays, there.T, strict=True)]
+    return tables, group, code, [shift / table.deviation for shift, table in zip(shifts, tables, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_all_views_give_shifts_nearly_as_true_classes_do(seed):
+    tables, group, code, shifts = two_tables(seed)
+    own = np.eye(2)[code]
+
+    def error(groups):
+        found = [beside(groups[one.there], one.values, own[one.there])[0] for one in tables]
+        return np.mean([np.abs(one[1] - one[0] - shift).mean() for one, shift in zip(found, shifts, strict=True)])
+
+    known, means, ours = (error(groups) for groups in (np.eye(3)[group], np.ones((210, 1)), groups_of(tables, own)))
+    assert ours < known + 0.25 * (means - known)
+
+
+def test_a_mixture_is_one_of_gaussians_that_batches_move_and_stretch():
+    """At the end, chances are those of densities written out, and so is Bayes' criterion."""
+    tables, _, code, _ = two_tables()
+    own, k, n = np.eye(2)[code], 3, len(code)
+    points = [(batches._components(one, own), one.there) for one in tables]
+    criterion, groups = mixture(points, own, k)
+    shares = [(groups[code == b].sum(axis=0) + 1) / ((code == b).sum() + k) for b in (0, 1)]
+    logs = np.log([shares[b] for b in code])
+    for values, there in points:
+        rows, chances = np.flatnonzero(there), groups[there]
+        # Centres and shifts by ordinary least squares, each sample there once per group.
+        design = [[*np.eye(k)[c], float(code[i])] for i in rows for c in range(k)]
+        root = np.sqrt(chances.ravel())[:, None]
+        found = np.linalg.lstsq(root * design, root * np.repeat(values, k, axis=0), rcond=None)[0]
+        far = np.array(
+            [[value - found[c] - code[i] * found[k] for c in range(k)] for i, value in zip(rows, values, strict=True)]
+        )
+        squares = (chances[:, :, None] * far**2).sum(axis=1)
+        spread = [
+            (squares[code[rows] == b].sum(axis=0) + 3 * squares.mean(axis=0)) / ((code[rows] == b).sum() + 3)
+            for b in (0, 1)
+        ]
+        for place, i in enumerate(rows):
+            logs[i] += norm.logpdf(far[place], scale=np.sqrt(spread[code[i]])).sum(axis=1)
+    expected = np.exp(logs - np.log(np.exp(logs).sum(axis=1))[:, None])
+    assert groups == pytest.approx(expected, abs=0.02)
+    numbers = (5 + 4) * (k + 2 * 2) + 2 * (k - 1)
+    assert criterion == pytest.approx(np.log(np.exp(logs).sum(axis=1)).sum() - numbers * np.log(n) / 2, abs=0.5)
+
+
 def test_small_batches_are_corrected_in_part():
     values = np.repeat([[0.0], [6.0]], [40, 3], axis=0) + np.linspace(0, 1e-3, 43)[:, None]
-    found, _ = two_way(values - values.mean(), np.repeat([0, 1], [40, 3]), 2)
+    found, _ = effects_of(values, np.repeat([0, 1], [40, 3]))
     assert 2 < found[1, 0] - found[0, 0] < 5
 
 
 def slow_correction(values, codes):
-    """One group: the mean of a batch counts as if three samples more had no effect, and so does its deviation."""
+    """One group: the mean of a batch counts as if so many samples more had no effect: 9 over the smallest batch.
+    So does its deviation, the same in all columns (their median)."""
     middle, deviation = values.mean(axis=0), values.std(axis=0)
     z = (values - middle) / deviation
     n, means = np.bincount(codes), np.array([z[codes == c].mean(axis=0) for c in np.unique(codes)])
-    weights = (n / (n + 3))[:, None]
+    added = 9 / n.min()
+    weights = (n / (n + added))[:, None]
     group = (weights * means).sum(axis=0) / weights.sum()
     effect = weights * (means - group)
     rest = z - group - effect[codes]
     squares = np.array([(rest[codes == c] ** 2).sum(axis=0) for c in np.unique(codes)])
     pooled = (rest**2).mean(axis=0)
-    stretch = np.sqrt((squares + 3 * pooled) / (n[:, None] + 3) / pooled)
+    stretch = np.median(np.sqrt((squares + added * pooled) / (n[:, None] + added) / pooled), axis=1, keepdims=True)
     return middle + deviation * (z - effect[codes]) / stretch[codes]
 
 
@@ -269,11 +337,9 @@ def test_the_command_line_knows_batches(tmp_path):
         assert (pd.read_csv(out).label == labels).all()
 
 
-@pytest.mark.parametrize(
-    ("n", "tried"), [(9, [1]), (19, [1]), (20, [1, 2]), (29, [1, 2]), (30, [1, 2, 3]), (150, [1, 2, 3, 5, 10, 15])]
-)
-def test_a_group_has_ten_samples_or_more(monkeypatch, n, tried):
-    asked, plain = [], (np.zeros((2, 3)), np.ones((n, 1)))
-    monkeypatch.setattr(batches, "_in_groups", lambda values, own, k: asked.append(k) or plain)
-    two_way(np.random.default_rng(0).normal(size=(n, 3)), np.arange(n) % 2, 2)
-    assert asked == tried
+@pytest.mark.parametrize(("n", "most"), [(9, 1), (19, 1), (20, 2), (29, 2), (30, 3), (150, 12), (200, 20)])
+def test_a_group_has_ten_samples_or_more(monkeypatch, n, most):
+    asked = []
+    monkeypatch.setattr(batches, "mixture", lambda points, own, k: asked.append(k) or (0.0, np.ones((n, 1))))
+    effects_of(np.random.default_rng(0).normal(size=(n, 3)), np.arange(n) % 2)
+    assert asked == [k for k in (1, 2, 3, 4, 6, 8, 12, 20) if k <= most]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 from flat import flat
 from viewfuse import URRL, Views, load, read_views
 from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words, without_rare
-from viewfuse.data.scaling import fit_scaler, fit_whole_views
+from viewfuse.data.scaling import column_weights, fit_scaler, fit_whole_views
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import Difference
 from viewfuse.report.tables import apart
@@ -256,6 +257,74 @@ def test_a_category_counts_as_one_number():
     assert np.array_equal(parts(fit_scaler(views, "none"))[2], views.arrays[0][:, 2:])
     named = Views.of([pd.DataFrame(rng.normal(size=(9, 2)), columns=["dose = 1", "dose = 2"])])  # no values
     assert fit_scaler(named, "standard").apply(named).arrays[0].var(axis=0) == pytest.approx([1, 1], abs=1e-4)
+
+
+def store(n=150, seed=0, **columns):
+    """Three groups in two views with gaps; a table whose brand and weight follow the groups, colour and year do not."""
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat([0, 1, 2], [n - n // 2 - n // 5, n // 2, n // 5]))
+    brand = np.where(rng.random(n) < 0.8, np.array(["Acme", "Bolt", "Coil"])[group], rng.choice(["Acme", "Écru"], n))
+    table = {"colour": rng.choice(list("rgb"), n), "weight": 900 + 40.0 * group + 30 * rng.normal(size=n),
+             "brand": brand, "year": rng.integers(1990, 2020, n).astype(float), **columns}  # fmt: skip
+    image, text = (spread * (rng.normal(size=(n, 6)) + 4 * np.eye(6)[group]) + 70 for spread in (1e3, 1e-3))
+    image[rng.random(n) < 0.2], text[rng.random(n) < 0.3] = np.nan, np.nan
+    return {"table": pd.DataFrame(table), "image": image, "text": text}
+
+
+def literal_confirmed(views, parts):
+    """Per part of the first view whether the ten nearest in each other view, scaled or not, are alike in it."""
+    table, alike = views.arrays[0].astype(float), {}
+    for v in (1, 2):
+        rows = [i for i in range(len(views)) if views.mask[i, 0] and views.mask[i, v]]
+        own = {i: table[i] - table[rows].mean(axis=0) for i in rows}
+        for scale in (views.arrays[v][rows].astype(float).std(axis=0), 1.0):
+            points = {i: (views.arrays[v][i] / scale).tolist() for i in rows}
+            for i in rows:
+                near = sorted((math.dist(points[i], points[j]), j) for j in rows if j != i)[:10]
+                alike.setdefault(i, []).append(np.mean([own[i] * own[j] for _, j in near], axis=0))
+    each = np.array([np.mean(one, axis=0) for one in alike.values()])
+    sums = [each[:, part].sum(axis=1) for part in parts]
+    return [bool(own.mean() > 4 * own.std() / np.sqrt(len(own))) for own in sums]
+
+
+def test_what_other_views_do_not_confirm_counts_a_quarter_beside_a_category_that_they_do():
+    views = Views.of(store())
+    parts = {"colour": [0, 1, 2], "weight": [3], "brand": [4, 5, 6, 7], "year": [8]}
+    assert [str(name).split(" =")[0] for name in views.columns[0]] == [key for key, own in parts.items() for _ in own]
+    confirmed = literal_confirmed(views, parts.values())
+    assert confirmed == [False, True, True, False]
+    table, *others = column_weights(views)
+    for own, one in zip(parts.values(), confirmed, strict=True):
+        assert table[own].tolist() == [1.75 if one else 0.25] * len(own)  # four count as much as four
+    assert all((own == 1).all() for own in others)
+    alone = Views.of({"table": store()["table"]})  # no view confirms anything
+    for kind in ("standard", "minmax"):
+        found, plain = (fit_scaler(one, kind).factors[0] for one in (views, alone))
+        np.testing.assert_allclose(found, plain / np.sqrt(table))
+    assert (fit_scaler(views, "none").factors[0] == 1).all()
+
+
+def test_all_columns_count_the_same_where_no_category_is_confirmed():
+    shuffled = np.random.default_rng(1).permutation(store()["table"].brand)
+    assert (column_weights(Views.of(store(brand=shuffled)))[0] == 1).all()
+    numbers = store()
+    numbers["table"] = numbers["table"][["weight", "year"]]
+    assert (column_weights(Views.of(numbers))[0] == 1).all()  # though one is confirmed
+    few = store()
+    few["image"][15:], few["text"][15:] = np.nan, np.nan
+    assert (column_weights(Views.of(few))[0] == 1).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_of_noise_are_not_confirmed(seed):
+    rng = np.random.default_rng([5, seed])
+    noise = {f"c{k}": rng.choice(list("abcdefghijklmnopqrst")[:k], 150) for k in range(2, 21)}
+    weights = column_weights(Views.of(store(seed=seed, **noise)))[0]
+    columns = Views.of(store(seed=seed, **noise)).columns[0]
+    assert {str(name).split(" =")[0] for name, own in zip(columns, weights, strict=True) if own > 1} == {
+        "brand",
+        "weight",
+    }
 
 
 def test_the_brand_alone_tells_two_groups_apart():

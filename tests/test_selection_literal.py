@@ -187,6 +187,18 @@ def test_a_cluster_that_a_view_does_not_have_is_not_judged_by_it():
     assert macro_agreement(torch.tensor([*labels[:6], 0, 0]), ids, 3) == pytest.approx(2 / 3 * expected)
 
 
+def test_one_sample_with_one_view_does_not_raise_the_score_of_the_others():
+    """Two groups in two views; a sample apart, which has the first view only, is a cluster of its own."""
+    rows = torch.arange(20)
+    near = (rows[:, None] // 10 * 10 + (rows[:, None] + torch.arange(1, 5)) % 10)[:, None].repeat(1, 2, 1)
+    ids = torch.cat([near, torch.tensor([[[0, 1, 10, 11], [-1] * 4]])])
+    apart, joined = (torch.cat([rows // 10, torch.tensor([c])]) for c in (2, 0))
+    assert macro_agreement(joined, ids, 2) > 0.7
+    found = macro_agreement(apart, ids, 3)
+    assert found == pytest.approx(literal.macro(apart.tolist(), ids, 3))
+    assert found < 2 / 3  # the sample alone keeps none of its neighbours
+
+
 def test_candidates_of_several_scalings_score_what_is_written_out():
     rng, graphs = np.random.default_rng(0), [lists(seed=seed) for seed in range(3)]
     graphs[1][:, 0] = graphs[0][:, 0]  # two scalings treat a view alike

@@ -4,6 +4,8 @@
 intensities of pixels) say by their spread how much they matter; columns of different units say nothing by it. The other
 views tell which is which: neighbours in one view that are neighbours in others as well are no accident. Each view is
 given the scaling under which more of them are.
+
+In tables with categories they also tell what counts (`column_weights`).
 """
 
 from __future__ import annotations
@@ -47,6 +49,10 @@ _GRAIN = 1e-12
 """Of the largest square: what float64 leaves of a difference between such."""
 _CLEARLY = 2.0
 """Standard errors by which the whole view has to be better."""
+_CONFIRMED = 4.0
+"""The same for a column that other views confirm: neighbours are counted from both ends, and noise reaches 3."""
+_UNCONFIRMED = 0.25
+"""What other columns of a table with categories count: half the distance, so that they decide nothing by themselves."""
 _COLUMNS_PER_THREAD = 1000
 """Wider views are compared by fewer threads at a time, as each has copies of its rows."""
 
@@ -112,7 +118,8 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
     kind : "minmax" (columns to 0..1), "standard" (columns to mean 0, deviation 1), "view" (columns to mean 0, all
         divided by one number, so that their mean variance is 1), "mixed" ("standard" or "view", whichever suits the
         view, see `views_as_a_whole`) or "none". Constant columns become 0. The columns of a category (those of its
-        values) have the variance of one column together, or in "minmax" two of its values the distance 1.
+        values) have the variance of one column together, or in "minmax" two of its values the distance 1, before they
+        are weighed (`column_weights`).
     """
     check_choice("scaling", kind, KINDS)
     units = tuple(units) or (_COLUMNS,) * len(views.arrays)
@@ -124,7 +131,9 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
         _measure(array, views.mask[:, v], _measured(kind, units[v], whole[v]), blocks[v])
         for v, array in enumerate(views.arrays)
     ]
-    return Scaler(kind, tuple(shift for shift, _ in pairs), tuple(factor for _, factor in pairs), whole)
+    weights = [np.ones(1)] * len(pairs) if kind == "none" else column_weights(views)
+    factors = tuple(factor / np.sqrt(own) for (_, factor), own in zip(pairs, weights, strict=True))
+    return Scaler(kind, tuple(shift for shift, _ in pairs), factors, whole)
 
 
 def fit_whole_views(views: Views) -> Scaler:
@@ -197,6 +206,52 @@ def _measure(
     used = variance if kind != "view" else np.full_like(low, variance[_plain_columns(len(low), blocks)].mean())
     factor = _weighed(np.where(constant, 1.0, np.sqrt(used)), blocks, lambda block: float(variance[block].sum()))
     return np.where(constant, low, mean), factor
+
+
+def column_weights(views: Views) -> list[NDArray[np.float64]]:
+    """Per view what squared distances in each column are multiplied by: 1, but in tables with categories.
+
+    The values of a category set samples apart as clearly as groups do, also where they mean nothing. What means
+    something, neighbours in other views have in common. In a table with a category of which this is true, numbers and
+    categories of which it is not count a quarter; the others count more, so that the table counts the same.
+    """
+    return [_weights_of(views, v, blocks) for v, blocks in enumerate(_blocks(views))]
+
+
+def _weights_of(views: Views, v: int, blocks: Sequence[list[int]]) -> NDArray[np.float64]:
+    weights = np.ones(views.arrays[v].shape[1])
+    if not blocks:
+        return weights
+    numbers = np.setdiff1d(np.arange(len(weights)), [c for block in blocks for c in block])
+    parts = [*blocks, *numbers[:, None].tolist()]
+    confirmed = _confirmed(views, v, parts)
+    if any(confirmed[: len(blocks)]):
+        most = (len(parts) - _UNCONFIRMED * confirmed.count(False)) / confirmed.count(True)
+        for part, one in zip(parts, confirmed, strict=True):
+            weights[part] = most if one else _UNCONFIRMED
+    return weights
+
+
+def _confirmed(views: Views, v: int, parts: Sequence[list[int]]) -> list[bool]:
+    """Per part, which are columns of a view, whether neighbours in other views are clearly alike in it.
+
+    Alike is a product of differences from the mean. It is averaged over the ten nearest under either scaling of another
+    view, over views and then over samples.
+    """
+    gains, counts = np.zeros((len(views), len(parts))), np.zeros(len(views), dtype=np.int64)
+    for other in (sum(pair) - v for pair in _pairs(len(views.names)) if v in pair):
+        rows = _shared_rows(views.mask[:, v] & views.mask[:, other])
+        if len(rows) < _FEWEST_ROWS:
+            continue
+        own = views.arrays[v][rows] - views.arrays[v][rows].mean(axis=0, dtype=np.float64)
+        for near in _nearest_both_ways(dense_rows(views.arrays[other], rows), _tie_keys(other, len(rows))):
+            alike = own * np.mean([own[ids] for ids in near.T], axis=0)
+            gains[rows] += np.stack([alike[:, part].sum(axis=1) for part in parts], axis=1) / 2
+        counts[rows] += 1
+    if not counts.any():
+        return [False] * len(parts)
+    found = gains[counts > 0] / counts[counts > 0, None]
+    return (found.mean(axis=0) > _CONFIRMED * found.std(axis=0) / np.sqrt(len(found))).tolist()
 
 
 def views_as_a_whole(views: Views) -> tuple[bool, ...]:

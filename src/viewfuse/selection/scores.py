@@ -5,7 +5,8 @@ that view lies in the same cluster? The share is taken at the lower end of its W
 a member counts once), so that a cluster of few members must be purer than a large one to count as much: six samples
 whose neighbours are all their own count 6/7. It is corrected for chance by the cluster's own size, as in Cohen's kappa:
 a cluster that holds half of the samples has half of the neighbours by chance. 1 is the most, 0 is chance. The score is
-the mean over *clusters*, then over views: a rare group counts as much as a common one, an empty cluster counts 0.
+the mean over *clusters*, then over views: a rare group counts as much as a common one, an empty cluster counts 0, and
+one without samples that have a view counts there what it does in its own views.
 
 Two groups of 950 and 50 samples, the second of which no neighbour leaves, score higher than a cut through the large
 group into even halves, most of whose neighbours stay together:
@@ -208,16 +209,21 @@ def _view_information(pairs: Tensor) -> Tensor:
 
 
 def _view_scores(counts: _Counts) -> Tensor:
-    """Per partition and view the mean over clusters with samples that have the view, and empty ones, which count 0.
+    """Per partition and view the mean over clusters; empty ones count 0.
 
+    A cluster of which no sample has the view counts what it does on average in those views that samples of it have:
+    left out, a single sample with one view would raise the score of all other views.
     NaN where a view tells nothing: no sample has it, or all that do lie in one cluster.
     """
     sizes = counts.sizes
-    total, seen = sizes.sum(dim=-1, keepdim=True), sizes > 0
+    total = sizes.sum(dim=-1, keepdim=True)
+    seen = (sizes > 0) & (sizes < total)
     chance = (sizes - 1) / (total - 1)
     shares = counts.pairs.diagonal(dim1=-2, dim2=-1) / counts.pairs.sum(dim=-1).clamp(min=1)
     scores = torch.where(seen, (_wilson_bound(shares, sizes.clamp(min=1)) - chance) / (1.0 - chance), 0.0)
-    means = scores.sum(dim=-1) / (seen | counts.empty).sum(dim=-1)
+    in_views = seen.sum(dim=-2, keepdim=True)
+    scores = torch.where(seen, scores, scores.sum(dim=-2, keepdim=True) / in_views.clamp(min=1))
+    means = scores.sum(dim=-1) / ((in_views > 0) | counts.empty).sum(dim=-1)
     return torch.where((sizes == total).any(dim=-1), torch.nan, means)
 
 
@@ -280,23 +286,21 @@ def candidate_scores(
     Scalings that treat a view alike count once there.
     """
     graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
-    views = [_different([ids[:, v : v + 1] for ids in graphs]) for v in range(graphs[0].shape[1])]
+    different = [_different([ids[:, v] for ids in graphs]) for v in range(graphs[0].shape[1])]
     weights = np.mean([view_weights(ids, asked) for ids in graphs], axis=0).tolist()
 
     def score(one: Candidate) -> float:
         own = torch.from_numpy(one.labels).to(one.neighbor_ids.device)
-        found = [[float(_view_scores(_counts(own[None], ids, n_clusters))) for ids in view] for view in views]
-        return _mean_of_known([float(np.mean(view)) for view in found], weights)
+        found = [_view_scores(_counts(own[None], ids, n_clusters))[0].tolist() for ids in graphs]
+        means = [float(np.mean([found[place][v] for place in places])) for v, places in enumerate(different)]
+        return _mean_of_known(means, weights)
 
     return [score(one) for one in candidates]
 
 
-def _different(graphs: Sequence[Tensor]) -> list[Tensor]:
-    found: list[Tensor] = []
-    for ids in graphs:
-        if not any(torch.equal(ids, other) for other in found):
-            found.append(ids)
-    return found
+def _different(graphs: Sequence[Tensor]) -> list[int]:
+    """The places of those that are not the same as one before."""
+    return [i for i, ids in enumerate(graphs) if not any(torch.equal(ids, other) for other in graphs[:i])]
 
 
 def agreement(labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]]) -> float | None:
